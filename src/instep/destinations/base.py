@@ -1,0 +1,126 @@
+"""What every destination can do. One contract suite (tests/contract/test_destination.py) runs over all.
+
+Destination tables are named by (namespace, name). A destination records beside each column the source id
+and source name that it came from, in the same commit as the schema, so that `inspect` pairs by identity and
+an interrupted schema change is recognised as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import pyarrow as pa
+
+from instep.model import Check
+from instep.schema.hazard import Capabilities
+from instep.schema.plan import Step
+from instep.schema.table import Catalog, Table
+from instep.stage.spec import StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Ref = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and how files of one table are written: see `stage.spec.StageSpec`."""
+
+    schema: pa.Schema
+    location: str
+    quarantine: str
+    io: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is recorded in the same commit as the data. `cursor` is JSON or "", `accepted` the fingerprint of
+    the accepted table, `changes` the ids of the schema changes that this commit completes."""
+
+    run: str
+    fence: int
+    cursor: str = ""
+    accepted: str = ""
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LoadState:
+    """What the last data commit of a table recorded, read from the destination itself."""
+
+    run: str
+    fence: int
+    cursor: str
+    accepted: str
+    rows: int
+    bytes: int
+    files: int
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How staged rows meet the table.
+
+    `key`: destination column names. `cursor`: the column by which an older version never overwrites a newer
+    one, "" without. `complete`: the staged rows are the whole source table, so keys that are not staged are
+    deleted at the source. `keys`: files with the key columns only of the whole source table (cursor mode),
+    for finding deletes. `deletes`: what to do with the rows found so.
+    """
+
+    key: tuple[str, ...]
+    cursor: str = ""
+    complete: bool = False
+    keys: tuple[StagedFile, ...] = ()
+    deletes: Literal["soft", "hard", "ignore"] = "soft"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Rows changed by one load, as far as the destination counts them."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+
+class Destination(Protocol):
+    kind: str
+    capabilities: Capabilities
+
+    def test(self) -> list[Check]:
+        """Creates, writes, alters and drops a scratch table."""
+        ...
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        """The tables among `refs` that exist, as they are; `Column.id` and `Table.id` are the recorded source
+        ids, `Column.alias` the recorded source name. A table that is not ours raises DestinationError."""
+        ...
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        """From now on commits with a lower fence are refused (Fenced). A missing table is ignored."""
+        ...
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table, commit: Commit) -> None:
+        """All steps of one table in one commit where the format can; `after` is the table they lead to."""
+        ...
+
+    def target(self, ref: Ref) -> Target: ...
+
+    def state(self, ref: Ref) -> LoadState | None: ...
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome: ...
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        """Readers see the old rows or the new ones."""
+        ...
+
+    def merge(
+        self, spark: SparkSession, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+    ) -> Outcome: ...
+
+    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+        """The table's rows as Arrow; soft-deleted rows included."""
+        ...

@@ -1,0 +1,97 @@
+"""The error tree. Every message names the object, the cause and the next step.
+
+    InstepError
+    ├── ProjectError            the project file or its secrets are wrong
+    ├── SchemaError             a name, type or schema cannot be represented
+    │   └── IllegalChange       a change that the destination's format forbids
+    ├── ConnectError            a database, catalog or store cannot be reached or refuses the login
+    │   └── AccessLost          one table or column may no longer be read
+    ├── ReadError               the source failed while it was being read
+    ├── StageError              staged files are not what was promised (counts, schema, disk)
+    ├── DestinationError        the destination refused or is not ours
+    ├── Blocked                 a decision of a person or a policy is needed first
+    ├── Conflict                somebody else moved first
+    │   ├── StalePlan           the schemas that a plan was made from have moved
+    │   ├── Fenced              a later run has claimed the table
+    │   └── RunInProgress       a run of this connection is under way
+    └── SetupError              Java, jars or memory are missing
+"""
+
+from __future__ import annotations
+
+
+class InstepError(Exception):
+    """Something went wrong."""
+
+    exit_code = 1
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        """`message` says what and where; `hint` is the next step, shown on a line of its own."""
+        self.message = message or (self.__doc__ or "").strip().splitlines()[0]
+        self.hint = hint
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class ProjectError(InstepError):
+    """The project file is not valid."""
+
+
+class SchemaError(InstepError):
+    """A name, type or schema cannot be represented."""
+
+
+class IllegalChange(SchemaError):
+    """The destination's format forbids this change."""
+
+
+class ConnectError(InstepError):
+    """The server cannot be reached or refuses the login."""
+
+    exit_code = 4
+
+
+class AccessLost(ConnectError):
+    """A table or column may no longer be read."""
+
+
+class ReadError(InstepError):
+    """The source failed while it was being read."""
+
+
+class StageError(InstepError):
+    """Staged files are not what was promised."""
+
+
+class DestinationError(InstepError):
+    """The destination refused."""
+
+
+class Blocked(InstepError):
+    """A decision is needed first."""
+
+    exit_code = 3
+
+
+class Conflict(InstepError):
+    """Somebody else moved first."""
+
+    exit_code = 5
+
+
+class StalePlan(Conflict):
+    """The schemas that the plan was made from have moved: plan again."""
+
+
+class Fenced(Conflict):
+    """A later run has claimed the table."""
+
+
+class RunInProgress(Conflict):
+    """A run of this connection is under way."""
+
+
+class SetupError(InstepError):
+    """Java, jars or memory are missing."""

@@ -1,0 +1,117 @@
+"""What happened, one frozen class each; the store keeps them in order, notices are made from them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """`connection` names whose event it is."""
+
+    type: ClassVar[str] = "event"
+    connection: str
+
+    def data(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class ChangeDetected(Event):
+    type: ClassVar[str] = "change.detected"
+    change: str
+    kind: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class ReviewNeeded(Event):
+    type: ClassVar[str] = "change.review_needed"
+    change: str
+    summary: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ChangeIgnored(Event):
+    type: ClassVar[str] = "change.ignored"
+    change: str
+    summary: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ChangeApproved(Event):
+    type: ClassVar[str] = "change.approved"
+    change: str
+    who: str
+
+
+@dataclass(frozen=True)
+class ChangeRejected(Event):
+    type: ClassVar[str] = "change.rejected"
+    change: str
+    who: str
+
+
+@dataclass(frozen=True)
+class ChangeApplied(Event):
+    type: ClassVar[str] = "change.applied"
+    change: str
+    summary: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Paused(Event):
+    """The connection, or one table of it, stopped."""
+
+    type: ClassVar[str] = "connection.paused"
+    reason: str
+    table: str = ""
+    change: str = ""
+
+
+@dataclass(frozen=True)
+class Resumed(Event):
+    type: ClassVar[str] = "connection.resumed"
+    who: str
+    table: str = ""
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
+    type: ClassVar[str] = "run.started"
+    run: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class RunEnded(Event):
+    type: ClassVar[str] = "run.ended"
+    run: str
+    kind: str
+    status: str
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class TableLoaded(Event):
+    type: ClassVar[str] = "table.loaded"
+    run: str
+    table: str
+    mode: str
+    read: int
+    inserted: int
+    updated: int
+    deleted: int
+    misfits: int
+
+
+@dataclass(frozen=True)
+class TableFailed(Event):
+    type: ClassVar[str] = "table.failed"
+    run: str
+    table: str
+    error: str

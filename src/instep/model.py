@@ -1,0 +1,106 @@
+"""The records of the control plane: frozen, without behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+RunKind = Literal["sync", "detect", "apply", "backfill"]
+RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
+ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
+Mode = Literal["full_refresh", "append", "upsert"]
+Deletes = Literal["soft", "hard", "ignore"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of `source test` or `destination test`: what was tried, whether it worked, what to do if not."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Why a connection (table = None) or one table does not run, since when, and by which change."""
+
+    reason: str
+    since: datetime
+    change: str = ""
+    table: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One sync, detection, apply or backfill of a connection."""
+
+    id: str
+    connection: str
+    kind: RunKind
+    status: RunStatus
+    fence: int
+    started: datetime
+    ended: datetime | None = None
+    error: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """What one run did with one table. `status` is done, failed, paused, missing or unchanged."""
+
+    run: str
+    table: tuple[str, str]
+    status: str
+    mode: str = ""
+    read: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    misfits: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class AcceptedVersion:
+    """One version of an accepted catalog: append-only, with who and why."""
+
+    connection: str
+    version: int
+    fingerprint: str
+    at: datetime
+    who: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Review:
+    """A recorded change with its decision. `key` is the change's content key; `id` is short and for people.
+
+    `source_fingerprint` is the catalog that the decision saw. `first_seen` and `seen` count detections, for
+    confirming removals.
+    """
+
+    id: str
+    connection: str
+    key: str
+    kind: str
+    table: tuple[str, str]
+    column: str
+    summary: str
+    change: Mapping[str, Any]
+    action: str
+    rule: str
+    why: str
+    status: ReviewStatus
+    source_fingerprint: str
+    first_seen: datetime
+    seen: int = 1
+    decided_by: str = ""
+    decided_at: datetime | None = None

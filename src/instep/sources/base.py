@@ -1,0 +1,109 @@
+"""What every source can do. One contract suite (tests/contract/test_source.py) runs over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from instep.model import Check
+from instep.schema.read import TableRead
+from instep.schema.table import Catalog
+from instep.schema.types import DataType
+from instep.stage.spec import Chunk, Reader
+
+
+@dataclass(frozen=True)
+class TableStats:
+    """From the source's own statistics: estimated rows and bytes, no scan."""
+
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """What the source has. `denied` names tables (and columns as (schema, table, column)) that exist and may
+    not be read. `identity` is what ids are valid within (system identifier and database oid), "" without
+    ids; `proves_absence` tells whether a table that is not listed is really gone."""
+
+    catalog: Catalog
+    fingerprint: str
+    stats: Mapping[tuple[str, str], TableStats] = field(default_factory=dict)
+    denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    identity: str = ""
+    proves_absence: bool = False
+
+
+@dataclass(frozen=True)
+class CursorRange:
+    """Rows with `lower <= column <= upper` (None: open), or every row when `column` is None.
+
+    Bounds are text forms in the source's own syntax, as `Snapshot.cursor_bounds` returned them.
+    """
+
+    column: str | None = None
+    lower: str | None = None
+    upper: str | None = None
+
+
+@dataclass(frozen=True)
+class CursorBounds:
+    """The cursor column at the read point: its maximum (None: no rows) and how many rows have NULL in it."""
+
+    upper: str | None
+    nulls: int
+
+
+class Snapshot(Protocol):
+    """One consistent read point. Valid until the context that made it ends."""
+
+    reader: Reader
+
+    def discover(self) -> Discovery:
+        """The catalog as of this snapshot."""
+        ...
+
+    def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
+        """Queries that together yield each row of the range once, largest first, under `Chunk.table = key`.
+
+        `columns` restricts the accepted columns to these names (key-only reads); empty means all that
+        have a source.
+        """
+        ...
+
+    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+        """The type that the query yields for each accepted column that has a source, by accepted name."""
+        ...
+
+    def cursor_bounds(
+        self, read: TableRead, column: str, after: str | None, lookback: float
+    ) -> tuple[str | None, CursorBounds]:
+        """(`after` moved back by `lookback` seconds or units, the bounds now)."""
+        ...
+
+    def count(self, read: TableRead) -> int:
+        """Exact number of rows as of this snapshot."""
+        ...
+
+    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+        """Tables whose schema, read again now outside the snapshot, is not that of `catalog`."""
+        ...
+
+
+class Source(Protocol):
+    """A database or a connector. `default_schema` needs no mention in destination names."""
+
+    kind: str
+    default_schema: str
+
+    def test(self) -> list[Check]: ...
+
+    def fingerprint(self) -> str:
+        """A digest of the whole selected catalog made in the source: equal means unchanged."""
+        ...
+
+    def discover(self) -> Discovery: ...
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]: ...

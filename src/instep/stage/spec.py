@@ -1,0 +1,135 @@
+"""What a task is told and what it answers: the contract between sources, tasks and destinations.
+
+Everything here is picklable and travels to tasks; a `Reader` may hold credentials, so none of these
+classes shows its content in `repr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import pyarrow as pa
+
+from instep.schema.types import DataType
+
+Misfit = Literal["quarantine", "null", "fail"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of one table that one query reads: about a million rows or 256 MB.
+
+    `query` yields the columns of the table's StageSpec that have a source, in that order. Chunks with the
+    same `lane` are read in order on one connection (a consistent view that cannot be shared).
+    """
+
+    table: str
+    number: int
+    query: str
+    rows: int = 0
+    bytes: int = 0
+    lane: str = ""
+
+
+class ReadSession(Protocol):
+    """One open connection inside a task."""
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """The chunk's rows; columns by position."""
+        ...
+
+
+class Reader(Protocol):
+    """Opens a source in a task; picklable, made by `Source.snapshot()`."""
+
+    def open(self) -> AbstractContextManager[ReadSession]: ...
+
+
+@dataclass(frozen=True)
+class StageColumn:
+    """One accepted column on its way into a file.
+
+    `name` is the destination's name. `source` is the type that the query yields, None for a column that the
+    query does not have (written as NULL). `path` is the source column's name, for quarantine and messages.
+    """
+
+    name: str
+    type: DataType
+    source: DataType | None
+    path: str
+    nullable: bool = True
+    key: int = 0
+    hashed: bool = False
+
+
+@dataclass(frozen=True)
+class SystemColumns:
+    """The names of the system columns that this table has; empty for one that it lacks.
+
+    synced: timestamptz, the run's time. deleted: boolean, false on staged rows. id: string, SHA-256 of the
+    row with an occurrence number (keyless tables). meta: string (json), per-row changes and errors.
+    """
+
+    synced: str = ""
+    deleted: str = ""
+    id: str = ""
+    meta: str = ""
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """How the rows of one table become files.
+
+    `schema` is the destination table's own Arrow schema, names, types, units and field ids included
+    (`PARQUET:field_id` metadata): what a task writes must equal it. `location` is a folder URI for data
+    files, `quarantine` one for values that do not fit; `io` are file-system properties for both (may hold
+    credentials). `synced` is microseconds since 1970 UTC. `salt` is the secret for hashed columns.
+    """
+
+    table: str
+    columns: tuple[StageColumn, ...]
+    system: SystemColumns
+    schema: pa.Schema
+    location: str
+    quarantine: str
+    run: str
+    synced: int
+    misfit: Misfit = "quarantine"
+    file_bytes: int = 256 << 20
+    io: Mapping[str, str] = field(default_factory=dict, repr=False)
+    salt: bytes = field(default=b"", repr=False)
+    compression: str = "zstd"
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """One Parquet file that a task has finished. `footer` is its metadata as `write_metadata_file` writes it."""
+
+    table: str
+    chunk: int
+    path: str
+    rows: int
+    bytes: int
+    footer: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ChunkResult:
+    """What became of one chunk. `read` rows came from the source; they are in `files` or in `rejected`.
+
+    `casts` counts lossy conversions by column and reason, `misfits` the values held in `quarantine`
+    (a Parquet file of key, column, original, reason; empty when none), `rejected` whole rows held there
+    because their key is NULL.
+    """
+
+    table: str
+    chunk: int
+    read: int
+    files: tuple[StagedFile, ...]
+    casts: Mapping[str, int] = field(default_factory=dict)
+    misfits: int = 0
+    rejected: int = 0
+    quarantine: str = ""
