@@ -1,0 +1,45 @@
+# Two commands: `make demo` shows the product, `make test` passes the tests. Each sets up what it needs.
+SHELL := /bin/bash
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.ready
+export INSTEP_CACHE ?= $(CURDIR)/.cache/instep
+
+.PHONY: help setup setup-test demo test test-fast test-slow lint bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+
+setup: $(STAMP) ## make .venv with the locked dependencies, check Java, fetch the pinned jars once
+
+$(STAMP): requirements.lock pyproject.toml scripts/setup.sh src/instep/spark/jars.py
+	@scripts/setup.sh
+	@touch $@
+
+setup-test: $(STAMP)
+	@scripts/setup_test.sh
+
+demo: $(STAMP) ## a shop database changes under a running pipeline: plan, review, apply, backfill, verify
+	@$(BIN)/instep init --demo --project demo --run
+
+test: setup-test ## all tests but the crash and load suites
+	@$(BIN)/pytest -m "not slow" -n 2 --dist loadgroup
+
+test-fast: setup-test ## the tests that need no JVM
+	@$(BIN)/pytest -m "not slow and not spark" -n 2 --dist loadgroup
+
+test-slow: setup-test ## crash points and load
+	@$(BIN)/pytest -m slow
+
+lint: $(STAMP) ## ruff, mypy --strict, import contracts, sizes
+	@$(BIN)/ruff check src tests scripts bench
+	@$(BIN)/ruff format --check src tests scripts bench
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python scripts/size_check.py
+
+bench: $(STAMP) ## side by side with dlt, ingestr and sling (pinned, in environments of their own)
+	@$(BIN)/python bench/run.py $(BENCH)
+
+clean: ## remove what the targets made (not the jars)
+	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache
