@@ -25,6 +25,19 @@ class Check:
 
 
 @dataclass(frozen=True)
+class TableSettings:
+    """How one table is synced. `lookback`: seconds for a time cursor, units for a number. `key`: column names
+    to use where the source has no primary key. `mode` auto: see sync/choose.py."""
+
+    mode: Literal["auto", "full_refresh", "append", "upsert"] = "auto"
+    cursor: str | None = None
+    lookback: float = 0.0
+    deletes: Deletes = "soft"
+    key: tuple[str, ...] = ()
+    misfit: Literal["quarantine", "null", "fail"] = "quarantine"
+
+
+@dataclass(frozen=True)
 class Pause:
     """Why a connection (table = None) or one table does not run, since when, and by which change."""
 

