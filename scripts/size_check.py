@@ -1,0 +1,225 @@
+"""Checks the size budgets of the code and what may not stand in the repository's texts.
+
+    python scripts/size_check.py [ROOT]
+
+Prints one line per budget and one line per offender; exits 1 if a budget is broken.
+Lines are physical lines. A function counts from its `def` to its last line, the functions inside it included.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+FILE_MEDIAN, FILE_MOST = 149, 500
+FUNCTION_MEDIAN, FUNCTION_P90, FUNCTION_MOST = 10, 30, 80
+RATIO_WISHED, RATIO_ALLOWED = (1.0, 1.6), (0.8, 1.8)
+FORBIDDEN_WORDS = frozenset({"manager", "handler", "helper", "processor", "util"})
+# Written so that this file does not match itself.
+REGISTRY_HOSTS = re.compile(
+    r"python[h]osted|pypi\.org/[s]imple|(?:repo1?|search|central|oss)\.(?:[m]aven|[s]onatype)|[m]aven\.org|[m]aven-central\.",
+    re.IGNORECASE,
+)
+CODE_FOLDERS = ("src", "tests", "scripts", "bench")
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A file or function with its length in lines; `where` is path or path:line name."""
+
+    where: str
+    lines: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One budget: what was measured, what is allowed, who breaks it."""
+
+    budget: str
+    measured: str
+    ok: bool
+    offenders: tuple[str, ...] = ()
+    note: str = ""
+
+
+def python_files(root: Path, folder: str) -> list[Path]:
+    return sorted(path for path in (root / folder).rglob("*.py") if path.stat().st_size)
+
+
+def line_count(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def functions(path: Path, shown: str) -> Iterator[Sized]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), filename=shown)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield Sized(f"{shown}:{node.lineno} {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1)
+
+
+def percentile(values: Sequence[int], share: float) -> int:
+    """The smallest value that at least `share` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * int(share * 100) // 100) - 1)]
+
+
+def largest(items: Sequence[Sized], count: int = 5) -> tuple[str, ...]:
+    return tuple(f"{item.where}: {item.lines} lines" for item in sorted(items, key=lambda i: -i.lines)[:count])
+
+
+def at_most(budget: str, value: float, limit: int, items: Sequence[Sized]) -> Finding:
+    ok = value <= limit
+    return Finding(f"{budget} at most {limit}", f"{value:g}", ok, () if ok else largest(items))
+
+
+def none_over(budget: str, limit: int, items: Sequence[Sized]) -> Finding:
+    over = [item for item in items if item.lines > limit]
+    return Finding(f"{budget} over {limit}", str(len(over)) if over else "none", not over, largest(over, len(over)))
+
+
+def check_files(root: Path) -> list[Finding]:
+    files = [Sized(str(path.relative_to(root)), line_count(path)) for path in python_files(root, "src")]
+    if not files:
+        return []
+    return [
+        at_most("file median", median(item.lines for item in files), FILE_MEDIAN, files),
+        none_over("files", FILE_MOST, files),
+    ]
+
+
+def check_functions(root: Path) -> list[Finding]:
+    found = [item for path in python_files(root, "src") for item in functions(path, str(path.relative_to(root)))]
+    if not found:
+        return []
+    lengths = [item.lines for item in found]
+    return [
+        at_most("function median", median(lengths), FUNCTION_MEDIAN, found),
+        at_most("function p90", percentile(lengths, 0.9), FUNCTION_P90, found),
+        none_over("functions", FUNCTION_MOST, found),
+    ]
+
+
+def check_ratio(root: Path) -> list[Finding]:
+    """Lines of tests per line of source; per room the ratio is only shown when the whole is out of bounds."""
+    source = sum(map(line_count, python_files(root, "src")))
+    if not source:
+        return []
+    tests = sum(map(line_count, python_files(root, "tests")))
+    ratio = tests / source
+    low, high = RATIO_ALLOWED
+    ok = low <= ratio <= high
+    wished = RATIO_WISHED[0] <= ratio <= RATIO_WISHED[1]
+    return [
+        Finding(
+            f"test lines per source line {low} to {high}",
+            f"{ratio:.2f} ({tests} / {source})",
+            ok,
+            () if ok else tuple(room_ratios(root)),
+            "" if wished else f"wished: {RATIO_WISHED[0]} to {RATIO_WISHED[1]}",
+        )
+    ]
+
+
+def room_ratios(root: Path) -> Iterator[str]:
+    package = next((path.parent for path in python_files(root, "src") if path.name == "__init__.py"), root / "src")
+    for room in sorted(path for path in package.iterdir() if path.is_dir() and path.name != "__pycache__"):
+        source = sum(map(line_count, python_files(root, str(room.relative_to(root)))))
+        tests = sum(map(line_count, python_files(root, f"tests/{room.name}")))
+        if source:
+            yield f"{room.relative_to(root)}: {tests / source:.2f} ({tests} / {source})"
+
+
+def words(name: str) -> set[str]:
+    """The words of a snake_case or CamelCase name, lower case, plural s cut."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return {part.lower().removesuffix("s") for part in parts}
+
+
+def defined_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Names that the file makes itself; names that it only uses belong to others."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+            case ast.ImportFrom(names=names) | ast.Import(names=names):
+                yield from ((node.lineno, alias.asname) for alias in names if alias.asname)
+
+
+def forbidden_names(path: Path, shown: str) -> Iterator[str]:
+    if bad := words(path.stem) & FORBIDDEN_WORDS:
+        yield f"{shown}: the file's name holds {', '.join(sorted(bad))}"
+    for line, name in defined_names(ast.parse(path.read_text(encoding="utf-8"), filename=shown)):
+        if bad := words(name) & FORBIDDEN_WORDS:
+            yield f"{shown}:{line} {name}: holds {', '.join(sorted(bad))}"
+
+
+def check_names(root: Path) -> list[Finding]:
+    offenders = [
+        text
+        for folder in CODE_FOLDERS
+        for path in python_files(root, folder)
+        for text in forbidden_names(path, str(path.relative_to(root)))
+    ]
+    budget = f"names without {', '.join(sorted(FORBIDDEN_WORDS))}"
+    return [Finding(budget, f"{len(offenders)} found" if offenders else "none", not offenders, tuple(offenders))]
+
+
+def repository_files(root: Path) -> list[Path]:
+    """Files that Git tracks or would add; outside a repository every file."""
+    listed = subprocess.run(
+        ["git", "-C", str(root), "ls-files", "-coz", "--exclude-standard"], capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        return sorted(path for path in root.rglob("*") if path.is_file())
+    return sorted(path for name in listed.stdout.split("\0") if name and (path := root / name).is_file())
+
+
+def host_lines(path: Path, shown: str) -> Iterator[str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := REGISTRY_HOSTS.search(line):
+            yield f"{shown}:{number} names the registry host {found.group()}"
+
+
+def check_hosts(root: Path) -> list[Finding]:
+    offenders = [text for path in repository_files(root) for text in host_lines(path, str(path.relative_to(root)))]
+    measured = f"{len(offenders)} found" if offenders else "none"
+    return [Finding("registry hosts in texts", measured, not offenders, tuple(offenders))]
+
+
+def findings(root: Path) -> list[Finding]:
+    checks = (check_files, check_functions, check_ratio, check_names, check_hosts)
+    return [finding for check in checks for finding in check(root)]
+
+
+def show(found: Sequence[Finding]) -> str:
+    lines = []
+    for finding in found:
+        mark = "ok  " if finding.ok else "FAIL"
+        note = f"  ({finding.note})" if finding.note else ""
+        lines.append(f"{mark} {finding.budget}: {finding.measured}{note}")
+        lines += [f"       {offender}" for offender in finding.offenders]
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    root = Path(arguments[0] if arguments else Path(__file__).parent.parent).resolve()
+    found = findings(root)
+    print(show(found))
+    return 0 if all(finding.ok for finding in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
