@@ -49,7 +49,8 @@ class Commit:
 
 @dataclass(frozen=True)
 class LoadState:
-    """What the last data commit of a table recorded, read from the destination itself."""
+    """What the last data commit of a table recorded, read from the destination itself. `deleted` tells whether
+    rows are marked as deleted."""
 
     run: str
     fence: int
@@ -58,6 +59,7 @@ class LoadState:
     rows: int
     bytes: int
     files: int
+    deleted: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Merge:
     `key`: destination column names. `cursor`: the column by which an older version never overwrites a newer
     one, "" without. `complete`: the staged rows are the whole source table, so keys that are not staged are
     deleted at the source. `keys`: files with the key columns only of the whole source table (cursor mode),
-    for finding deletes. `deletes`: what to do with the rows found so.
+    for finding deletes. `deletes`: what to do with the rows found so. `since`: (column, literal): the staged
+    rows replace the table's rows from that value on (append with a cursor, no key).
     """
 
     key: tuple[str, ...]
@@ -75,6 +78,7 @@ class Merge:
     complete: bool = False
     keys: tuple[StagedFile, ...] = ()
     deletes: Literal["soft", "hard", "ignore"] = "soft"
+    since: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class ChunkResult:
 
     `casts` counts lossy conversions by column and reason, `misfits` the values held in `quarantine`
     (a Parquet file of key, column, original, reason; empty when none), `rejected` whole rows held there
-    because their key is NULL.
+    because their key is NULL. `error` is set when the chunk could not be read: the other tables go on.
     """
 
     table: str
@@ -133,3 +133,4 @@ class ChunkResult:
     misfits: int = 0
     rejected: int = 0
     quarantine: str = ""
+    error: str = ""

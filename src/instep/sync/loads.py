@@ -1,0 +1,132 @@
+"""What one sync loads of each table: which rows, into which kind of commit, and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from instep.destinations.base import Destination, LoadState, Ref
+from instep.errors import Blocked
+from instep.model import TableSettings
+from instep.schema.read import TableRead
+from instep.schema.table import Table
+from instep.sources.base import CursorRange, Snapshot
+from instep.sync.choose import Choice, choose
+
+Action = Literal["append", "overwrite", "merge"]
+
+
+@dataclass(frozen=True)
+class Load:
+    """One table's part of a sync. `cursor` is the JSON to record with the data, `keys` asks for a second read
+    of the key columns of the whole table (finding deletes), `since` replaces the destination's rows from that
+    cursor value on. `number` names the table in chunks and specs."""
+
+    number: int
+    read: TableRead
+    ref: Ref
+    choice: Choice
+    action: Action
+    rows: CursorRange = CursorRange()
+    cursor: str = ""
+    complete: bool = True
+    keys: bool = False
+    since: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> Table:
+        return self.read.table
+
+    @property
+    def spec(self) -> str:
+        """The key of this load's rows in chunks."""
+        return f"{self.number}"
+
+    @property
+    def key_spec(self) -> str:
+        """The key of this load's key-only rows in chunks."""
+        return f"{self.number}k"
+
+
+def plan_load(
+    number: int,
+    read: TableRead,
+    ref: Ref,
+    settings: TableSettings,
+    state: LoadState | None,
+    snapshot: Snapshot,
+    *,
+    full: bool = False,
+) -> Load:
+    """The load of one table, given what its last data commit recorded."""
+    choice = choose(read.table, settings)
+    load = Load(number, read, ref, choice, "overwrite")
+    if choice.cursor is not None:
+        load = _with_cursor(load, choice.cursor, settings, state, snapshot, full=full)
+    if state is None:
+        return replace(load, rows=replace(load.rows, lower=None), action="overwrite", complete=True, keys=False)
+    if choice.mode == "upsert":
+        wants_keys = not load.complete and choice.deletes != "ignore"
+        return replace(load, action="merge", keys=wants_keys)
+    if choice.mode == "append" and not load.complete:
+        return replace(load, action="append")
+    return load
+
+
+def _with_cursor(
+    load: Load, column: str, settings: TableSettings, state: LoadState | None, snapshot: Snapshot, *, full: bool
+) -> Load:
+    after = recorded(state, column)
+    lower, bounds = snapshot.cursor_bounds(load.read, column, after, settings.lookback)
+    if bounds.nulls:
+        note = f"{bounds.nulls:,} rows have no {column}: the whole table is read, they would be missed"
+        return replace(load, cursor="", notes=(*load.notes, note))
+    upper = bounds.upper if bounds.upper is not None else after
+    cursor = json.dumps({"column": column, "upper": upper}) if upper is not None else ""
+    if after is None or full:
+        return replace(load, cursor=cursor)
+    if bounds.upper is None or snapshot_behind(bounds.upper, after):
+        note = f"{column} went back from {after} to {bounds.upper}: the whole table is read"
+        return replace(load, cursor=cursor, notes=(*load.notes, note))
+    rows = CursorRange(column, lower, bounds.upper)
+    return replace(load, rows=rows, cursor=cursor, complete=False, since=lower)
+
+
+def recorded(state: LoadState | None, column: str) -> str | None:
+    """The cursor value that the destination's last commit recorded for this column."""
+    if state is None or not state.cursor:
+        return None
+    saved = json.loads(state.cursor)
+    return saved["upper"] if saved.get("column") == column else None
+
+
+def snapshot_behind(now: str, before: str) -> bool:
+    """Whether a cursor's maximum moved backwards; numbers compare as numbers, times by their text form."""
+    try:
+        return float(now) < float(before)
+    except ValueError:
+        return now < before
+
+
+def keep_retained(load: Load, destination: Destination, *, drop_retained: bool) -> Load:
+    """An overwrite that would lose retained values or soft-deleted rows becomes a merge by key, or is refused."""
+    if load.action != "overwrite":
+        return load
+    kept = [c.name for c in load.table.columns if c.retained]
+    if load.table.key and (kept or _has_deleted(load, destination)):
+        return replace(load, action="merge", complete=True)
+    if kept and not drop_retained:
+        raise Blocked(
+            f"a full refresh of {load.table.path} would lose the values of {', '.join(kept)}, which the source dropped",
+            hint="pass --drop-retained to let them go",
+        )
+    return load
+
+
+def _has_deleted(load: Load, destination: Destination) -> bool:
+    if load.choice.deletes != "soft":
+        return False
+    state = destination.state(load.ref)
+    return bool(state and state.deleted)
