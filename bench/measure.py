@@ -1,0 +1,167 @@
+"""Runs one command and measures its whole process tree.
+
+    python measure.py RESULT.json LOG POSTMASTER_PID SECONDS -- COMMAND...
+
+RESULT.json: exit code; `wall` seconds from spawn to exit of the command; `cpu` seconds (user + system) of the command
+and every descendant, orphans included; `server_cpu` seconds of the PostgreSQL processes; `peak_mb`, the highest sum of
+resident memory over the tree, sampled (pages that processes share count once per process); `busy_elsewhere`, the share of
+the machine's CPU time that went to neither: above 0.2 the wall time is not worth much.
+
+It is a process of its own, so that what it reaps is this command's alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+SAMPLE_SECONDS = 0.05
+ORPHAN_SECONDS = 120
+PR_SET_CHILD_SUBREAPER = 36
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+PARENT, USER_TIME, SYSTEM_TIME, REAPED_USER, REAPED_SYSTEM, RESIDENT = 1, 11, 12, 13, 14, 21
+
+
+def stat(pid: int | str) -> list[str] | None:
+    """The fields of /proc/PID/stat after the command's name; None when the process is gone."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return text[text.rindex(")") + 2 :].split()
+
+
+def processes() -> dict[int, list[str]]:
+    found = {int(name): stat(name) for name in os.listdir("/proc") if name.isdigit()}
+    return {pid: fields for pid, fields in found.items() if fields}
+
+
+def descendants(root: int, table: dict[int, list[str]]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid, fields in table.items():
+        children.setdefault(int(fields[PARENT]), []).append(pid)
+    found, todo = [], list(children.get(root, ()))
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        todo += children.get(pid, ())
+    return found
+
+
+def resident_bytes(root: int) -> int:
+    table = processes()
+    return sum(int(table[pid][RESIDENT]) * PAGE for pid in descendants(root, table))
+
+
+def server_cpu(postmaster: int) -> float:
+    """CPU seconds of the server's processes, running or ended (the postmaster reaps them)."""
+    table = processes()
+    if postmaster not in table:
+        return 0.0
+    ended = int(table[postmaster][REAPED_USER]) + int(table[postmaster][REAPED_SYSTEM])
+    running = sum(
+        int(table[pid][USER_TIME]) + int(table[pid][SYSTEM_TIME]) for pid in [postmaster, *descendants(postmaster, table)]
+    )
+    return (ended + running) / TICK
+
+
+def machine_cpu() -> float:
+    user, nice, system, _idle, _wait, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+    return (user + nice + system + irq + softirq) / TICK
+
+
+class Sampler(threading.Thread):
+    """Watches the memory of this process's descendants until told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        while not self.stopping.wait(SAMPLE_SECONDS):
+            self.peak = max(self.peak, resident_bytes(os.getpid()))
+
+    def stop(self) -> int:
+        self.stopping.set()
+        self.join()
+        return self.peak
+
+
+def reap_orphans() -> tuple[float, int]:
+    """CPU seconds of processes that outlived the command, and how many had to be ended."""
+    cpu, deadline = 0.0, time.monotonic() + ORPHAN_SECONDS
+    while True:
+        try:
+            pid, _, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return cpu, 0
+        if pid:
+            cpu += usage.ru_utime + usage.ru_stime
+        elif time.monotonic() > deadline:
+            return cpu, end_descendants()
+        else:
+            time.sleep(0.02)
+
+
+def end_descendants() -> int:
+    left = descendants(os.getpid(), processes())
+    for pid in left:
+        os.kill(pid, 9)
+    return len(left)
+
+
+def wait(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, float]:
+    """Exit code and CPU seconds of the command and the children that it has reaped itself."""
+    late = threading.Timer(seconds, process.kill)
+    late.start()
+    _, status, usage = os.wait4(process.pid, 0)
+    late.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_utime + usage.ru_stime
+
+
+def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float) -> dict[str, float]:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    sampler = Sampler()
+    server_before, machine_before = server_cpu(postmaster), machine_cpu()
+    sampler.start()
+    started = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    code, cpu = wait(process, seconds)
+    wall = time.monotonic() - started
+    machine = machine_cpu() - machine_before
+    peak = sampler.stop()
+    orphan_cpu, killed = reap_orphans()
+    cpu += orphan_cpu
+    server = server_cpu(postmaster) - server_before
+    elsewhere = max(0.0, (machine - cpu - server) / wall / (os.cpu_count() or 1))
+    return {
+        "exit_code": code,
+        "wall": round(wall, 3),
+        "cpu": round(cpu, 3),
+        "server_cpu": round(server, 3),
+        "peak_mb": round(peak / 2**20),
+        "busy_elsewhere": round(elsewhere, 3),
+        "killed": killed,
+    }
+
+
+def main(arguments: Sequence[str]) -> None:
+    result, log, postmaster, seconds, dashes, *command = arguments
+    assert dashes == "--"
+    measured = measure(command, Path(log), int(postmaster), float(seconds))
+    Path(result).write_text(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
