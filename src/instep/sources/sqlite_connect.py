@@ -1,0 +1,125 @@
+"""Opening a SQLite file for reading, and its errors in words."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from instep.errors import ConnectError, InstepError, ReadError
+
+MINIMUM = (3, 37, 0)
+
+
+@dataclass(frozen=True)
+class SqliteConfig:
+    """A SQLite file.
+
+    `include` and `exclude` are globs (`*`, `?`, `[a-z]`) over `table` or `main.table`; empty `include` means
+    every table. `timeout` is how many seconds a lock of another program is waited for.
+    """
+
+    path: str
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    timeout: float = 10.0
+
+
+@contextmanager
+def connect(config: SqliteConfig) -> Iterator[sqlite3.Connection]:
+    """A read-only connection without a transaction; raises ConnectError."""
+    _check(config.path)
+    with describing(config.path, ConnectError):
+        uri = f"{Path(config.path).absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=config.timeout, isolation_level=None, check_same_thread=False
+        )
+    try:
+        with describing(config.path, ConnectError):
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def transaction(config: SqliteConfig) -> Iterator[sqlite3.Connection]:
+    """A connection with an open read transaction: what it sees does not change until the context ends."""
+    with connect(config) as connection:
+        with describing(config.path, ConnectError):
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        yield connection
+
+
+def _check(path: str) -> None:
+    if sqlite3.sqlite_version_info < MINIMUM:
+        raise ConnectError(
+            f"this Python has SQLite {sqlite3.sqlite_version}, the SQLite source needs 3.37 or later",
+            hint="run instep with a Python whose sqlite3 module is newer",
+        )
+    try:
+        state = Path(path).stat()
+    except FileNotFoundError:
+        raise ConnectError(
+            f"SQLite file {path} does not exist", hint="check `path`; relative paths start at the project folder"
+        ) from None
+    except OSError as error:
+        raise ConnectError(f"SQLite file {path} cannot be reached: {error.strerror}", hint="check the path") from None
+    if not Path(path).is_file():
+        raise ConnectError(f"{path} is not a file", hint="name the database file itself")
+    if not os.access(path, os.R_OK):
+        raise ConnectError(f"SQLite file {path} may not be read", hint="give this user read permission on the file")
+    if not state.st_size:
+        raise ConnectError(f"SQLite file {path} is empty", hint="check that this is the right file")
+
+
+@contextmanager
+def describing(path: str, kind: type[InstepError], what: str = "") -> Iterator[None]:
+    """Turns SQLite's errors into `kind`, which names the file, the cause and the next step."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        place = f"SQLite file {path}" + (f", {what}" if what else "")
+        raise kind(f"{place}: {error}", hint=_hint(error)) from None
+
+
+def _hint(error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    hints = {
+        sqlite3.SQLITE_NOTADB: "this file is not a SQLite database, or it is encrypted",
+        sqlite3.SQLITE_BUSY: "another program holds a lock: sync when it is done, or switch it to WAL mode",
+        sqlite3.SQLITE_LOCKED: "another program holds a lock: sync when it is done, or switch it to WAL mode",
+        sqlite3.SQLITE_CORRUPT: "the file is damaged: run `PRAGMA integrity_check` on it",
+        sqlite3.SQLITE_CANTOPEN: "in WAL mode the folder must hold the -wal and -shm files, or be writable",
+        sqlite3.SQLITE_READONLY: "a crashed write must be rolled back first: open the file once with its own program",
+    }
+    return hints.get(code, "sync again; if it stays, try the query in the sqlite3 shell")
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What tells that a rollback-journal database has moved: nobody writes to it while a reader holds its lock.
+
+    Found by `stat`, never by opening the file: closing a second descriptor would drop this process's locks.
+    """
+
+    wal: bool
+    schema_version: int
+    inode: int
+    size: int
+    changed: int
+
+
+def file_state(connection: sqlite3.Connection, path: str) -> FileState:
+    """The state of the open transaction's database."""
+    with describing(path, ReadError):
+        wal = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        version = int(connection.execute("PRAGMA schema_version").fetchone()[0])
+        found = Path(path).stat()
+    return FileState(wal, version, found.st_ino, 0 if wal else found.st_size, 0 if wal else found.st_mtime_ns)

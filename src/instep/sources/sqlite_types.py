@@ -1,0 +1,96 @@
+"""SQLite's declared types as data types.
+
+SQLite checks types only in STRICT tables; elsewhere a declared type is a wish and each value has a storage
+class of its own. So a column has the type that its declaration names, and is read as text that `stage` casts
+and checks value by value, unless the database itself guarantees the type (`guaranteed`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from instep.schema.types import (
+    MAX_PRECISION,
+    Binary,
+    Boolean,
+    DataType,
+    Date,
+    Decimal,
+    Float,
+    Int,
+    Json,
+    String,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Uuid,
+)
+
+_DECLARED = re.compile(r"\s*([^()]*?)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)\s*(.*?))?\s*", re.DOTALL)
+_NAMED: dict[str, DataType] = {
+    "BOOL": Boolean(),
+    "BOOLEAN": Boolean(),
+    "DATE": Date(),
+    "TIME": Time(),
+    "DATETIME": Timestamp(),
+    "TIMESTAMP": Timestamp(),
+    "TIMESTAMP WITHOUT TIME ZONE": Timestamp(),
+    "TIMESTAMP WITH TIME ZONE": TimestampTz(),
+    "TIMESTAMPTZ": TimestampTz(),
+    "JSON": Json(),
+    "JSONB": Json(),
+    "UUID": Uuid(),
+    "GUID": Uuid(),
+    "UNIQUEIDENTIFIER": Uuid(),
+    "STRING": String(),
+}
+_DECIMALS = {"DECIMAL", "DEC", "NUMERIC", "NUMBER"}
+_STRICT: dict[str, DataType] = {"INT": Int(64), "INTEGER": Int(64), "REAL": Float(64), "BLOB": Binary()}
+
+
+def column_type(declared: str) -> tuple[DataType, str]:
+    """(the type, a note why it is looser than it looks or "") of a declared type such as `VARCHAR(30)`."""
+    match = _DECLARED.fullmatch(declared.upper())
+    word, first, second, rest = match.groups() if match else (declared.upper(), None, None, None)
+    name = " ".join(f"{word} {rest or ''}".split())
+    if name in _NAMED:
+        return _NAMED[name], ""
+    if name in _DECIMALS:
+        return _decimal(int(first) if first else 0, int(second or 0))
+    return _by_affinity(name)
+
+
+def _decimal(precision: int, scale: int) -> tuple[DataType, str]:
+    if not precision:
+        return String(), "a number without a declared precision, kept as text"
+    if precision > MAX_PRECISION or scale > precision:
+        return String(), f"decimal({precision},{scale}) is beyond {MAX_PRECISION} digits, kept as text"
+    return Decimal(precision, scale), ""
+
+
+def _by_affinity(name: str) -> tuple[DataType, str]:
+    """The rules of SQLite's own documentation, in their order."""
+    if "INT" in name and "POINT" not in name:
+        return Int(64), ""
+    if any(part in name for part in ("CHAR", "CLOB", "TEXT")):
+        return String(), ""
+    if "BLOB" in name:
+        return Binary(), ""
+    if any(part in name for part in ("REAL", "FLOA", "DOUB")):
+        return Float(64), ""
+    return String(), f"{name} says nothing about its values, kept as text" if name else "no declared type, kept as text"
+
+
+def guaranteed(declared: str, *, strict: bool, rowid: bool) -> DataType | None:
+    """The type that the database enforces for every value, None where it enforces nothing useful.
+
+    `rowid` marks the column that is an alias of the row id.
+    """
+    if rowid:
+        return Int(64)
+    return _STRICT.get(declared.upper()) if strict else None
+
+
+def query_type(kind: DataType, declared: str, *, strict: bool = False, rowid: bool = False) -> DataType:
+    """The type that a query yields for a column of type `kind`: text wherever a value may not fit."""
+    return guaranteed(declared, strict=strict, rowid=rowid) or (kind if isinstance(kind, Binary) else String())
