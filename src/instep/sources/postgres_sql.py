@@ -1,0 +1,66 @@
+"""Names, literals and name patterns as PostgreSQL's SQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+def quote(name: str) -> str:
+    """An identifier, always quoted."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_table(schema: str, name: str) -> str:
+    return f"{quote(schema)}.{quote(name)}"
+
+
+def literal(text: str) -> str:
+    """A string constant, safe whatever `standard_conforming_strings` says."""
+    body = text.replace("\\", "\\\\").replace("'", "''")
+    return f" E'{body}'" if "\\" in text else f"'{body}'"
+
+
+def matches(schema: str, name: str, include: Sequence[str], exclude: Sequence[str]) -> str:
+    """A condition on a table, given the expressions for its schema and name: included by some pattern, or no
+    include is given, and excluded by none. A pattern is about `schema.name`; one without a dot, about `name` too."""
+    terms = [f"({' OR '.join(_matches(schema, name, p) for p in include)})"] if include else []
+    terms += [f"NOT {_matches(schema, name, p)}" for p in exclude]
+    return " AND ".join(terms) or "true"
+
+
+def _matches(schema: str, name: str, pattern: str) -> str:
+    path = f"({schema} || '.' || {name})"
+    if pattern.startswith("re:"):
+        return f"({path} ~ {literal(pattern[3:])})"
+    test = _test(pattern)
+    return f"({path} {test})" if "." in pattern else f"({path} {test} OR {name} {test})"
+
+
+def _test(pattern: str) -> str:
+    if "[" in pattern:
+        return f"~ {literal(_glob_to_regex(pattern))}"
+    if _GLOB.search(pattern):
+        return f"LIKE {literal(_glob_to_like(pattern))}"
+    return f"= {literal(pattern)}"
+
+
+def _glob_to_like(pattern: str) -> str:
+    escaped = re.sub(r"([\\%_])", r"\\\1", pattern)
+    return escaped.replace("*", "%").replace("?", "_")
+
+
+def _glob_to_regex(pattern: str) -> str:
+    """A shell pattern with classes as a regular expression over the whole path."""
+    parts = re.findall(r"\[!?\]?[^\]]*\]|.", pattern, re.DOTALL)
+    return "^" + "".join(map(_glob_part, parts)) + "$"
+
+
+def _glob_part(part: str) -> str:
+    if part in ("*", "?"):
+        return ".*" if part == "*" else "."
+    if len(part) > 1:
+        return part.replace("\\", "\\\\").replace("[!", "[^", 1)
+    return part if part.isalnum() else f"[{part}]" if part not in "^\\" else "\\" + part

