@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
+import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from instep.errors import ProjectError
 from instep.schema.table import Column, Table
 from instep.sources.base import TableStats
 from instep.sources.sqlite_connect import SqliteConfig
@@ -17,13 +20,7 @@ from instep.sources.sqlite_types import column_type
 
 _VERSION = 1  # of the mapping: a new one makes every fingerprint new
 _ROWID_NAMES = ("rowid", "_rowid_", "oid")
-_SELECTED = (
-    "l.schema = 'main' AND l.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
-    " AND (:every OR EXISTS (SELECT 1 FROM json_each(:include) p"
-    " WHERE l.name GLOB p.value OR 'main.' || l.name GLOB p.value))"
-    " AND NOT EXISTS (SELECT 1 FROM json_each(:exclude) p"
-    " WHERE l.name GLOB p.value OR 'main.' || l.name GLOB p.value)"
-)
+_SELECTED = "l.schema = 'main' AND l.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND instep_selected(l.name)"
 _OBJECTS = f"SELECT l.name, l.type, l.wr, l.strict FROM pragma_table_list l WHERE {_SELECTED} ORDER BY l.name"  # noqa: S608
 _COLUMNS = (
     'SELECT c.name, c.type, c."notnull", c.dflt_value, c.pk, c.hidden, :wr = 0 AND c.pk = 1'
@@ -62,9 +59,9 @@ class Contents:
 def contents(connection: sqlite3.Connection, config: SqliteConfig) -> Contents:
     """Everything that is selected: ordinary tables in one query, the others one by one, for a view may be broken
     and the module of a virtual table missing."""
-    selected = _parameters(config)
-    objects = {row[0]: row[1:] for row in connection.execute(_OBJECTS, selected) if row[1] != "shadow"}
-    rows = connection.execute(_TABLE_COLUMNS, selected)
+    connection.create_function("instep_selected", 1, selection(config), deterministic=True)
+    objects = {row[0]: row[1:] for row in connection.execute(_OBJECTS) if row[1] != "shadow"}
+    rows = connection.execute(_TABLE_COLUMNS)
     found = {name: [row[1:] for row in group] for name, group in groupby(rows, key=lambda row: row[0])}
     broken: dict[tuple[str, ...], str] = {}
     for name, (kind, without_rowid, _) in objects.items():
@@ -83,12 +80,27 @@ def contents(connection: sqlite3.Connection, config: SqliteConfig) -> Contents:
     return Contents(tuple(tables), storage, broken)
 
 
-def _parameters(config: SqliteConfig) -> dict[str, Any]:
-    return {
-        "every": not config.include,
-        "include": json.dumps(config.include),
-        "exclude": json.dumps(config.exclude),
-    }
+def selection(config: SqliteConfig) -> Callable[[str], bool]:
+    """Tells whether a table of this name is selected; raises ProjectError for a bad regular expression."""
+    include, exclude = ([_pattern(p) for p in patterns] for patterns in (config.include, config.exclude))
+
+    def selected(name: str) -> bool:
+        texts = (name, f"main.{name}")
+        wanted = not include or any(p(t) for p in include for t in texts)
+        return wanted and not any(p(t) for p in exclude for t in texts)
+
+    return selected
+
+
+def _pattern(text: str) -> Callable[[str], object]:
+    if not text.startswith("re:"):
+        return re.compile(fnmatch.translate(text)).match
+    try:
+        return re.compile(text[3:]).search
+    except re.error as error:
+        raise ProjectError(
+            f"pattern {text!r} is no valid regular expression: {error}", hint="correct `include` or `exclude`"
+        ) from None
 
 
 def _rowid(taken: set[str], alias: str) -> str:

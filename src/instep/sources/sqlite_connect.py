@@ -18,8 +18,8 @@ MINIMUM = (3, 37, 0)
 class SqliteConfig:
     """A SQLite file.
 
-    `include` and `exclude` are globs (`*`, `?`, `[a-z]`) over `table` or `main.table`; empty `include` means
-    every table. `timeout` is how many seconds a lock of another program is waited for.
+    `include` and `exclude` are patterns for `table` or `main.table`: the exact text, a glob, or `re:` and a
+    regular expression; an empty `include` means all. `timeout` is how many seconds a lock of another program is waited for.
     """
 
     path: str

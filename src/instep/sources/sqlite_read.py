@@ -129,9 +129,9 @@ def _string(values: Sequence[Any]) -> pa.Array:
 
 
 def text(value: Any) -> str:
-    """The exact text form of a value; bytes and bad text in SQLite's own notation, X'0AFF'."""
+    r"""The exact text form of a value; bytes and bad text as `\x` and hex digits."""
     if isinstance(value, bytes):
-        return f"X'{value.hex().upper()}'"
+        return f"\\x{value.hex()}"
     return repr(value) if isinstance(value, float) else str(value)
 
 
