@@ -117,3 +117,4 @@ class Review:
     seen: int = 1
     decided_by: str = ""
     decided_at: datetime | None = None
+    modifiers: Mapping[str, Any] = field(default_factory=dict)

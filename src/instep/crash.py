@@ -1,0 +1,49 @@
+"""Crash points: named places of the write order where a test may stop the process.
+
+`INSTEP_CRASH="<name>=<action>"` arms one point; several are separated by commas. Actions: `kill` (SIGKILL to
+this process), `raise`, `sleep:<seconds>`. Without the variable a point costs one look-up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+VARIABLE = "INSTEP_CRASH"
+_CALL = re.compile(r"""\bcrashpoint\(\s*["']([^"']+)["']""")
+
+
+class Crashed(Exception):
+    """An armed crash point was reached."""
+
+
+def crashpoint(name: str) -> None:
+    """Does what INSTEP_CRASH asks for at `name`; raises ValueError on an unknown action."""
+    armed = os.environ.get(VARIABLE)
+    if not armed:
+        return
+    for entry in armed.split(","):
+        point, _, action = entry.strip().partition("=")
+        if point == name:
+            _act(name, action)
+
+
+def _act(name: str, action: str) -> None:
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "raise":
+        raise Crashed(f"crash point {name}")
+    elif action.startswith("sleep:"):
+        time.sleep(float(action.removeprefix("sleep:")))
+    else:
+        raise ValueError(f"{VARIABLE}: {action!r} is no action for {name}; use kill, raise or sleep:<seconds>")
+
+
+def points(root: Path | None = None) -> tuple[str, ...]:
+    """The names of all crash points called in the source files below `root` (default: this package), sorted."""
+    folder = root or Path(__file__).parent
+    files = (path for path in folder.rglob("*.py") if path != Path(__file__))
+    return tuple(sorted({name for path in files for name in _CALL.findall(path.read_text(encoding="utf-8"))}))

@@ -1,0 +1,93 @@
+"""Backfills that were asked for and are not done yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Row, insert, select, update
+
+from instep.store.connections import ensure
+from instep.store.database import Database
+from instep.store.tables import backfills
+
+Scope = Literal["table", "column"]
+BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """`column` is empty for a whole table; `change` names the change that asked for it, if one did."""
+
+    number: int
+    connection: str
+    table: tuple[str, str]
+    column: str
+    scope: Scope
+    why: str
+    change: str
+    status: BackfillStatus
+    run: str
+    wanted_at: datetime
+    ended: datetime | None = None
+
+
+class Backfills:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def want(
+        self, connection: str, table: tuple[str, str], *, column: str = "", why: str = "", change: str = ""
+    ) -> bool:
+        """Asks for a column, or for the whole table without one; False if that is waiting already."""
+        c = backfills.c
+        scope = "column" if column else "table"
+        same = (
+            c.connection == connection, c.table_schema == table[0], c.table_name == table[1],
+            c.column_name == column, c.scope == scope, c.status.in_(("wanted", "running")),
+        )  # fmt: skip
+        with self._db.write() as transaction:
+            ensure(transaction, connection, self._db.now())
+            if transaction.execute(select(c.number).where(*same)).first():
+                return False
+            transaction.execute(
+                insert(backfills).values(
+                    connection=connection, table_schema=table[0], table_name=table[1], column_name=column,
+                    scope=scope, why=why, change=change, status="wanted", wanted_at=self._db.now(),
+                )
+            )  # fmt: skip
+            return True
+
+    def start(self, number: int, run: str) -> None:
+        """Names the run that works on it."""
+        self._set(number, ("wanted", "running"), status="running", run=run)
+
+    def done(self, number: int) -> None:
+        self._set(number, ("wanted", "running"), status="done", ended=self._db.now())
+
+    def cancel(self, number: int) -> None:
+        self._set(number, ("wanted", "running"), status="cancelled", ended=self._db.now())
+
+    def _set(self, number: int, was: Sequence[BackfillStatus], **values: Any) -> None:
+        where = (backfills.c.number == number, backfills.c.status.in_(was))
+        with self._db.write() as transaction:
+            transaction.execute(update(backfills).where(*where).values(**values))
+
+    def waiting(self, connection: str) -> list[Backfill]:
+        """Wanted or interrupted ones, oldest first."""
+        return self.find(connection, ("wanted", "running"))
+
+    def find(self, connection: str, statuses: Sequence[BackfillStatus] = ()) -> list[Backfill]:
+        query = select(backfills).where(backfills.c.connection == connection).order_by(backfills.c.number)
+        if statuses:
+            query = query.where(backfills.c.status.in_(statuses))
+        with self._db.read() as transaction:
+            return [_backfill(row) for row in transaction.execute(query)]
+
+
+def _backfill(row: Row[Any]) -> Backfill:
+    values = dict(row._mapping)
+    table = values.pop("table_schema"), values.pop("table_name")
+    return Backfill(table=table, column=values.pop("column_name"), **values)

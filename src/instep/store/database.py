@@ -1,0 +1,142 @@
+"""The engine of the control database: pragmas, transactions, and driver errors in plain words.
+
+SQLite runs in WAL mode with foreign keys; every write starts with BEGIN IMMEDIATE, so a reader never has to
+become a writer half-way. On PostgreSQL an advisory lock gives the same order of writes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
+
+from instep.errors import Conflict, ConnectError, InstepError, ProjectError
+
+BUSY_SECONDS = 30.0
+_WRITE_LOCK = 0x696E73746570  # the number of the advisory lock: "instep" in ASCII
+_CAUSES = (
+    ("disk is full", "the disk is full", "free some space and run the command again; nothing was changed"),
+    ("disk i/o error", "the disk cannot be read or written", "free some space or check the disk, then run again"),
+    ("readonly database", "it cannot be written", "check who owns the file and its folder"),
+    ("unable to open", "it cannot be opened", "check that the folder exists and may be written"),
+    ("not a database", "it is not a SQLite database", "restore a backup, or move the file away to start afresh"),
+    ("malformed", "the file is damaged", "restore a backup, or move the file away to start afresh"),
+)
+
+
+class Database:
+    """Transactions over one engine; `now` is the clock of everything that is written."""
+
+    def __init__(self, url: str, now: Callable[[], datetime], busy: float = BUSY_SECONDS) -> None:
+        self.url = _parse(url)
+        self.now = now
+        self.place = self.url.database or "memory" if self._sqlite else self.url.render_as_string(hide_password=True)
+        self._local = threading.local()
+        with self._plain_errors():
+            self.engine = self._engine(busy)
+
+    @property
+    def _sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def file(self) -> Path | None:
+        """The database's file, None for a server."""
+        return Path(self.url.database) if self._sqlite and self.url.database else None
+
+    def _engine(self, busy: float) -> Engine:
+        if not self._sqlite:
+            return create_engine(self.url, pool_pre_ping=True)
+        if not self.file or self.url.database == ":memory:":
+            raise ProjectError("store: a SQLite store needs a file", hint="write sqlite:///.instep/state.db")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._error(f"its folder cannot be made ({error.strerror})", "check the folder's owner") from error
+        engine = create_engine(self.url, connect_args={"timeout": busy, "isolation_level": None})
+        event.listen(engine, "connect", _set_pragmas)
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A write transaction of its own, or a savepoint in the one that this thread has open."""
+        outer: Connection | None = getattr(self._local, "connection", None)
+        if outer is not None:
+            with self._plain_errors(), outer.begin_nested():
+                yield outer
+            return
+        with self._plain_errors(), self.engine.connect() as connection:
+            connection = connection.execution_options(instep_write=True)
+            with connection.begin():
+                if not self._sqlite:
+                    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _WRITE_LOCK})
+                self._local.connection = connection
+                try:
+                    yield connection
+                finally:
+                    self._local.connection = None
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A consistent view: the open write transaction of this thread, else a read transaction."""
+        outer: Connection | None = getattr(self._local, "connection", None)
+        if outer is not None:
+            with self._plain_errors():
+                yield outer
+            return
+        with self._plain_errors(), self.engine.connect() as connection:
+            yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @contextmanager
+    def _plain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except InstepError:
+            raise
+        except SQLAlchemyError as error:
+            raise self._translate(error) from error
+        except ImportError as error:
+            raise self._error(f"its driver is not installed ({error.name})", "install the driver's package") from error
+
+    def _translate(self, error: SQLAlchemyError) -> InstepError:
+        said = str(error.orig) if isinstance(error, DatabaseError) else str(error)
+        if "database is locked" in said:
+            hint = "another instep process is writing; try again when it is done"
+            return Conflict(f"the store {self.place} stayed locked for {BUSY_SECONDS:.0f} s", hint=hint)
+        for fragment, cause, hint in _CAUSES:
+            if fragment in said.lower():
+                return self._error(cause, hint)
+        return self._error(said.strip().splitlines()[0], "run `instep doctor`")
+
+    def _error(self, cause: str, hint: str) -> ConnectError:
+        return ConnectError(f"the store {self.place} cannot be used: {cause}", hint=hint)
+
+
+def _parse(url: str) -> URL:
+    try:
+        return make_url(url)
+    except ArgumentError:
+        # The text may hold a password: it is not repeated.
+        raise ProjectError("store: this is no database URL", hint="write sqlite:///.instep/state.db") from None
+
+
+def _set_pragmas(connection: object, _record: object) -> None:
+    cursor = connection.cursor()  # type: ignore[attr-defined]
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: Connection) -> None:
+    write = connection.get_execution_options().get("instep_write")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")

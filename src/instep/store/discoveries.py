@@ -1,0 +1,119 @@
+"""What detections saw: the last source catalog of each connection, and the log of detections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from instep.schema.table import Catalog, catalog_from_dict, catalog_to_dict
+from instep.store.connections import ensure
+from instep.store.database import Database
+from instep.store.tables import detections, discoveries
+
+
+@dataclass(frozen=True)
+class CachedDiscovery:
+    """The last discovery of a source. `stats` gives estimated (rows, bytes) by table; `denied`, `identity` and
+    `proves_absence` are those of the discovery. `at` is set by the store."""
+
+    catalog: Catalog
+    fingerprint: str
+    stats: Mapping[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    identity: str = ""
+    proves_absence: bool = False
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Detection:
+    """`counts` is what was found, by name (added, removed, unchanged...)."""
+
+    connection: str
+    run: str
+    at: datetime
+    fingerprint: str
+    counts: Mapping[str, int]
+
+
+class Discoveries:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def save(self, connection: str, seen: CachedDiscovery) -> None:
+        """Keeps the last one only."""
+        values: dict[str, Any] = {
+            "fingerprint": seen.fingerprint, "identity": seen.identity, "proves_absence": seen.proves_absence,
+            "stats": [[*table, *numbers] for table, numbers in sorted(seen.stats.items())],
+            "denied": [[list(path), why] for path, why in sorted(seen.denied.items())],
+            "catalog": catalog_to_dict(seen.catalog), "at": self._db.now(),
+        }  # fmt: skip
+        with self._db.write() as transaction:
+            ensure(transaction, connection, self._db.now())
+            transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
+            transaction.execute(insert(discoveries).values(connection=connection, **values))
+
+    def get(self, connection: str) -> CachedDiscovery | None:
+        with self._db.read() as transaction:
+            row = transaction.execute(select(discoveries).where(discoveries.c.connection == connection)).first()
+        if row is None:
+            return None
+        return CachedDiscovery(
+            catalog=catalog_from_dict(row.catalog),
+            fingerprint=row.fingerprint,
+            stats={(schema, name): (rows, size) for schema, name, rows, size in row.stats},
+            denied={tuple(path): why for path, why in row.denied},
+            identity=row.identity,
+            proves_absence=row.proves_absence,
+            at=row.at,
+        )
+
+    def fingerprint(self, connection: str) -> str:
+        """Of the last discovery, "" without one; the catalog is not read."""
+        query = select(discoveries.c.fingerprint).where(discoveries.c.connection == connection)
+        with self._db.read() as transaction:
+            return transaction.execute(query).scalar() or ""
+
+    def touch(self, connection: str) -> None:
+        """The source was looked at again and is unchanged."""
+        where = discoveries.c.connection == connection
+        with self._db.write() as transaction:
+            transaction.execute(discoveries.update().where(where).values(at=self._db.now()))
+
+    def forget(self, connection: str) -> None:
+        """The next detection reads the source's catalog anew."""
+        with self._db.write() as transaction:
+            transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
+
+
+class Detections:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, connection: str, run: str, fingerprint: str, counts: Mapping[str, int]) -> bool:
+        """Logs one detection; False if this run has logged it before (a replay changes nothing)."""
+        c = detections.c
+        same = (c.connection == connection, c.run == run, c.fingerprint == fingerprint)
+        with self._db.write() as transaction:
+            ensure(transaction, connection, self._db.now())
+            if transaction.execute(select(c.number).where(*same)).first():
+                return False
+            values = {"connection": connection, "run": run, "fingerprint": fingerprint, "counts": dict(counts)}
+            transaction.execute(insert(detections).values(**values, at=self._db.now()))
+            return True
+
+    def latest(self, connection: str) -> Detection | None:
+        found = self.history(connection, limit=1)
+        return found[0] if found else None
+
+    def history(self, connection: str, limit: int = 50) -> list[Detection]:
+        """Newest first."""
+        c = detections.c
+        query = select(c.connection, c.run, c.at, c.fingerprint, c.counts).where(c.connection == connection)
+        with self._db.read() as transaction:
+            rows = transaction.execute(query.order_by(c.number.desc()).limit(limit)).mappings()
+            return [Detection(**row) for row in rows]

@@ -1,0 +1,49 @@
+"""Brings the control database to this version's tables; loads Alembic only when there is something to do."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, inspect, text
+
+from instep.errors import Conflict
+from instep.store.database import Database
+
+HEAD = "0001"
+_PLACE = "instep.store:migrations"
+
+
+def version(connection: Connection) -> str:
+    """The revision that the database is at, "" for one without tables."""
+    if not inspect(connection).has_table("alembic_version"):
+        return ""
+    return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or "")
+
+
+def upgrade(database: Database) -> None:
+    """Creates or updates the tables in one transaction; raises Conflict if they are newer than this code."""
+    with database.read() as connection:
+        found = version(connection)
+    if found == HEAD:
+        return
+    if found > HEAD:
+        raise Conflict(
+            f"the store {database.place} was made by a newer instep (its version is {found}, this one knows {HEAD})",
+            hint="update instep, or use another store",
+        )
+    with database.write() as connection:
+        if version(connection) != HEAD:  # another process may have been first
+            run(connection, HEAD)
+
+
+def run(connection: Connection, target: str) -> None:
+    """Migrates up or down to `target` ("base" for no tables) inside the open transaction."""
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", _PLACE)
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    if target == "base" or target < version(connection):
+        command.downgrade(config, target)
+    else:
+        command.upgrade(config, target)

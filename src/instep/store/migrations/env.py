@@ -1,0 +1,11 @@
+"""Alembic's entry: migrates on the connection that `instep.store.migrate.run` passes in, in its transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from instep.store.tables import metadata
+
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata, render_as_batch=True)
+with context.begin_transaction():
+    context.run_migrations()

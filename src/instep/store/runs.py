@@ -1,0 +1,187 @@
+"""Runs: at most one running per connection, each with a fence higher than all before it and a lease.
+
+A run is taken over when its process is gone from this host or its lease has expired; what it still tries to
+write is refused by its fence.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from instep.errors import Fenced, InstepError, RunInProgress
+from instep.model import Run, RunKind, RunStatus, TableRun
+from instep.store.connections import ensure
+from instep.store.database import Database
+from instep.store.owner import Owner, this_process
+from instep.store.tables import connections, runs, table_runs
+
+LEASE = timedelta(seconds=60)
+
+
+class Runs:
+    def __init__(self, database: Database, lease: timedelta = LEASE) -> None:
+        self._db = database
+        self.lease = lease
+
+    def claim(self, connection: str, kind: RunKind, who: str = "", detail: Mapping[str, Any] | None = None) -> Run:
+        """Starts a run; raises RunInProgress while another one of the connection is alive."""
+        with self._db.write() as transaction:
+            now = self._db.now()
+            ensure(transaction, connection, now)
+            self._take_over(transaction, connection, now)
+            fence = _next_fence(transaction, connection)
+            run = Run(_run_id(now), connection, kind, "running", fence, now, detail=dict(detail or {}))
+            owner = this_process()
+            transaction.execute(
+                insert(runs).values(
+                    **vars(run), who=who, host=owner.host, pid=owner.pid, pid_started=owner.started,
+                    lease_until=now + self.lease,
+                )
+            )  # fmt: skip
+            return run
+
+    def _take_over(self, transaction: Connection, connection: str, now: datetime) -> None:
+        where = (runs.c.connection == connection, runs.c.status == "running")
+        row = transaction.execute(select(runs).where(*where)).first()
+        if row is None:
+            return
+        gone = Owner(row.host, row.pid, row.pid_started).gone
+        if not gone and row.lease_until > now:
+            raise _in_progress(row)
+        silent = f"no sign of life since {row.lease_until - self.lease:%H:%M:%S} UTC"
+        why = f"process {row.pid} has ended" if gone else silent
+        transaction.execute(update(runs).where(*where).values(status="failed", ended=now, error=f"interrupted: {why}"))
+
+    def heartbeat(self, run: Run) -> None:
+        """Extends the lease; raises Fenced once the run was taken over."""
+        with self._db.write() as transaction:
+            self._change(transaction, run, lease_until=self._db.now() + self.lease)
+
+    def finish(self, run: Run, status: RunStatus, error: str = "", detail: Mapping[str, Any] | None = None) -> Run:
+        """Ends a run; `detail` replaces the recorded one if given. Raises Fenced once it was taken over."""
+        with self._db.write() as transaction:
+            values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now()}
+            if detail is not None:
+                values["detail"] = dict(detail)
+            self._change(transaction, run, **values)
+            return _run(transaction.execute(select(runs).where(runs.c.id == run.id)).one())
+
+    def check(self, run: Run) -> None:
+        """Raises Fenced once the run was taken over."""
+        with self._db.read() as transaction:
+            status = transaction.execute(select(runs.c.status).where(runs.c.id == run.id)).scalar()
+            if status != "running":
+                raise _fenced(run)
+
+    def _change(self, transaction: Connection, run: Run, **values: Any) -> None:
+        where = (runs.c.id == run.id, runs.c.status == "running")
+        if transaction.execute(update(runs).where(*where).values(**values)).rowcount != 1:
+            raise _fenced(run)
+
+    def get(self, run_id: str) -> Run:
+        """The run with this id, or whose id alone starts so; InstepError if there is none."""
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(runs).where(runs.c.id.startswith(run_id, autoescape=True)).limit(2)).all()
+            if len(rows) != 1:
+                raise InstepError(f"no run {run_id!r} is known", hint="see `instep history`")
+            return _run(rows[0])
+
+    def running(self, connection: str) -> Run | None:
+        """The run that is under way, dead or alive."""
+        found = self.latest(connection)
+        return found if found and found.status == "running" else None
+
+    def latest(self, connection: str, kind: RunKind | None = None) -> Run | None:
+        found = self.history(connection, kind=kind, limit=1)
+        return found[0] if found else None
+
+    def history(self, connection: str | None = None, *, kind: RunKind | None = None, limit: int = 50) -> list[Run]:
+        """Newest first, of one connection or of all."""
+        query = select(runs).order_by(runs.c.started.desc(), runs.c.fence.desc()).limit(limit)
+        if connection is not None:
+            query = query.where(runs.c.connection == connection)
+        if kind is not None:
+            query = query.where(runs.c.kind == kind)
+        with self._db.read() as transaction:
+            return [_run(row) for row in transaction.execute(query)]
+
+    def record_table(self, result: TableRun) -> None:
+        """What a run did with a table; the latest word counts."""
+        values = {k: v for k, v in vars(result).items() if k != "table"}
+        schema, name = result.table
+        c = table_runs.c
+        with self._db.write() as transaction:
+            transaction.execute(
+                table_runs.delete().where(c.run == result.run, c.table_schema == schema, c.table_name == name)
+            )
+            transaction.execute(insert(table_runs).values(**values, table_schema=schema, table_name=name))
+
+    def tables(self, run_id: str) -> list[TableRun]:
+        """The tables of a run, by name."""
+        c = table_runs.c
+        query = select(table_runs).where(c.run == run_id).order_by(c.table_schema, c.table_name)
+        with self._db.read() as transaction:
+            return [_table_run(row) for row in transaction.execute(query)]
+
+    def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:
+        """For each table of a connection the result of the last run that had one."""
+        c = table_runs.c
+        query = select(table_runs).join(runs, runs.c.id == c.run).where(runs.c.connection == connection)
+        newest = (
+            select(c.table_schema, c.table_name, func.max(runs.c.fence).label("fence"))
+            .join(runs, runs.c.id == c.run)
+            .where(runs.c.connection == connection)
+            .group_by(c.table_schema, c.table_name)
+            .subquery()
+        )
+        query = query.join(
+            newest,
+            (newest.c.table_schema == c.table_schema)
+            & (newest.c.table_name == c.table_name)
+            & (newest.c.fence == runs.c.fence),
+        )
+        with self._db.read() as transaction:
+            return {found.table: found for found in map(_table_run, transaction.execute(query))}
+
+
+def _next_fence(transaction: Connection, connection: str) -> int:
+    where = connections.c.name == connection
+    transaction.execute(update(connections).where(where).values(fence=connections.c.fence + 1))
+    return int(transaction.execute(select(connections.c.fence).where(where)).scalar_one())
+
+
+def _run_id(now: datetime) -> str:
+    """Sorts by time; safe in file names."""
+    return f"r-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _in_progress(row: Row[Any]) -> RunInProgress:
+    return RunInProgress(
+        f"connection {row.connection}: a {row.kind} is running since {row.started:%Y-%m-%d %H:%M:%S} UTC "
+        f"(process {row.pid} on {row.host.partition('/')[0]}, run {row.id})",
+        hint="wait until it ends, or stop that process",
+    )
+
+
+def _fenced(run: Run) -> Fenced:
+    return Fenced(
+        f"connection {run.connection}: run {run.id} was taken over by a later one and stops here",
+        hint="the later run does its work; see `instep status`",
+    )
+
+
+_RUN_FIELDS = ("id", "connection", "kind", "status", "fence", "started", "ended", "error", "detail")
+
+
+def _run(row: Row[Any]) -> Run:
+    return Run(**{field: getattr(row, field) for field in _RUN_FIELDS})
+
+
+def _table_run(row: Row[Any]) -> TableRun:
+    values = dict(row._mapping)
+    return TableRun(table=(values.pop("table_schema"), values.pop("table_name")), **values)

@@ -1,0 +1,86 @@
+"""The control database as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+
+from instep.store.accepted import Accepted
+from instep.store.backfills import Backfills
+from instep.store.connections import Connections, DestinationNames
+from instep.store.cursors import Cursors
+from instep.store.database import BUSY_SECONDS, Database
+from instep.store.discoveries import Detections, Discoveries
+from instep.store.events import Events
+from instep.store.migrate import upgrade
+from instep.store.pauses import Pauses
+from instep.store.plans import Plans, Steps
+from instep.store.reviews import Reviews
+from instep.store.runs import LEASE, Runs
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Store:
+    """Opens the control database, creating or updating its tables.
+
+    Each call is one transaction; calls inside `with store.transaction():` commit together or not at all. Safe
+    for several threads and processes. Raises ConnectError (naming the file) if it cannot be read or written,
+    Conflict if it belongs to a newer version or stays locked, ProjectError for a URL that is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        now: Callable[[], datetime] = utc_now,
+        lease: timedelta = LEASE,
+        busy: float = BUSY_SECONDS,
+    ) -> None:
+        """`url` is an SQLAlchemy URL; `busy` are the seconds to wait for another writer."""
+        self._db = Database(url, now, busy)
+        try:
+            upgrade(self._db)
+        except BaseException:
+            self._db.close()
+            raise
+        self.connections = Connections(self._db)
+        self.names = DestinationNames(self._db)
+        self.accepted = Accepted(self._db)
+        self.discoveries = Discoveries(self._db)
+        self.detections = Detections(self._db)
+        self.reviews = Reviews(self._db)
+        self.plans = Plans(self._db)
+        self.steps = Steps(self._db)
+        self.runs = Runs(self._db, lease)
+        self.cursors = Cursors(self._db)
+        self.events = Events(self._db)
+        self.pauses = Pauses(self._db)
+        self.backfills = Backfills(self._db)
+
+    @property
+    def file(self) -> Path | None:
+        """The database's file, None for a server."""
+        return self._db.file
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Everything that this thread does inside commits together; an exception undoes all of it."""
+        with self._db.write():
+            yield
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

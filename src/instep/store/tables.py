@@ -1,0 +1,303 @@
+"""The control database's tables. The migrations build the same ones; a test compares both."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    text,
+)
+
+
+class Utc(TypeDecorator[datetime]):
+    """An aware datetime, kept in UTC; databases without time zones store the UTC wall clock."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("the store keeps aware datetimes only")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+def _connection(primary_key: bool = False) -> Column[str]:
+    return Column("connection", String, ForeignKey("connections.name"), primary_key=primary_key, nullable=False)
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False, server_default="")
+
+
+def _count(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default="0")
+
+
+def _table_ref(primary_key: bool = False) -> tuple[Column[Any], Column[Any]]:
+    """(schema, name) of a table; an empty name means the whole connection."""
+    return (
+        Column("table_schema", String, primary_key=primary_key, nullable=False),
+        Column("table_name", String, primary_key=primary_key, nullable=False),
+    )
+
+
+def _number() -> Column[int]:
+    """A number that is never used again; SQLite counts only INTEGER keys."""
+    return Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
+def _one_while(name: str, table: Table, columns: tuple[str, ...], condition: str) -> None:
+    """At most one row per `columns` while `condition` holds."""
+    Index(
+        name,
+        *(table.c[column] for column in columns),
+        unique=True,
+        sqlite_where=text(condition),
+        postgresql_where=text(condition),
+    )
+
+
+connections = Table(
+    "connections",
+    metadata,
+    Column("name", String, primary_key=True),
+    _text("source"),
+    _text("destination"),
+    _text("namespace"),
+    _text("config_hash"),
+    _count("fence"),
+    Column("created", Utc, nullable=False),
+    Column("updated", Utc, nullable=False),
+)
+
+accepted = Table(
+    "accepted",
+    metadata,
+    _connection(primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("fingerprint", String, nullable=False),
+    Column("catalog", JSON, nullable=False),
+    Column("at", Utc, nullable=False),
+    _text("who"),
+    _text("why"),
+)
+
+reviews = Table(
+    "reviews",
+    metadata,
+    Column("id", String, primary_key=True),
+    _connection(),
+    Column("key", String, nullable=False),
+    Column("kind", String, nullable=False),
+    *_table_ref(),
+    _text("column_name"),
+    _text("summary"),
+    Column("change", JSON, nullable=False),
+    Column("action", String, nullable=False),
+    _text("rule"),
+    _text("why"),
+    Column("modifiers", JSON, nullable=False),
+    Column("status", String, nullable=False),
+    _text("source_fingerprint"),
+    Column("first_seen", Utc, nullable=False),
+    Column("last_seen", Utc, nullable=False),
+    Column("seen", Integer, nullable=False),
+    _text("decided_by"),
+    Column("decided_at", Utc),
+)
+Index(None, reviews.c.connection, reviews.c.key)
+_one_while("uq_reviews_standing", reviews, ("connection", "key"), "status IN ('open', 'approved', 'rejected')")
+
+plans = Table(
+    "plans",
+    metadata,
+    Column("id", String, primary_key=True),
+    _connection(),
+    Column("at", Utc, nullable=False),
+    _text("base_accepted"),
+    _text("base_destination"),
+    Column("plan", JSON, nullable=False),
+)
+Index(None, plans.c.connection, plans.c.at)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("plan", String, primary_key=True),
+    Column("step", String, primary_key=True),
+    _text("run"),
+    Column("status", String, nullable=False),
+    Column("started", Utc, nullable=False),
+    Column("ended", Utc),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", String, primary_key=True),
+    _connection(),
+    Column("kind", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("started", Utc, nullable=False),
+    Column("ended", Utc),
+    _text("error"),
+    Column("detail", JSON, nullable=False),
+    _text("who"),
+    _text("host"),
+    _count("pid"),
+    _text("pid_started"),
+    Column("lease_until", Utc, nullable=False),
+)
+Index("uq_runs_fence", runs.c.connection, runs.c.fence, unique=True)
+_one_while("uq_runs_running", runs, ("connection",), "status = 'running'")
+
+table_runs = Table(
+    "table_runs",
+    metadata,
+    Column("run", String, ForeignKey("runs.id"), primary_key=True),
+    *_table_ref(primary_key=True),
+    Column("status", String, nullable=False),
+    _text("mode"),
+    _count("read"),
+    _count("inserted"),
+    _count("updated"),
+    _count("deleted"),
+    _count("misfits"),
+    _count("bytes"),
+    Column("seconds", Float, nullable=False, server_default="0"),
+    _text("error"),
+)
+
+cursors = Table(
+    "cursors",
+    metadata,
+    _connection(primary_key=True),
+    *_table_ref(primary_key=True),
+    Column("cursor", Text, nullable=False),
+    _text("run"),
+    Column("fence", BigInteger, nullable=False),
+    Column("at", Utc, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    _number(),
+    Column("connection", String, nullable=False),
+    Column("at", Utc, nullable=False),
+    Column("type", String, nullable=False),
+    Column("data", JSON, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index(None, events.c.connection, events.c.number)
+
+discoveries = Table(
+    "discoveries",
+    metadata,
+    _connection(primary_key=True),
+    Column("fingerprint", String, nullable=False),
+    _text("identity"),
+    Column("proves_absence", Boolean, nullable=False),
+    Column("stats", JSON, nullable=False),
+    Column("denied", JSON, nullable=False),
+    Column("catalog", JSON, nullable=False),
+    Column("at", Utc, nullable=False),
+)
+
+detections = Table(
+    "detections",
+    metadata,
+    _number(),
+    _connection(),
+    Column("run", String, nullable=False),
+    Column("at", Utc, nullable=False),
+    Column("fingerprint", String, nullable=False),
+    Column("counts", JSON, nullable=False),
+    sqlite_autoincrement=True,
+)
+Index("uq_detections_run", detections.c.connection, detections.c.run, detections.c.fingerprint, unique=True)
+
+pauses = Table(
+    "pauses",
+    metadata,
+    _number(),
+    _connection(),
+    *_table_ref(),
+    Column("reason", Text, nullable=False),
+    _text("change"),
+    Column("since", Utc, nullable=False),
+    Column("ended", Utc),
+    _text("ended_by"),
+    sqlite_autoincrement=True,
+)
+_one_while("uq_pauses_active", pauses, ("connection", "table_schema", "table_name", "change"), "ended IS NULL")
+
+backfills = Table(
+    "backfills",
+    metadata,
+    _number(),
+    _connection(),
+    *_table_ref(),
+    _text("column_name"),
+    Column("scope", String, nullable=False),
+    _text("why"),
+    _text("change"),
+    Column("status", String, nullable=False),
+    _text("run"),
+    Column("wanted_at", Utc, nullable=False),
+    Column("ended", Utc),
+    sqlite_autoincrement=True,
+)
+_one_while(
+    "uq_backfills_wanted",
+    backfills,
+    ("connection", "table_schema", "table_name", "column_name", "scope"),
+    "status IN ('wanted', 'running')",
+)
+
+destination_names = Table(
+    "destination_names",
+    metadata,
+    Column("destination", String, primary_key=True),
+    Column("namespace", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    _connection(),
+    *_table_ref(),
+    Column("at", Utc, nullable=False),
+)
+Index("uq_destination_names_table", destination_names.c.connection, destination_names.c.table_schema,
+      destination_names.c.table_name, unique=True)  # fmt: skip
