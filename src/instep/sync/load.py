@@ -1,0 +1,173 @@
+"""Moves the rows of many tables: one Spark job over all chunks, then one fenced commit a table."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.errors import InstepError, StageError
+from instep.model import Run, TableRun
+from instep.schema.table import table_fingerprint
+from instep.sources.base import Snapshot
+from instep.stage.place import remove
+from instep.stage.spec import Chunk, ChunkResult, StagedFile, StageSpec
+from instep.sync.loads import Load
+from instep.sync.pipe import Pipe
+from instep.sync.progress import Progress
+from instep.sync.specs import chunks_of, key_spec, stage_spec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of one load."""
+
+    load: Load
+    result: TableRun
+    misfits: int = 0
+    casts: Mapping[str, int] | None = None
+    error: InstepError | None = None
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The verified files of one load."""
+
+    files: tuple[StagedFile, ...] = ()
+    keys: tuple[StagedFile, ...] = ()
+    read: int = 0
+    misfits: int = 0
+    rejected: int = 0
+    casts: Mapping[str, int] | None = None
+
+
+def stage(
+    pipe: Pipe, spark: SparkSession, snapshot: Snapshot, loads: Sequence[Load], run: Run, progress: Progress
+) -> dict[int, Staged | InstepError]:
+    """Runs the one extract job; per load number its verified files, or why they are not there."""
+    from instep.spark.extract import extract
+
+    specs: list[StageSpec] = []
+    chunks: list[Chunk] = []
+    synced = int(run.started.timestamp() * 1_000_000)
+    for load in loads:
+        target, yields = pipe.destination.target(load.ref), snapshot.yields(load.read)
+        specs.append(stage_spec(pipe, load, target, yields, run.id, synced))
+        if load.keys:
+            specs.append(key_spec(pipe, load, target, yields, run.id, synced))
+        chunks += chunks_of(load, snapshot)
+    paths = {s: load.table.path for load in loads for s in (load.spec, load.key_spec)}
+
+    def told(rows: Mapping[str, tuple[int, int]]) -> None:
+        for spec, (count, size) in rows.items():
+            progress.table(paths[spec], rows=count, bytes=size, step="reading")
+
+    results = extract(spark, snapshot.reader, specs, chunks, progress=told)
+    crashpoint("sync.staged")
+    return {load.number: verify(load, chunks, results) for load in loads}
+
+
+def verify(load: Load, chunks: Iterable[Chunk], results: Iterable[ChunkResult]) -> Staged | InstepError:
+    """Every planned chunk answered, and every row that was read is in a file or in quarantine."""
+    own = [r for r in results if r.table in (load.spec, load.key_spec)]
+    for result in own:
+        if result.error:
+            return StageError(f"table {load.table.path}: {result.error}")
+        kept = sum(f.rows for f in result.files) + result.rejected
+        if kept != result.read:
+            return StageError(f"table {load.table.path}: {result.read:,} rows were read and {kept:,} staged")
+    planned = {(c.table, c.number) for c in chunks if c.table in (load.spec, load.key_spec)}
+    if planned != {(r.table, r.chunk) for r in own} or len(planned) != len(own):
+        return StageError(f"table {load.table.path}: not every chunk was read", hint="run the sync again")
+    rows = [r for r in own if r.table == load.spec]
+    casts: dict[str, int] = {}
+    for result in rows:
+        for name, count in result.casts.items():
+            casts[name] = casts.get(name, 0) + count
+    return Staged(
+        files=tuple(f for r in rows for f in r.files),
+        keys=tuple(f for r in own if r.table == load.key_spec for f in r.files),
+        read=sum(r.read for r in rows),
+        misfits=sum(r.misfits for r in rows),
+        rejected=sum(r.rejected for r in rows),
+        casts=casts,
+    )
+
+
+def commit_all(
+    pipe: Pipe, spark: SparkSession, loads: Sequence[Load], staged: Mapping[int, Staged | InstepError], run: Run,
+    progress: Progress,
+) -> list[Loaded]:
+    """Commits each load by itself; one that fails leaves the others alone."""
+    done: list[Loaded] = []
+    with ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1), thread_name_prefix="commit") as pool:
+        futures: dict[Future[Loaded], Load] = {}
+        for load in loads:
+            files = staged[load.number]
+            if isinstance(files, InstepError):
+                done.append(failed(load, run, files))
+                continue
+            progress.table(load.table.path, step="committing")
+            futures[pool.submit(_commit, pipe, spark, load, files, run)] = load
+        for future in as_completed(futures):
+            done.append(_settle(futures[future], future, run))
+            progress.table(futures[future].table.path, step=done[-1].result.status)
+    return sorted(done, key=lambda d: d.load.number)
+
+
+def _settle(load: Load, future: Future[Loaded], run: Run) -> Loaded:
+    try:
+        return future.result()
+    except InstepError as error:
+        return failed(load, run, error)
+
+
+def failed(load: Load, run: Run, error: InstepError) -> Loaded:
+    """A load that changed nothing, with its reason."""
+    result = TableRun(run.id, load.table.ref, "failed", load.choice.mode, error=str(error))
+    return Loaded(load, result, error=error)
+
+
+def _commit(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, run: Run) -> Loaded:
+    begun = time.monotonic()
+    commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
+    crashpoint("sync.commit.before")
+    outcome = _publish(pipe, spark, load, staged, commit)
+    crashpoint("sync.commit.after")
+    if load.action == "merge" or load.since:
+        target = pipe.destination.target(load.ref)
+        remove(f"{target.location}/{run.id}", target.io)
+    result = TableRun(
+        run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
+        outcome.deleted, staged.misfits + staged.rejected, sum(f.bytes for f in staged.files),
+        time.monotonic() - begun,
+    )  # fmt: skip
+    return Loaded(load, result, staged.misfits + staged.rejected, staged.casts)
+
+
+def _publish(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, commit: Commit) -> Outcome:
+    ref: Ref = load.ref
+    if load.action == "overwrite":
+        return pipe.destination.overwrite(ref, staged.files, commit)
+    if load.action == "append" and load.since is None:
+        return pipe.destination.append(ref, staged.files, commit)
+    aliases = {c.name: c.alias or c.name for c in load.table.columns}
+    cursor = aliases[load.choice.cursor] if load.choice.cursor else ""
+    merge = Merge(
+        key=tuple(aliases[k] for k in load.table.key),
+        cursor=cursor,
+        complete=load.complete,
+        keys=staged.keys,
+        deletes=load.choice.deletes,
+    )
+    if load.action == "append" and load.since is not None:
+        merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))
+    return pipe.destination.merge(spark, ref, staged.files, merge, commit)

@@ -1,0 +1,48 @@
+"""What a run tells while it works, and what it did with each table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from instep.model import TableRun
+
+
+class Progress(Protocol):
+    """Shown live by the CLI; every method may be called from any thread."""
+
+    def step(self, text: str) -> None:
+        """What the run does now."""
+        ...
+
+    def tables(self, rows: dict[str, int]) -> None:
+        """The tables of this run with the estimated rows of each."""
+        ...
+
+    def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
+        """Rows and bytes read so far, or the step that the table is in."""
+        ...
+
+
+class Silent:
+    """Tells nobody."""
+
+    def step(self, text: str) -> None: ...
+
+    def tables(self, rows: dict[str, int]) -> None: ...
+
+    def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None: ...
+
+
+@dataclass(frozen=True)
+class Report:
+    """The end of a run: what became of each table, notes for people, and the run's status."""
+
+    run: str
+    status: str
+    tables: tuple[TableRun, ...]
+    notes: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    seconds: float = 0.0
+    casts: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,253 @@
+"""One sync of a connection: claim, detect, apply, read, commit, record.
+
+The order is that of docs/architecture.md: nothing is committed before it was staged and counted, the cursor is
+part of the data's own commit, and what the store says afterwards can be derived from the destination.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from instep.crash import crashpoint
+from instep.errors import Blocked, InstepError
+from instep.events import RunEnded, RunStarted, TableFailed, TableLoaded
+from instep.model import Run, RunKind, RunStatus, TableRun
+from instep.schema.names import destination_ref
+from instep.schema.read import Missing, TableRead, reads
+from instep.schema.selection import hashed, is_on
+from instep.schema.table import Catalog
+from instep.sources.base import Snapshot
+from instep.store.heartbeat import Heartbeat
+from instep.sync.apply import apply_plan, make_plan
+from instep.sync.detect import Detection, columns_on, detect, record
+from instep.sync.load import Loaded, commit_all, failed, stage
+from instep.sync.loads import Load, keep_retained, plan_load
+from instep.sync.pause import hold
+from instep.sync.pipe import Pipe, Ref
+from instep.sync.progress import Progress, Report, Silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOVES = 3
+"""How often tables whose schema moved while they were read are read again in one run."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run is asked for: `tables` (paths or refs' paths; empty: all), everything anew (`full`), consent to
+    lose what the source dropped."""
+
+    tables: frozenset[str] = frozenset()
+    full: bool = False
+    drop_retained: bool = False
+    kind: RunKind = "sync"
+
+
+@dataclass
+class Outcome:
+    """Filled while a run goes on."""
+
+    loaded: list[Loaded] = field(default_factory=list)
+    missing: list[TableRun] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    applied: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+def sync(
+    pipe: Pipe,
+    wanted: Wanted = Wanted(),
+    progress: Progress | None = None,
+    start: Callable[[], SparkSession] | None = None,
+) -> Report:
+    """Brings the destination in step with the source; `start` gives a session that is already there.
+
+    Raises Blocked while the connection is paused and RunInProgress while another run of it is alive; one table's
+    failure is in the report and leaves the others alone.
+    """
+    told = progress or Silent()
+    begun = time.monotonic()
+    with claimed(pipe, wanted.kind) as run, warm(pipe, start) as spark:
+        outcome = Outcome()
+        again: frozenset[Ref] | None = None
+        for _ in range(MOVES):
+            again = _once(pipe, run, wanted, told, spark, outcome, again)
+            if not again:
+                break
+        crashpoint("sync.done.before")
+        tables = _record(pipe, run, outcome)
+        status = _status(tables)
+    return Report(
+        run.id, status, tables, tuple(outcome.notes), outcome.applied, outcome.waiting, time.monotonic() - begun
+    )
+
+
+@contextmanager
+def claimed(pipe: Pipe, kind: RunKind) -> Iterator[Run]:
+    """A run of the connection, kept alive by a heartbeat and ended with what became of it."""
+    if paused := pipe.store.pauses.connection(pipe.name):
+        raise Blocked(
+            f"connection {pipe.name} is paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
+            hint=f"see `instep changes list`, decide, then `instep resume {pipe.name}`",
+        )
+    crashpoint("sync.claim.before")
+    run = pipe.store.runs.claim(pipe.name, kind, pipe.who)
+    crashpoint("sync.claim.after")
+    pipe.store.events.add(RunStarted(pipe.name, run.id, kind))
+    try:
+        with Heartbeat(pipe.store.runs, run):
+            yield run
+    except BaseException as error:
+        text = str(error) or type(error).__name__
+        status: RunStatus = "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
+        _end(pipe, run, "blocked" if isinstance(error, Blocked) else status, text)
+        raise
+    _end(pipe, run, _status(pipe.store.runs.tables(run.id)), "")
+    crashpoint("sync.done.after")
+
+
+def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
+    with pipe.store.transaction():
+        pipe.store.runs.finish(run, status, error)
+        pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
+
+
+def _status(tables: Sequence[TableRun]) -> RunStatus:
+    failures = sum(t.status == "failed" for t in tables)
+    if not failures:
+        return "done"
+    return "failed" if failures == len(tables) else "partial"
+
+
+@contextmanager
+def warm(pipe: Pipe, start: Callable[[], SparkSession] | None) -> Iterator[Future[SparkSession]]:
+    """A session that starts while the source's catalog is read."""
+    from instep.spark.session import start as start_session
+
+    with ThreadPoolExecutor(1, thread_name_prefix="session") as pool:
+        yield pool.submit(start or (lambda: start_session(pipe.spark)))
+
+
+def _once(
+    pipe: Pipe, run: Run, wanted: Wanted, told: Progress, spark: Future[SparkSession], outcome: Outcome,
+    only: frozenset[Ref] | None,
+) -> frozenset[Ref]:
+    """One pass over the tables (`only` these, in a second pass); answers those whose schema moved meanwhile."""
+    told.step("reading the source's schema")
+    with pipe.source.snapshot() as snapshot:
+        detection = changed(pipe, run, snapshot, outcome)
+        crashpoint("sync.accepted.after")
+        loads = _plan_loads(pipe, run, wanted, snapshot, detection, outcome, only)
+        told.tables({load.table.path: _rows(detection, load) for load in loads})
+        if not loads:
+            return frozenset()
+        told.step("starting Spark")
+        session = spark.result()
+        told.step("reading rows")
+        staged = stage(pipe, session, snapshot, loads, run, told)
+        moved = snapshot.moved(Catalog.of(load.read.source for load in loads))
+    kept = [load for load in loads if load.read.source.ref not in moved]
+    told.step("committing")
+    outcome.loaded += commit_all(pipe, session, kept, staged, run, told)
+    return frozenset(load.table.ref for load in loads if load.read.source.ref in moved)
+
+
+def changed(pipe: Pipe, run: Run, snapshot: Snapshot, outcome: Outcome) -> Detection:
+    """Detects in the snapshot, applies what policy lets in, and holds what it does not."""
+    detection = detect(pipe, snapshot.discover())
+    crashpoint("sync.detected")
+    reviews = record(pipe, detection)
+    crashpoint("sync.recorded")
+    hold(pipe, detection, reviews)
+    plan = make_plan(pipe, detection)
+    apply_plan(pipe, run, plan, reviews)
+    outcome.applied = tuple(s.describe for s in plan.steps)
+    outcome.waiting = tuple(r.id for r in reviews.values() if r.status == "open" and r.action != "ignore")
+    if paused := pipe.store.pauses.connection(pipe.name):
+        raise Blocked(f"connection {pipe.name} is paused: {paused.reason}", hint="see `instep changes list`")
+    return detection
+
+
+def selected_reads(pipe: Pipe, detection: Detection) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
+    """What is read now: accepted and switched on."""
+    accepted = pipe.store.accepted.catalog(pipe.name)
+    on = Catalog.of(t for t in accepted.tables if is_on(pipe.selection, t)[0])
+    return reads(
+        columns_on(pipe.selection, on),
+        detection.source,
+        hashed=lambda ref, column: hashed(pipe.selection, ref, column),
+        held=detection.replaced,
+    )
+
+
+def _plan_loads(
+    pipe: Pipe, run: Run, wanted: Wanted, snapshot: Snapshot, detection: Detection, outcome: Outcome,
+    only: frozenset[Ref] | None,
+) -> list[Load]:
+    found, missing = selected_reads(pipe, detection)
+    paused = pipe.store.pauses.tables(pipe.name)
+    outcome.missing = [TableRun(run.id, m.table.ref, "missing", error=m.why) for m in missing]
+    loads: list[Load] = []
+    for number, read in enumerate(found):
+        table = read.table
+        if (wanted.tables and table.path not in wanted.tables) or (only is not None and table.ref not in only):
+            continue
+        if table.ref in paused:
+            outcome.missing.append(TableRun(run.id, table.ref, "paused", error=paused[table.ref].reason))
+        elif table.ref in detection.denied:
+            outcome.missing.append(TableRun(run.id, table.ref, "failed", error=detection.denied[table.ref]))
+        else:
+            _plan_one(pipe, run, wanted, snapshot, number, read, loads, outcome)
+    return loads
+
+
+def _plan_one(
+    pipe: Pipe, run: Run, wanted: Wanted, snapshot: Snapshot, number: int, read: TableRead, loads: list[Load],
+    outcome: Outcome,
+) -> None:
+    ref = destination_ref(read.table, pipe.naming)
+    try:
+        pipe.destination.claim(ref, run.fence)
+        state = pipe.destination.state(ref)
+        load = plan_load(number, read, ref, pipe.settings(read.table), state, snapshot, full=wanted.full)
+        load = keep_retained(load, pipe.destination, drop_retained=wanted.drop_retained)
+    except InstepError as error:
+        outcome.missing.append(TableRun(run.id, read.table.ref, "failed", error=str(error)))
+        return
+    outcome.notes += [f"{read.table.path}: {note}" for note in load.notes]
+    loads.append(load)
+
+
+def _rows(detection: Detection, load: Load) -> int:
+    stats = detection.discovery.stats.get(load.read.source.ref)
+    return stats.rows if stats else 0
+
+
+def _record(pipe: Pipe, run: Run, outcome: Outcome) -> tuple[TableRun, ...]:
+    tables = (*(done.result for done in outcome.loaded), *outcome.missing)
+    cursors: Mapping[Ref, str] = {d.load.table.ref: d.load.cursor for d in outcome.loaded if d.error is None}
+    with pipe.store.transaction():
+        for result in tables:
+            pipe.store.runs.record_table(result)
+            pipe.store.events.add(_event(pipe, run, result))
+        for ref, cursor in cursors.items():
+            pipe.store.cursors.save(pipe.name, ref, cursor, run=run.id, fence=run.fence)
+    return tables
+
+
+def _event(pipe: Pipe, run: Run, result: TableRun) -> TableFailed | TableLoaded:
+    path = ".".join(filter(None, result.table))
+    if result.status != "done":
+        return TableFailed(pipe.name, run.id, path, result.error)
+    return TableLoaded(
+        pipe.name, run.id, path, result.mode, result.read, result.inserted, result.updated, result.deleted, result.misfits
+    )
+
+
+__all__ = ["Outcome", "Wanted", "changed", "claimed", "failed", "replace", "selected_reads", "sync", "warm"]

@@ -1,0 +1,87 @@
+"""From loads to what tasks are told: the staging specs and the chunks of one Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from instep.destinations.base import Target
+from instep.schema.read import TableRead
+from instep.schema.types import DataType
+from instep.sources.base import CursorRange, Snapshot
+from instep.stage.spec import Chunk, StageColumn, StageSpec, SystemColumns
+from instep.sync.loads import Load
+from instep.sync.pipe import Pipe
+
+
+def system_columns(pipe: Pipe, load: Load) -> SystemColumns:
+    """The system columns of a table: those with a key know deleted rows, those without have a row id."""
+    prefix = pipe.naming.prefix
+    keyed = bool(load.table.key)
+    return SystemColumns(
+        synced=f"{prefix}synced",
+        deleted=f"{prefix}deleted" if keyed else "",
+        id="" if keyed else f"{prefix}id",
+        meta=f"{prefix}meta",
+    )
+
+
+def stage_columns(read: TableRead, yields: Mapping[str, DataType], only: tuple[str, ...] = ()) -> tuple[StageColumn, ...]:
+    """The accepted columns of a read in order (`only` these accepted names, if any)."""
+    return tuple(
+        StageColumn(
+            name=c.column.alias or c.column.name,
+            type=c.column.type,
+            source=yields[c.column.name] if c.source is not None else None,
+            path=c.column.name,
+            nullable=c.column.nullable,
+            key=c.column.key,
+            hashed=c.hashed,
+        )
+        for c in read.columns
+        if not only or c.column.name in only
+    )
+
+
+def stage_spec(pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int) -> StageSpec:
+    """How the rows of a load become files of the destination table."""
+    return StageSpec(
+        table=load.spec,
+        columns=stage_columns(load.read, yields),
+        system=system_columns(pipe, load),
+        schema=target.schema,
+        location=f"{target.location}/{run}",
+        quarantine=target.quarantine,
+        run=run,
+        synced=synced,
+        misfit=pipe.settings(load.table).misfit,
+        io=target.io,
+        salt=pipe.salt,
+    )
+
+
+def key_spec(pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int) -> StageSpec:
+    """How the keys of a whole table become files: for finding rows that the source has deleted."""
+    columns = stage_columns(load.read, yields, load.table.key)
+    schema = pa.schema([target.schema.field(c.name) for c in columns], metadata=target.schema.metadata)
+    return StageSpec(
+        table=load.key_spec,
+        columns=columns,
+        system=SystemColumns(),
+        schema=schema,
+        location=f"{target.location}/{run}",
+        quarantine=target.quarantine,
+        run=run,
+        synced=synced,
+        io=target.io,
+        salt=pipe.salt,
+    )
+
+
+def chunks_of(load: Load, snapshot: Snapshot) -> list[Chunk]:
+    """The queries of a load: its rows, and its keys if it looks for deleted rows."""
+    chunks = snapshot.chunks(load.read, load.spec, load.rows)
+    if load.keys:
+        chunks += snapshot.chunks(load.read, load.key_spec, CursorRange(), columns=load.table.key)
+    return chunks
