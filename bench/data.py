@@ -85,7 +85,7 @@ CHURN = (
 )
 CANONICAL = {
     "instant": "(extract(epoch from {0}) * 1000000)::bigint",
-    "json": "concat_ws('|', {0} ->> 'source', {0} ->> 'score', {0} ->> 'tags', {0} ->> 'n')",
+    "json": "replace(concat_ws('|', {0} ->> 'source', {0} ->> 'score', {0} ->> 'tags', {0} ->> 'n'), ' ', '')",
 }
 STORED_AS = {
     "integer": "bigint",

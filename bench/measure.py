@@ -4,8 +4,8 @@
 
 RESULT.json: exit code; `wall` seconds from spawn to exit of the command; `cpu` seconds (user + system) of the command
 and every descendant, orphans included; `server_cpu` seconds of the PostgreSQL processes; `peak_mb`, the highest sum of
-resident memory over the tree, sampled (pages that processes share count once per process); `busy_elsewhere`, the share of
-the machine's CPU time that went to neither: above 0.2 the wall time is not worth much.
+resident memory over the tree, sampled (pages that processes share count once per process); `busy_elsewhere`, the share
+of the machine's CPU time that went to neither: above 0.2 the wall time is not worth much.
 
 It is a process of its own, so that what it reaps is this command's alone.
 """
@@ -40,7 +40,7 @@ def stat(pid: int | str) -> list[str] | None:
 
 
 def processes() -> dict[int, list[str]]:
-    found = {int(name): stat(name) for name in os.listdir("/proc") if name.isdigit()}
+    found = {int(path.name): stat(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()}
     return {pid: fields for pid, fields in found.items() if fields}
 
 
@@ -68,13 +68,16 @@ def server_cpu(postmaster: int) -> float:
         return 0.0
     ended = int(table[postmaster][REAPED_USER]) + int(table[postmaster][REAPED_SYSTEM])
     running = sum(
-        int(table[pid][USER_TIME]) + int(table[pid][SYSTEM_TIME]) for pid in [postmaster, *descendants(postmaster, table)]
+        int(table[pid][USER_TIME]) + int(table[pid][SYSTEM_TIME])
+        for pid in [postmaster, *descendants(postmaster, table)]
     )
     return (ended + running) / TICK
 
 
 def machine_cpu() -> float:
-    user, nice, system, _idle, _wait, irq, softirq, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+    user, nice, system, _idle, _wait, irq, softirq, *_ = map(
+        int, Path("/proc/stat").read_text().split("\n")[0].split()[1:]
+    )
     return (user + nice + system + irq + softirq) / TICK
 
 

@@ -1,7 +1,8 @@
 """The other tools, each pinned in a virtual environment of its own.
 
 A lock file names every package that an environment may hold; `--no-deps` keeps anything else out.
-The ingestr and sling releases are the last ones whose engine ships inside the package: later ones fetch it at first run.
+The ingestr and sling releases are the last ones whose engine ships inside the package: later ones fetch it when first
+run.
 """
 
 from __future__ import annotations
@@ -53,7 +54,17 @@ def install(tool: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", VENVS / tool], check=True)
     log = LOGS / f"install-{tool}.log"
     with log.open("wb") as output:
-        command = [python(tool), "-m", "pip", "install", "--no-deps", "--only-binary", ":all:", "-r", LOCKS / f"{tool}.txt"]
+        command = [
+            python(tool),
+            "-m",
+            "pip",
+            "install",
+            "--no-deps",
+            "--only-binary",
+            ":all:",
+            "-r",
+            LOCKS / f"{tool}.txt",
+        ]
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         raise SystemExit(f"bench: pip could not install {tool}: see {log}")

@@ -22,7 +22,7 @@ from typing import Any
 
 import psycopg
 
-USER, DATABASE = "bench", "bench"
+USER, DATABASE, DESTINATION = "bench", "bench", "lake"
 SETTINGS = {
     "autovacuum": "off",
     "checkpoint_timeout": "30min",
@@ -52,6 +52,16 @@ class Server:
     @property
     def uri(self) -> str:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{DATABASE}"
+
+    @property
+    def destination_uri(self) -> str:
+        """A second database, for tools that can only merge into a database."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{DESTINATION}"
+
+    def empty_destination(self) -> None:
+        with psycopg.connect(self.uri, autocommit=True) as connection:
+            connection.execute(f"drop database if exists {DESTINATION} with (force)")
+            connection.execute(f"create database {DESTINATION}")
 
     def connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.uri, autocommit=True)

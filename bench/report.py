@@ -1,0 +1,143 @@
+"""Renders results as Markdown into docs/benchmarks.md, between its markers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from places import PAGE
+
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+NOISY = 0.2
+Record = Mapping[str, Any]
+TITLES = {
+    "1m": "First load of one table",
+    "5m": "First load of a larger table",
+    "many": "First load of many small tables",
+    "second": "Second sync: 1 % updated, 1 % inserted, a column with a default added",
+    "warm": "Warm: the second table of the same process",
+}
+PHASES = {"first": "", "second": "", "backfill": ", then backfill", "warm": ", warm"}
+HEADER = "| line | wall s | x best peer | x COPY | CPU s | server CPU s | peak MB | equal to the source |"
+
+
+class Summary:
+    """The runs of one line in one phase: medians of those that worked, and the last verdict."""
+
+    def __init__(self, name: str, runs: Sequence[Record]) -> None:
+        self.name = name
+        self.runs = runs
+        self.good = [run for run in runs if run["exit_code"] == 0]
+        self.peer = bool(runs[0]["peer"])
+
+    def middle(self, field: str) -> float:
+        return median(run[field] for run in self.good)
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """Every fault of any run, at its worst."""
+        worst: dict[str, int] = {}
+        for run in self.good:
+            for fault, count in run.get("verdict", {}).get("faults", {}).items():
+                worst[fault] = max(count, worst.get(fault, 0))
+        return worst
+
+    @property
+    def lost_types(self) -> dict[str, str]:
+        return {name: kind for run in self.good for name, kind in run.get("verdict", {}).get("types", {}).items()}
+
+    @property
+    def was_checked(self) -> bool:
+        return any("verdict" in run for run in self.good)
+
+
+def summaries(records: Sequence[Record]) -> list[Summary]:
+    """In the second suite the first syncs only prepare: they are left out."""
+    phases = {record["phase"] for record in records}
+    counted = [record for record in records if not (record["phase"] == "first" and "second" in phases)]
+    failed_first = [record for record in records if record not in counted and record["exit_code"]]
+    groups: dict[str, list[Record]] = {}
+    for record in [*counted, *failed_first]:
+        groups.setdefault(record["label"] + PHASES[record["phase"]], []).append(record)
+    found = [Summary(name, runs) for name, runs in groups.items()]
+    return sorted(found, key=lambda item: item.middle("wall") if item.good else float("inf"))
+
+
+def row(item: Summary, best_peer: float | None, copy: float | None) -> str:
+    if not item.good:
+        return f"| {item.name} | failed (exit code {item.runs[0]['exit_code']}) | | | | | | |"
+    wall = item.middle("wall")
+    cells = [
+        item.name,
+        f"{wall:.2f}{' (noisy)' if item.middle('busy_elsewhere') > NOISY else ''}",
+        ratio(wall, best_peer),
+        ratio(wall, copy),
+        f"{item.middle('cpu'):.1f}",
+        f"{item.middle('server_cpu'):.1f}",
+        f"{item.middle('peak_mb'):,.0f}",
+        equality(item),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def ratio(wall: float, base: float | None) -> str:
+    return f"{wall / base:.2f}" if base else ""
+
+
+def equality(item: Summary) -> str:
+    if not item.was_checked:
+        return ""
+    return "no" if item.faults else "yes"
+
+
+def suite_table(name: str, result: Mapping[str, Any]) -> Iterator[str]:
+    items = summaries(result["records"])
+    peers = [item.middle("wall") for item in items if item.peer and item.good]
+    copies = [item.middle("wall") for item in items if item.name.startswith("COPY") and item.good]
+    runs = max((len(item.runs) for item in items), default=0)
+    size = f"{result['tables']} x {result['rows']:,} rows" if result["tables"] > 1 else f"{result['rows']:,} rows"
+    yield f"### {TITLES[name]} ({size}; median of {runs})"
+    yield ""
+    yield HEADER
+    yield "| --- |" + " ---: |" * 6 + " --- |"
+    best, copy = min(peers, default=None), min(copies, default=None)
+    yield from (row(item, best, copy) for item in items)
+    yield ""
+    yield from notes(items)
+
+
+def notes(items: Sequence[Summary]) -> Iterator[str]:
+    lines = [f"- {item.name}: {fault}: {count:,} rows" for item in items for fault, count in item.faults.items()]
+    lines += [
+        f"- {item.name}: {column} is stored as {kind}" for item in items for column, kind in item.lost_types.items()
+    ]
+    if lines:
+        yield "Not as in the source:"
+        yield from [*lines, ""]
+
+
+def facts_line(facts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def markdown(results: Mapping[str, Any]) -> str:
+    lines: list[str] = []
+    shown = ""
+    for name in TITLES:
+        if name not in results:
+            continue
+        facts = facts_line(results[name]["facts"])
+        if facts != shown:
+            lines += [f"Measured with: {facts}.", ""]
+            shown = facts
+        lines += suite_table(name, results[name])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def write_page(results: Mapping[str, Any]) -> None:
+    """Replaces what stands between the markers; the text around them stays."""
+    text = PAGE.read_text()
+    before, rest = text.split(BEGIN, 1)
+    _, after = rest.split(END, 1)
+    PAGE.write_text(f"{before}{BEGIN}\n{markdown(results)}{END}{after}")
