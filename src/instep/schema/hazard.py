@@ -59,7 +59,11 @@ def _longer(a: Any, b: Any) -> bool:
 _INT_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 
 SIZED: dict[tuple[str, str], tuple[type, type, Callable[[Any, Any], bool]]] = {
-    ("decimal(p,s)", "decimal(p+,s)"): (Decimal, Decimal, lambda a, b: b.scale == a.scale and b.precision >= a.precision),
+    ("decimal(p,s)", "decimal(p+,s)"): (
+        Decimal,
+        Decimal,
+        lambda a, b: b.scale == a.scale and b.precision >= a.precision,
+    ),
     ("decimal(p,s)", "decimal(p+,s+)"): (Decimal, Decimal, _digits),
     ("int", "decimal(p,s)"): (Int, Decimal, lambda a, b: b.precision - b.scale >= _INT_DIGITS[a.bits]),
     ("string(n)", "string(n+)"): (String, String, _longer),

@@ -1,0 +1,286 @@
+"""What to do about a change: ordered rules over a preset, per-table overrides, and what a person has said.
+
+Precedence: an explicit choice of a person, then the table's override, then the first rule that matches, then
+the preset. A decision carries the rule that made it and why, in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from typing import Any, Literal, get_args
+
+from instep.errors import SchemaError
+from instep.schema.change import (
+    Change,
+    ColumnRenamed,
+    SchemaAdded,
+    SchemaRemoved,
+    TableRenamed,
+    TableReplaced,
+    column_of,
+    family,
+    table_of,
+)
+from instep.schema.preset import (
+    ACTIONS,
+    DEFAULT_PRESET,
+    KINDS,
+    PRESETS,
+    Action,
+    Choice,
+    Effect,
+    choice,
+    effect_of,
+    preset_named,
+    unknown,
+)
+
+Backfill = Literal["none", "column", "table"]
+Removed = Literal["retain", "drop"]
+Misfit = Literal["quarantine", "null", "fail"]
+Explicit = Literal["on", "off", "hashed", "mapped", "approved", "rejected"]
+
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "backfill": get_args(Backfill),
+    "removed": get_args(Removed),
+    "misfit": get_args(Misfit),
+}
+
+
+@dataclass(frozen=True)
+class Modifiers:
+    """How an action is carried out. `rename_threshold` (0 to 1) is how alike a removed and an added column without
+    ids must be to be suspected of being one renamed column."""
+
+    backfill: Backfill = "none"
+    removed: Removed = "retain"
+    misfit: Misfit = "quarantine"
+    rename_threshold: float = 0.8
+
+    def over(self, changes: Mapping[str, Any]) -> Modifiers:
+        """These with `changes` on top; raises SchemaError for an unknown modifier or word."""
+        names = tuple(f.name for f in fields(self))
+        for name, value in changes.items():
+            if name not in names:
+                raise unknown("modifier", name, names)
+            if name in _WORDS and value not in _WORDS[name]:
+                raise unknown(f"{name} setting", str(value), _WORDS[name])
+            if name == "rename_threshold" and not 0 <= value <= 1:
+                raise SchemaError(f"rename_threshold is {value}", hint="use a number from 0 to 1")
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`on`: kinds (`column.added`), families (`column`) or globs (`*.removed`). `match`: globs or `re:` patterns on
+    `schema.table` or `schema.table.column`; none matches all. `tags`: all of them must be on the connection."""
+
+    on: tuple[str, ...]
+    decide: Action
+    match: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    modifiers: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.decide not in ACTIONS:
+            raise unknown("action", self.decide, ACTIONS)
+        for pattern in self.on:
+            if not any(_is_kind(pattern, kind) for kind in KINDS):
+                raise unknown("kind of change", pattern, KINDS)
+        check_patterns(self.match)
+        Modifiers().over(self.modifiers)
+
+    def matches(self, change: Change, tags: Collection[str] = ()) -> bool:
+        return (
+            any(_is_kind(pattern, change.kind) or pattern == family(change) for pattern in self.on)
+            and (not self.match or any(names(pattern, change) for pattern in self.match))
+            and all(tag in tags for tag in self.tags)
+        )
+
+
+@dataclass(frozen=True)
+class Override:
+    """What differs for the tables that `match` names: rules of their own first, then a preset of their own."""
+
+    match: str
+    preset: str = ""
+    rules: tuple[Rule, ...] = ()
+    modifiers: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_patterns((self.match,))
+        Modifiers().over(self.modifiers)
+        if self.preset:
+            object.__setattr__(self, "preset", preset_named(self.preset))
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`name` is how people call it, `modifiers` what is set for the whole policy; `preset` may be given by an alias."""
+
+    name: str = ""
+    preset: str = DEFAULT_PRESET
+    rules: tuple[Rule, ...] = ()
+    overrides: tuple[Override, ...] = ()
+    modifiers: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "preset", preset_named(self.preset))
+        Modifiers().over(self.modifiers)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is done about `change`; `rule` names who decided (`rule 2 of policy careful`, `preset allow_all`,
+    `selection`, `review`), `why` says it as a sentence, `effect` is what the action means for this kind."""
+
+    change: Change
+    action: Action
+    rule: str
+    why: str
+    modifiers: Modifiers = Modifiers()
+    effect: Effect = ""
+
+    @property
+    def applied(self) -> bool:
+        return self.action == "apply"
+
+    @property
+    def pauses(self) -> bool:
+        return self.action in ("pause_table", "pause_connection")
+
+    @property
+    def needs_review(self) -> bool:
+        """A pause always opens a review."""
+        return self.action == "review" or self.pauses
+
+
+def decide(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Decision:
+    """The decision about one change. `explicit` is what a person has said about this very object or change."""
+    picked = _explicit(change, explicit) or _policy(change, policy, tags)
+    return _decision(change, *picked, policy=policy)
+
+
+def _decision(change: Change, pick: Choice, rule: str, *, policy: Policy) -> Decision:
+    kind = _row(change)
+    action: Action = "ignore" if kind == "access.lost" and pick.action == "apply" else pick.action
+    effect = (pick.effect if action == pick.action else "") or effect_of(kind, action)
+    modifiers = _base(change, policy).over(pick.modifiers)
+    return Decision(change, action, rule, f"{_WHY[action]}{_MEANS.get(effect, '')}", modifiers, effect)
+
+
+def _base(change: Change, policy: Policy) -> Modifiers:
+    """The preset's modifiers, the policy's on top, the override's on top of these."""
+    override = override_of(change, policy)
+    preset = (override and override.preset) or policy.preset
+    modifiers = Modifiers().over(choice(_row(change), preset).modifiers).over(policy.modifiers)
+    return modifiers.over(override.modifiers) if override else modifiers
+
+
+_WHY: Mapping[Action, str] = {
+    "apply": "applied",
+    "review": "waits for a review",
+    "ignore": "not applied",
+    "pause_table": "the table is paused until it is reviewed",
+    "pause_connection": "the connection is paused until it is reviewed",
+}
+_MEANS: Mapping[Effect, str] = {
+    "off": ": listed as switched off",
+    "pending": ": listed as switched off and shown as pending",
+    "missing": ": skipped with status missing, its data stays",
+    "kept": ": the accepted type is kept",
+    "nullable": " as nullable",
+    "generation": " as a new generation of the table",
+    "error": ": the table is in error, nothing is taken as removed",
+}
+
+
+def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] | None:
+    """On and hashed answer additions, mapped answers renames, the others answer every change."""
+    added, renamed = change.kind.endswith(".added"), change.kind.endswith(".renamed")
+    match explicit:
+        case "approved":
+            return Choice("apply"), "review"
+        case "rejected":
+            return Choice("ignore"), "review"
+        case "off":
+            return Choice("ignore"), "selection"
+        case "on" | "hashed" if added:
+            return Choice("apply"), "selection"
+        case "mapped" if renamed:
+            return Choice("apply"), "selection"
+    return None
+
+
+def _policy(change: Change, policy: Policy, tags: Collection[str]) -> tuple[Choice, str]:
+    of = f" of policy {policy.name}" if policy.name else ""
+    override = override_of(change, policy)
+    if override:
+        if ruled := _first(override.rules, change, tags):
+            return ruled[0], f"rule {ruled[1]} of override {override.match}{of}"
+        if override.preset:
+            return _cell(change, override.preset), f"override {override.match}{of}"
+    if ruled := _first(policy.rules, change, tags):
+        return ruled[0], f"rule {ruled[1]}{of}"
+    return _cell(change, policy.preset), f"preset {policy.preset}"
+
+
+def _first(rules: tuple[Rule, ...], change: Change, tags: Collection[str]) -> tuple[Choice, int] | None:
+    numbered = ((Choice(r.decide, modifiers=r.modifiers), n) for n, r in enumerate(rules, 1) if r.matches(change, tags))
+    return next(numbered, None)
+
+
+def _cell(change: Change, preset: str) -> Choice:
+    """Without its modifiers, which lie under those of the policy (see `_base`)."""
+    return replace(choice(_row(change), preset), modifiers={})
+
+
+def _row(change: Change) -> str:
+    """A replaced table whose key differs is a changed key."""
+    if isinstance(change, TableReplaced) and change.before.key != change.after.key:
+        return "key.changed"
+    return change.kind
+
+
+def override_of(change: Change, policy: Policy) -> Override | None:
+    return next((o for o in policy.overrides if names(o.match, change)), None)
+
+
+def _is_kind(pattern: str, kind: str) -> bool:
+    return fnmatchcase(kind, pattern) or kind.partition(".")[0] == pattern
+
+
+def names(pattern: str, change: Change) -> bool:
+    """Whether a pattern names the schema, table or column that a change is about, under its old or new name."""
+    if pattern.startswith("re:"):
+        return any(re.search(pattern[3:], path) for path in _paths(change))
+    return any(fnmatchcase(path, pattern) for path in _paths(change))
+
+
+def _paths(change: Change) -> list[str]:
+    if isinstance(change, SchemaAdded | SchemaRemoved):
+        return [change.name]
+    if isinstance(change, TableRenamed):
+        return [change.before.path, change.after.path]
+    table = ".".join(filter(None, table_of(change) or ()))
+    old = change.before.name if isinstance(change, ColumnRenamed) else ""
+    return [table, *(f"{table}.{name}" for name in (column_of(change), old) if name)]
+
+
+def check_patterns(patterns: Collection[str]) -> None:
+    """Raises SchemaError for a regular expression that does not compile."""
+    for pattern in patterns:
+        if pattern.startswith("re:"):
+            try:
+                re.compile(pattern[3:])
+            except re.error as error:
+                raise SchemaError(f"pattern {pattern!r}: {error}", hint="correct the expression after 're:'") from None
+
+
+__all__ = [
+    "ACTIONS", "PRESETS", "Action", "Backfill", "Decision", "Effect", "Explicit", "Misfit", "Modifiers", "Override",
+    "Policy", "Removed", "Rule", "check_patterns", "decide", "names", "override_of",
+]  # fmt: skip
