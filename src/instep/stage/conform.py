@@ -1,0 +1,252 @@
+"""Makes batches equal to the destination table's schema, with system columns; holds what does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.errors import StageError
+from instep.schema.types import DataType, Unknown
+from instep.stage.cast import Cast, cast, original
+from instep.stage.rowid import RowIds, row_texts
+from instep.stage.spec import StageColumn, StageSpec
+from instep.stage.text import plain, to_text
+
+NULL_KEY = "NULL in the key"
+NULL_REQUIRED = "NULL in a required column"
+
+
+@dataclass(frozen=True)
+class Held:
+    """One value that is kept in quarantine: of a row that lands without it, or ("" as column) a whole row.
+
+    `key` and a whole row's `original` are JSON objects of texts.
+    """
+
+    key: str
+    column: str
+    original: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Conformed:
+    """`batch` has exactly the spec's schema. `casts`: lossy conversions by `column: reason`."""
+
+    batch: pa.RecordBatch
+    held: tuple[Held, ...] = ()
+    casts: Mapping[str, int] | None = None
+    misfits: int = 0
+    rejected: int = 0
+
+
+def conform(batch: pa.RecordBatch, spec: StageSpec) -> Conformed:
+    """One batch of a table as `Conformer` makes it."""
+    return Conformer(spec).conform(batch)
+
+
+class Conformer:
+    """Turns the batches of one table into target batches; row ids count on from batch to batch."""
+
+    def __init__(self, spec: StageSpec) -> None:
+        check_spec(spec)
+        self.spec = spec
+        self._sources = tuple(c for c in spec.columns if c.source is not None)
+        self._ids = RowIds()
+
+    def conform(self, batch: pa.RecordBatch) -> Conformed:
+        """`batch` holds the columns that have a source, in the spec's order; raises StageError."""
+        if batch.num_columns != len(self._sources):
+            raise StageError(
+                f"{self.spec.table}: the source returned {batch.num_columns} columns where {len(self._sources)} were read",
+                hint="the table changed while it was read: run detect, then sync again",
+            )
+        return _Batch(
+            self.spec, dict(zip((c.name for c in self._sources), batch.columns, strict=True)), len(batch)
+        ).done(self._ids)
+
+
+def check_spec(spec: StageSpec) -> None:
+    """Raises StageError unless every column of the spec has its place in the schema, and the other way round."""
+    system = [n for n in (spec.system.synced, spec.system.deleted, spec.system.id, spec.system.meta) if n]
+    names = [c.name for c in spec.columns] + system
+    twice = sorted(n for n, count in Counter(names + ["", *spec.schema.names]).items() if count > 2)
+    missing = sorted(set(names) - set(spec.schema.names))
+    unfed = sorted(f.name for f in spec.schema if f.name not in set(names) and not f.nullable)
+    unsalted = [c.name for c in spec.columns if c.hashed and not spec.salt]
+    for problem, columns in (
+        ("is listed twice", twice),
+        ("is not in the destination table", missing),
+        ("is required by the destination and has no source", unfed),
+        ("is to be hashed and the connection has no salt", unsalted),
+    ):
+        if columns:
+            raise StageError(f"{spec.table}: column {columns[0]} {problem}", hint="run plan to see the differences")
+
+
+class _Batch:
+    def __init__(self, spec: StageSpec, source: Mapping[str, pa.Array], rows: int) -> None:
+        self.spec, self.source, self.rows = spec, source, rows
+        self.held: list[Held] = []
+        self.rejected: pa.Array | None = None
+        self.casts: dict[str, Cast] = {c.name: self._column(c) for c in spec.columns}
+        self.values = {name: done.values for name, done in self.casts.items()}
+
+    def done(self, ids: RowIds) -> Conformed:
+        bad = self._misfits()
+        refused = self._refused_rows()
+        kept = None if refused is None else pc.invert(refused)
+        self._system(ids, bad, kept)
+        batch = self._assemble()
+        if refused is not None:
+            self._reject(refused, bad)
+            batch = batch.filter(kept)
+        for at, columns in bad.items():
+            self._hold(at, columns)
+        lossy = Counter({f"{n}: {why}": count for n, done in self.casts.items() for why, count in done.lossy.items()})
+        misfits = sum(map(len, bad.values()))
+        return Conformed(batch, tuple(self.held), lossy, misfits, self.rows - len(batch))
+
+    def _column(self, column: StageColumn) -> Cast:
+        target = self.spec.schema.field(column.name).type
+        values = self.source.get(column.name)
+        if values is None or column.source is None:
+            return Cast(pa.nulls(self.rows, target))
+        if column.hashed:
+            return Cast(pc.cast(hashed(values, column.source, self.spec.salt), target))
+        return cast(values, column.source, target, column.type)
+
+    def _misfits(self) -> dict[int, list[StageColumn]]:
+        """Columns with a misfit by row; raises under the policy `fail`."""
+        bad: dict[int, list[StageColumn]] = {}
+        for column in self.spec.columns:
+            for at in self.casts[column.name].misfits:
+                bad.setdefault(at, []).append(column)
+        if bad and self.spec.misfit == "fail":
+            self._fail(min(bad), bad[min(bad)][0])
+        return bad
+
+    def _fail(self, at: int, column: StageColumn) -> None:
+        reason = self.casts[column.name].misfits[at]
+        raise StageError(
+            f"{self.spec.table}, column {column.path}, row {self._key(at)}: "
+            f"a value of the shape {shape(self._original(column, at) or '')} does not fit {column.type}: {reason}",
+            hint="set `misfit: quarantine` to load the row without the value, or let the column take a wider type",
+        )
+
+    def _refused_rows(self) -> pa.Array | None:
+        """A mask of rows with NULL where the destination needs a value; None when there is none."""
+        mask = None
+        for name in self._required():
+            nulls = self.values[name].is_null() if self.values[name].null_count else None
+            if nulls is not None:
+                mask = nulls if mask is None else pc.or_(mask, nulls)
+        if mask is not None and self.spec.misfit == "fail":
+            at = mask.index(True).as_py()
+            raise StageError(
+                f"{self.spec.table}, row {self._key(at)}: {self._why(at)}",
+                hint="set `misfit: quarantine` to hold such rows, or choose another key",
+            )
+        return mask
+
+    def _required(self) -> list[str]:
+        return [c.name for c in self.spec.columns if c.key or not self.spec.schema.field(c.name).nullable]
+
+    def _why(self, at: int) -> str:
+        """The reason for refusing the row; a value that did not fit outranks a NULL."""
+        for column in self.spec.columns:
+            if column.name in self._required() and not self.values[column.name][at].is_valid:
+                misfit = self.casts[column.name].misfits.get(at)
+                what = NULL_KEY if column.key else NULL_REQUIRED
+                return f"{what} ({column.path}{': ' + misfit if misfit else ''})"
+        return NULL_KEY
+
+    def _reject(self, refused: pa.Array, bad: dict[int, list[StageColumn]]) -> None:
+        for at in pc.indices_nonzero(refused).to_pylist():
+            whole = {c.path: self._original(c, at) for c in self.spec.columns if c.name in self.source}
+            self.held.append(Held(self._key(at), "", _json(whole), self._why(at)))
+            bad.pop(at, None)
+
+    def _hold(self, at: int, columns: Sequence[StageColumn]) -> None:
+        for column in columns:
+            reason = self.casts[column.name].misfits[at]
+            self.held.append(Held(self._key(at), column.path, self._original(column, at), reason))
+
+    def _key(self, at: int) -> str:
+        """The row's key, or id for a keyless table, as a JSON object of texts; hashed columns as hashes."""
+        columns = sorted((c for c in self.spec.columns if c.key), key=lambda c: c.key)
+        key = {c.path: self._original(c, at) for c in columns}
+        if not key and self.spec.system.id in self.values:
+            key = {self.spec.system.id: self.values[self.spec.system.id][at].as_py()}
+        return _json(key)
+
+    def _original(self, column: StageColumn, at: int) -> str | None:
+        values = self.source.get(column.name)
+        if values is None or column.source is None or not values[at].is_valid:
+            return None
+        if column.hashed:
+            return str(self.values[column.name][at].as_py())
+        return original(values, at, column.source)
+
+    def _system(self, ids: RowIds, bad: Mapping[int, list[StageColumn]], kept: pa.Array | None) -> None:
+        names = self.spec.system
+        if names.synced:
+            self.values[names.synced] = pa.repeat(pa.scalar(self.spec.synced, pa.timestamp("us", "UTC")), self.rows)
+        if names.deleted:
+            self.values[names.deleted] = pa.repeat(False, self.rows)
+        if names.meta:
+            self.values[names.meta] = self._meta(bad)
+        if names.id:
+            kinds: dict[str, tuple[pa.Array, DataType]] = {
+                c.name: (self.values[c.name], c.type) for c in self.spec.columns
+            }
+            self.values[names.id] = ids.of(row_texts(kinds, self.rows))
+
+    def _meta(self, bad: Mapping[int, list[StageColumn]]) -> pa.Array:
+        if not bad:
+            return pa.nulls(self.rows, pa.string())
+        notes = {at: _json({"changes": [self._change(c, at) for c in columns]}) for at, columns in bad.items()}
+        return pa.array([notes.get(at) for at in range(self.rows)], pa.string())
+
+    def _change(self, column: StageColumn, at: int) -> dict[str, str]:
+        return {"field": column.name, "change": "nulled", "reason": self.casts[column.name].misfits[at]}
+
+    def _assemble(self) -> pa.RecordBatch:
+        arrays = []
+        for wanted in self.spec.schema:
+            values = self.values.get(wanted.name)
+            if values is None:
+                values = pa.nulls(self.rows, wanted.type)
+            arrays.append(values if values.type == wanted.type else values.cast(wanted.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
+
+
+def hashed(values: pa.Array, source: DataType, salt: bytes) -> pa.Array:
+    """SHA-256 in hex of the salt and each value's canonical text; NULL stays NULL."""
+    values = plain(values)
+    try:
+        texts = to_text(values, source)
+    except pa.ArrowInvalid:
+        texts = pa.array(
+            [original(values, at, Unknown()) if values[at].is_valid else None for at in range(len(values))]
+        )
+    distinct = pc.dictionary_encode(texts)
+    digests = [sha256(salt + text.encode()).hexdigest() for text in distinct.dictionary.to_pylist()]
+    return pa.array(digests, pa.string()).take(distinct.indices)
+
+
+def shape(text: str) -> str:
+    """What a value looks like without telling it: `aaa-99` for `abc-42`, cut after 40 characters."""
+    masked = "".join("9" if c.isdigit() else "a" if c.isalpha() else "." if ord(c) < 32 else c for c in text[:40])
+    return f"`{masked}{'…' if len(text) > 40 else ''}` ({len(text)} characters)"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,102 @@
+"""Where files go: a local folder or an object store, named by a URI, with pyiceberg's property names."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+
+from instep.errors import StageError
+
+_HINTS = {
+    errno.ENOSPC: "free space there, or move the location to a larger disk, then sync again",
+    errno.EDQUOT: "the quota is used up: free space or raise it, then sync again",
+    errno.EFBIG: "the file size limit is reached: raise `ulimit -f` or lower the file size",
+    errno.EACCES: "give this user the right to write there",
+    errno.EROFS: "the disk is read-only: choose another location",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder. `io` may hold credentials (`s3.access-key-id`, ...) and is never shown."""
+
+    uri: str
+    io: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def local(self) -> Path | None:
+        """The folder as a local path, None on an object store."""
+        parsed = urlparse(self.uri)
+        if parsed.scheme == "file":
+            return Path(unquote(parsed.path))
+        return Path(self.uri) if not parsed.scheme else None
+
+    def child(self, name: str) -> str:
+        """The URI of `name` in this folder, in the form that the folder was given in."""
+        return f"{self.uri.rstrip('/')}/{name}"
+
+    def create(self, name: str) -> NewFile:
+        """A new file in this folder, which is made if it is missing; raises StageError."""
+        return NewFile(self, name)
+
+    def resolve(self, name: str) -> tuple[Any, str]:
+        """(a pyarrow file system, the path of `name` in it)."""
+        from pyarrow import fs
+
+        if self.local is not None:
+            return fs.LocalFileSystem(), str(self.local / name)
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        scheme, netloc, path = PyArrowFileIO.parse_location(self.child(name), dict(self.io))
+        return PyArrowFileIO(dict(self.io)).fs_by_scheme(scheme, netloc), path
+
+
+class NewFile:
+    """A file being written through `sink`: either finished or dropped."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self.uri = place.child(name)
+        with clear_errors(self.uri):
+            if place.local is not None:
+                place.local.mkdir(parents=True, exist_ok=True)
+            self._filesystem, self._path = place.resolve(name)
+            self.sink = self._filesystem.open_output_stream(self._path)
+
+    @property
+    def size(self) -> int:
+        return int(self.sink.tell())
+
+    def finish(self) -> int:
+        """Closes the file; its size in bytes."""
+        with clear_errors(self.uri):
+            size = self.size
+            self.sink.close()
+            return size
+
+    def drop(self) -> None:
+        """Closes and deletes the file, as far as the place still lets it."""
+        with suppress(OSError, pa.ArrowInvalid):
+            self.sink.close()
+        with suppress(OSError):
+            self._filesystem.delete_file(self._path)
+
+
+@contextmanager
+def clear_errors(place: str) -> Iterator[None]:
+    """Turns failures to write into a StageError that names the place and the next step."""
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise StageError(f"cannot write {place}: {error}") from error
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
+        hint = _HINTS.get(error.errno or 0, "check that the place exists and may be written to")
+        raise StageError(f"cannot write {place}: {reason}", hint=hint) from error

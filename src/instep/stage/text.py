@@ -1,0 +1,209 @@
+"""The canonical text of a value: what string columns, hashes, row ids and quarantine show.
+
+Booleans are true/false, numbers plain decimal (floats in their shortest form), dates and times ISO 8601
+with six fractional digits (UTC instants end in Z), UUIDs dashed, other bytes `\\x` and hex, intervals
+ISO 8601 durations, arrays and structs compact JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.schema.types import DataType, Uuid
+
+_MICROS_PER_DAY = 86_400_000_000
+# An infinity arrives as the extreme of its integer, or as that extreme moved from 2000 to 1970 with wrap-around.
+INFINITE_DAYS = {2**31 - 1: "infinity", -(2**31): "-infinity", -2147472692: "infinity", -2147472691: "-infinity"}
+INFINITE_MICROS = {
+    2**63 - 1: "infinity",
+    -(2**63): "-infinity",
+    -9222425352054775809: "infinity",
+    -9222425352054775808: "-infinity",
+}
+
+
+def plain(values: pa.Array) -> pa.Array:
+    """`values` without extension types, dictionaries, views and run ends, nested ones included."""
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain(values.storage)
+    if pa.types.is_dictionary(kind):
+        return plain(values.dictionary_decode())
+    if pa.types.is_run_end_encoded(kind):
+        return plain(pc.run_end_decode(values))
+    target = _plain_type(kind)
+    return values if target == kind else values.cast(target)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _plain_type(kind.storage_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _plain_type(f.type), f.nullable) for f in kind])
+    return kind
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def to_text(values: pa.Array, source: DataType | None = None) -> pa.Array:
+    """The canonical texts of plain `values` as a string array; `source` tells UUIDs from other 16 bytes.
+
+    Raises ArrowInvalid if text is not valid UTF-8.
+    """
+    kind = values.type
+    if is_text(kind):
+        values.validate(full=True)
+        return values
+    for applies, convert in _TEXTS:
+        if applies(kind):
+            return convert(values)
+    if is_bytes(kind):
+        return _uuid_text(values) if isinstance(source, Uuid) else _each(values, lambda b: "\\x" + b.hex())
+    return pc.cast(values, pa.string())
+
+
+def _each(values: pa.Array, text: Callable[[Any], str]) -> pa.Array:
+    return pa.array([None if v is None else text(v) for v in values.to_pylist()], pa.string())
+
+
+def _uuid_text(values: pa.Array) -> pa.Array:
+    if not pa.types.is_fixed_size_binary(values.type) or values.type.byte_width != 16:
+        return _each(values, lambda b: dashed(b.hex()))
+    return pa.array([None if v is None else dashed(v.hex()) for v in values.to_pylist()], pa.string())
+
+
+def dashed(digits: str) -> str:
+    """32 hex digits in the usual five groups."""
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _float_text(values: pa.Array) -> pa.Array:
+    texts = pc.cast(values, pa.string())
+    if not pc.all(pc.is_finite(values), min_count=0).as_py():
+        names = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+        return _each(texts, lambda t: names.get(t, t))
+    return texts
+
+
+def _decimal_text(values: pa.Array) -> pa.Array:
+    texts = pc.cast(values, pa.string())
+    if pc.any(pc.match_substring(texts, "E"), min_count=0).as_py():
+        return _each(texts, lambda t: format(Decimal(t), "f"))
+    return texts
+
+
+def _date_text(values: pa.Array) -> pa.Array:
+    if pa.types.is_date64(values.type):
+        values = values.cast(pa.date32())
+    return _named(pc.cast(values, pa.string()), values.view(pa.int32()), INFINITE_DAYS)
+
+
+def _timestamp_text(values: pa.Array) -> pa.Array:
+    if values.type.unit == "ns" or values.type.tz not in (None, "UTC"):
+        values = values.cast(pa.timestamp(values.type.unit, "UTC" if values.type.tz else None))
+    elif values.type.unit != "us":
+        values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
+    texts = pc.replace_substring(pc.cast(values, pa.string()), " ", "T", max_replacements=1)
+    return _named(texts, values.view(pa.int64()), INFINITE_MICROS)
+
+
+def _named(texts: pa.Array, numbers: pa.Array, names: dict[int, str]) -> pa.Array:
+    """`texts` with infinities by name, and the bare number where Arrow has no text for an instant."""
+    odd = pc.or_(pc.match_substring(texts, "<"), pc.is_in(numbers, pa.array(list(names), numbers.type)))
+    if not pc.any(odd, min_count=0).as_py():
+        return texts
+    pairs: Iterable[tuple[str | None, int | None]] = zip(texts.to_pylist(), numbers.to_pylist(), strict=True)
+    return pa.array([None if t is None or n is None else names.get(n, str(n) if "<" in t else t) for t, n in pairs])
+
+
+def _time_text(values: pa.Array) -> pa.Array:
+    micros = values.cast(pa.time64("us"), safe=False)
+    texts = pc.cast(micros, pa.string())
+    if pc.any(pc.match_substring(texts, "<"), min_count=0).as_py():
+        return _each(micros.view(pa.int64()), lambda n: clock(n))
+    return texts
+
+
+def clock(micros: int) -> str:
+    """[-]HH:MM:SS.ffffff; hours may pass 24."""
+    seconds, fraction = divmod(abs(micros), 1_000_000)
+    sign = "-" if micros < 0 else ""
+    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:06}"
+
+
+def _duration_text(values: pa.Array) -> pa.Array:
+    return _each(values.cast(pa.duration("us"), safe=False).view(pa.int64()), clock)
+
+
+def _interval_text(values: pa.Array) -> pa.Array:
+    return _each(values, lambda v: iso_interval(v.months, v.days, v.nanoseconds))
+
+
+def iso_interval(months: int, days: int, nanoseconds: int) -> str:
+    """An ISO 8601 duration: P1Y2M3DT4H5M6.5S; PT0S for none."""
+    years, rest = _split(months, 12)
+    hours, nanos = _split(nanoseconds, 3_600_000_000_000)
+    minutes, nanos = _split(nanos, 60_000_000_000)
+    seconds = format((Decimal(nanos) / 1_000_000_000).normalize(), "f") if nanos else ""
+    dates = "".join(f"{n}{unit}" for n, unit in ((years, "Y"), (rest, "M"), (days, "D")) if n)
+    times = "".join(f"{n}{unit}" for n, unit in ((hours, "H"), (minutes, "M"), (seconds, "S")) if n)
+    return f"P{dates}{'T' + times if times else ''}" if dates or times else "PT0S"
+
+
+def _split(number: int, size: int) -> tuple[int, int]:
+    """Whole parts and the rest, both with the sign of `number`."""
+    whole, rest = divmod(abs(number), size)
+    return (whole, rest) if number >= 0 else (-whole, -rest)
+
+
+def _json_text(values: pa.Array) -> pa.Array:
+    return _each(values, lambda v: json.dumps(v, default=_json_value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return clock(value // timedelta(microseconds=1))
+    return str(value)
+
+
+def _is_interval(kind: pa.DataType) -> bool:
+    return bool(kind == pa.month_day_nano_interval())
+
+
+_TEXTS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]], ...] = (
+    (pa.types.is_floating, _float_text),
+    (pa.types.is_decimal, _decimal_text),
+    (pa.types.is_date, _date_text),
+    (pa.types.is_timestamp, _timestamp_text),
+    (pa.types.is_time, _time_text),
+    (pa.types.is_duration, _duration_text),
+    (_is_interval, _interval_text),
+    (pa.types.is_nested, _json_text),
+)

@@ -1,0 +1,172 @@
+"""Writes target batches as Parquet files with field ids, and proves that each is what was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instep.errors import StageError
+from instep.stage.names import file_name
+from instep.stage.place import Place, clear_errors
+from instep.stage.spec import StagedFile, StageSpec
+
+GROUP_ROWS = 1 << 18
+GROUP_BYTES = 64 << 20
+_LEVELS = {"zstd": 1}
+
+
+class ChunkWriter:
+    """The files of one chunk: one row group is held in memory, a file is closed once it passes `file_bytes`."""
+
+    def __init__(self, spec: StageSpec, chunk: int, attempt: int) -> None:
+        self.spec, self.chunk, self.attempt = spec, chunk, attempt
+        self.place = Place(spec.location, spec.io)
+        self.files: list[StagedFile] = []
+        self._buffer: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+        self._file: _File | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Takes a batch of exactly the spec's schema; raises StageError for any other."""
+        assert_schema(batch.schema, self.spec)
+        if not len(batch):
+            return
+        self._buffer.append(batch)
+        self._rows += len(batch)
+        self._bytes += batch.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._flush()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes written so far, the open file included."""
+        return sum(f.bytes for f in self.files) + (self._file.size if self._file else 0)
+
+    def close(self) -> tuple[StagedFile, ...]:
+        self._flush()
+        self._finish()
+        return tuple(self.files)
+
+    def abort(self) -> None:
+        """Drops the open file; finished ones stay, unadopted, for whoever clears the run's folder."""
+        self._buffer.clear()
+        if self._file is not None:
+            self._file.drop()
+            self._file = None
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        if self._file is None:
+            self._file = _File(
+                self.spec, self.place, file_name(self.spec.run, self.chunk, self.attempt, len(self.files))
+            )
+        self._file.write(self._buffer)
+        self._buffer, self._rows, self._bytes = [], 0, 0
+        if self._file.size >= self.spec.file_bytes:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        self.files.append(file.finish(self.chunk))
+
+
+class _File:
+    """One Parquet file being written."""
+
+    def __init__(self, spec: StageSpec, place: Place, name: str) -> None:
+        self.spec, self.uri = spec, place.child(name)
+        self._file = place.create(name)
+        self._writer = pq.ParquetWriter(
+            self._file.sink,
+            spec.schema,
+            compression=spec.compression,
+            compression_level=_LEVELS.get(spec.compression),
+            store_schema=False,
+            write_page_index=False,
+        )
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def write(self, batches: list[pa.RecordBatch]) -> None:
+        table = pa.Table.from_batches(batches, self.spec.schema)
+        with self._dropping(), clear_errors(self.uri):
+            self._writer.write_table(table, row_group_size=len(table))
+
+    def finish(self, chunk: int) -> StagedFile:
+        with self._dropping():
+            with clear_errors(self.uri):
+                self._writer.close()
+            metadata = self._writer.writer.metadata
+            assert_written(metadata, self.spec)
+            size = self._file.finish()
+        footer = pa.BufferOutputStream()
+        metadata.write_metadata_file(footer)
+        return StagedFile(self.spec.table, chunk, self.uri, metadata.num_rows, size, footer.getvalue().to_pybytes())
+
+    def drop(self) -> None:
+        """Closes and deletes the file."""
+        self._file.drop()
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.drop()
+            raise
+
+
+def assert_schema(schema: pa.Schema, spec: StageSpec) -> None:
+    """Raises StageError unless names, types, units and field ids are the spec's, in its order."""
+    if schema is not spec.schema:
+        _compare(list(_leaves(schema)), list(_leaves(spec.schema)), spec)
+
+
+def assert_written(metadata: pq.FileMetaData, spec: StageSpec) -> None:
+    """The same, of the schema in a finished file's footer."""
+    _compare(list(_leaves(metadata.schema.to_arrow_schema())), list(_leaves(spec.schema)), spec)
+
+
+_Leaf = tuple[str, str, str]
+
+
+def _compare(found: list[_Leaf], wanted: list[_Leaf], spec: StageSpec) -> None:
+    if found == wanted:
+        return
+    pairs = [(f, w) for f, w in zip(found, wanted, strict=False) if f != w]
+    was, must = pairs[0] if pairs else (f"{len(found)} fields", f"{len(wanted)} fields")
+    raise StageError(
+        f"{spec.table}: a staged file would hold {_show(was)} where the table has {_show(must)}",
+        hint="nothing was committed; the destination table changed during the run: sync again",
+    )
+
+
+def _show(leaf: _Leaf | str) -> str:
+    return leaf if isinstance(leaf, str) else f"{leaf[0]} {leaf[1]} (field id {leaf[2] or 'none'})"
+
+
+def _leaves(fields: pa.Schema | pa.StructType | list[pa.Field], path: str = "") -> Iterator[_Leaf]:
+    """(path, type without sizes of offsets, field id) of each field, depth first."""
+    for field in fields:
+        kind = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else field.type
+        name = f"{path}{field.name}"
+        identity = (field.metadata or {}).get(b"PARQUET:field_id", b"").decode()
+        if pa.types.is_struct(kind):
+            yield name, "struct", identity
+            yield from _leaves(list(kind), f"{name}.")
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            yield name, "list", identity
+            yield from _leaves([kind.value_field], f"{name}.")
+        elif pa.types.is_map(kind):
+            yield name, "map", identity
+            yield from _leaves([kind.key_field, kind.item_field], f"{name}.")
+        else:
+            yield name, str(kind).removeprefix("large_"), identity
