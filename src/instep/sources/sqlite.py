@@ -111,9 +111,8 @@ class SqliteSnapshot:
             )
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
-        """Text, except for bytes and for columns whose type the database enforces (STRICT tables, row ids)."""
-        storage = self._storage(read)
-        return {c.column.name: _yield(c.source, storage) for c in read.columns if c.source}
+        """Numbers and bytes as declared, all else as text; see `query_type` for values that are something else."""
+        return {c.column.name: query_type(c.source.type) for c in read.columns if c.source}
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Ranges of the row id of about a million rows; the first and the last are open, so that rows written
@@ -124,7 +123,7 @@ class SqliteSnapshot:
             raise ReadError(
                 f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
             )
-        out = ", ".join(f"{_column(c)} AS {quoted(str(_yield(c, storage)))}" for c in wanted)
+        out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in wanted)
         select = f"SELECT {out} FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
         within = _within(read, rows)
         count, bounds = self._bounds(read, storage) if rows.lower is None else (0, [])
@@ -203,10 +202,6 @@ def _where(select: str, conditions: list[str]) -> str:
 
 def _column(column: Column) -> str:
     return f"t.{quoted(column.name)}"
-
-
-def _yield(column: Column, storage: Storage) -> DataType:
-    return query_type(column.type, column.native, strict=storage.strict, rowid=column.name == storage.alias)
 
 
 def _cursor_column(read: TableRead, column: str) -> Column:

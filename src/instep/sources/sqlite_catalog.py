@@ -21,7 +21,7 @@ from instep.sources.sqlite_types import column_type
 _VERSION = 1  # of the mapping: a new one makes every fingerprint new
 _ROWID_NAMES = ("rowid", "_rowid_", "oid")
 _SELECTED = "l.schema = 'main' AND l.name NOT LIKE 'sqlite\\_%' ESCAPE '\\' AND instep_selected(l.name)"
-_OBJECTS = f"SELECT l.name, l.type, l.wr, l.strict FROM pragma_table_list l WHERE {_SELECTED} ORDER BY l.name"  # noqa: S608
+_OBJECTS = f"SELECT l.name, l.type, l.wr FROM pragma_table_list l WHERE {_SELECTED} ORDER BY l.name"  # noqa: S608
 _COLUMNS = (
     'SELECT c.name, c.type, c."notnull", c.dflt_value, c.pk, c.hidden, :wr = 0 AND c.pk = 1'
     " AND upper(c.type) = 'INTEGER' AND NOT EXISTS"
@@ -40,11 +40,9 @@ _TABLE_COLUMNS = (
 @dataclass(frozen=True)
 class Storage:
     """How a table keeps its rows. `rowid`: the name that reaches the row id, "" where there is none or it is
-    hidden by columns of that name; `alias`: the column that is the row id, "" without one."""
+    hidden by columns of that name."""
 
-    strict: bool = False
     rowid: str = ""
-    alias: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def contents(connection: sqlite3.Connection, config: SqliteConfig) -> Contents:
     rows = connection.execute(_TABLE_COLUMNS)
     found = {name: [row[1:] for row in group] for name, group in groupby(rows, key=lambda row: row[0])}
     broken: dict[tuple[str, ...], str] = {}
-    for name, (kind, without_rowid, _) in objects.items():
+    for name, (kind, without_rowid) in objects.items():
         if kind != "table":
             try:
                 found[name] = connection.execute(_COLUMNS, {"name": name, "wr": without_rowid}).fetchall()
@@ -72,10 +70,10 @@ def contents(connection: sqlite3.Connection, config: SqliteConfig) -> Contents:
                 broken["main", name] = str(error)
     tables, storage = [], {}
     for name, columns in found.items():
-        kind, without_rowid, strict = objects[name]
+        kind, without_rowid = objects[name]
         alias = next((c[0] for c in columns if c[6]), "")
         rowid = _rowid({c[0].lower() for c in columns}, alias) if kind == "table" and not without_rowid else ""
-        storage[name] = Storage(bool(strict), rowid, alias)
+        storage[name] = Storage(rowid)
         tables.append(_table(name, kind, bool(without_rowid), columns))
     return Contents(tuple(tables), storage, broken)
 
@@ -94,7 +92,8 @@ def selection(config: SqliteConfig) -> Callable[[str], bool]:
 
 def _pattern(text: str) -> Callable[[str], object]:
     if not text.startswith("re:"):
-        return re.compile(fnmatch.translate(text)).match
+        glob = re.compile(fnmatch.translate(text))
+        return lambda name: name == text or glob.match(name)
     try:
         return re.compile(text[3:]).search
     except re.error as error:

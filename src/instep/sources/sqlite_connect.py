@@ -19,7 +19,8 @@ class SqliteConfig:
     """A SQLite file.
 
     `include` and `exclude` are patterns for `table` or `main.table`: the exact text, a glob, or `re:` and a
-    regular expression; an empty `include` means all. `timeout` is how many seconds a lock of another program is waited for.
+    regular expression; an empty `include` means all. `timeout` is how many
+    seconds a lock of another program is waited for.
     """
 
     path: str

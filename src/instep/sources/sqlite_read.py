@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
 from instep.errors import ReadError
-from instep.schema.types import Binary, DataType, Float, Int, parse
+from instep.schema.types import Binary, DataType, Float, Int, Json, String, Uuid, parse
 from instep.sources.sqlite_connect import FileState, SqliteConfig, describing, file_state, transaction
 from instep.stage.spec import Chunk
 
@@ -53,7 +54,7 @@ class SqliteSession:
     path: str
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Batches of 65,536 rows. Each column of the query is named by the type that it yields.
+        """Batches of 65,536 rows. Each column of the query is named by its declared type.
 
         Text that is not UTF-8 makes the driver fail, and looking at each text costs time: only then the query
         runs again, decoding text by text, past the rows that were already given.
@@ -101,46 +102,47 @@ def _lenient(text: bytes) -> str | BadText:
 
 
 def _array(kind: DataType, values: Sequence[Any]) -> pa.Array:
-    if isinstance(kind, Int):
+    """A column of the declared type `kind`: native where every value is, else the exact texts."""
+    classes = set(map(type, values)) - {type(None)}
+    if isinstance(kind, Binary):
+        return pa.array(values if classes <= {bytes} else [_bytes(v) for v in values], pa.binary())
+    if isinstance(kind, Int) and classes <= {int}:
         return pa.array(values, pa.int64())
-    if isinstance(kind, Float):
+    if isinstance(kind, Float) and classes <= {float}:
         return pa.array(values, pa.float64())
-    return _binary(values) if isinstance(kind, Binary) else _string(values)
+    return _string(kind, values, classes)
 
 
-_EXACT: dict[type, Callable[[Sequence[Any]], pa.Array]] = {
-    str: lambda values: pa.array(values, pa.string()),
-    int: lambda values: pa.array(values, pa.int64()).cast(pa.string()),
-    float: lambda values: pa.array(values, pa.float64()).cast(pa.string()),
-    type(None): lambda values: pa.nulls(len(values), pa.string()),
-}
-
-
-def _string(values: Sequence[Any]) -> pa.Array:
-    """Values of any storage class as text; a column of one class is converted at once."""
-    classes = set(map(type, values))
-    if len(classes) > 1:
-        classes.discard(type(None))
-    if len(classes) == 1 and (convert := _EXACT.get(classes.pop())):
-        return convert(values)
-    if classes == {int, float}:
-        return pa.array([value if value is None else repr(value) for value in values], pa.string())
-    return pa.array([None if value is None else text(value) for value in values], pa.string())
+def _string(kind: DataType, values: Sequence[Any], classes: set[type]) -> pa.Array:
+    if classes <= {str}:
+        return pa.array(values, pa.string())
+    if classes == {int}:
+        return pa.array(values, pa.int64()).cast(pa.string())
+    if classes <= {int, float}:
+        return pa.array([v if v is None else repr(v) for v in values], pa.string())
+    if BadText in classes or isinstance(kind, String | Json):
+        show = _bytes if isinstance(kind, String | Json) else _visible
+        return pa.array([show(v) for v in values], pa.binary()).view(pa.string())
+    return pa.array([v if v is None else _uuid(v) if isinstance(kind, Uuid) else text(v) for v in values], pa.string())
 
 
 def text(value: Any) -> str:
-    r"""The exact text form of a value; bytes and bad text as `\x` and hex digits."""
+    r"""The exact text form of a value; bytes as `\x` and hex digits."""
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _binary(values: Sequence[Any]) -> pa.Array:
-    """Bytes; values of other storage classes become the bytes of their text, as SQLite's CAST does."""
-    if set(map(type, values)) <= {bytes, type(None)}:
-        return pa.array(values, pa.binary())
-    return pa.array([_bytes(value) for value in values], pa.binary())
+def _uuid(value: Any) -> str:
+    return str(UUID(bytes=value)) if isinstance(value, bytes) and len(value) == 16 else text(value)
 
 
 def _bytes(value: Any) -> bytes | None:
+    """Bytes as they are, other values as the bytes of their text, as SQLite's CAST does. `stage` finds bytes that
+    are no text."""
     return value if value is None or isinstance(value, bytes) else text(value).encode()
+
+
+def _visible(value: Any) -> bytes | None:
+    """The same for a column that holds neither bytes nor text: bytes must not pass for a number there."""
+    return bytes(value) if isinstance(value, BadText) else None if value is None else text(value).encode()

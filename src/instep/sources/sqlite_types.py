@@ -1,8 +1,8 @@
 """SQLite's declared types as data types.
 
 SQLite checks types only in STRICT tables; elsewhere a declared type is a wish and each value has a storage
-class of its own. So a column has the type that its declaration names, and is read as text that `stage` casts
-and checks value by value, unless the database itself guarantees the type (`guaranteed`).
+class of its own. So a column has the type that its declaration names, and its values are read as they are, or as
+text, for `stage` to cast and check one by one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ _NAMED: dict[str, DataType] = {
     "STRING": String(),
 }
 _DECIMALS = {"DECIMAL", "DEC", "NUMERIC", "NUMBER"}
-_STRICT: dict[str, DataType] = {"INT": Int(64), "INTEGER": Int(64), "REAL": Float(64), "BLOB": Binary()}
 
 
 def column_type(declared: str) -> tuple[DataType, str]:
@@ -81,16 +80,9 @@ def _by_affinity(name: str) -> tuple[DataType, str]:
     return String(), f"{name} says nothing about its values, kept as text" if name else "no declared type, kept as text"
 
 
-def guaranteed(declared: str, *, strict: bool, rowid: bool) -> DataType | None:
-    """The type that the database enforces for every value, None where it enforces nothing useful.
+def query_type(kind: DataType) -> DataType:
+    """The type that a query yields for a column of type `kind`: numbers and bytes as they are, all else as text.
 
-    `rowid` marks the column that is an alias of the row id.
+    A batch of a number column in which some value is no such number comes as text.
     """
-    if rowid:
-        return Int(64)
-    return _STRICT.get(declared.upper()) if strict else None
-
-
-def query_type(kind: DataType, declared: str, *, strict: bool = False, rowid: bool = False) -> DataType:
-    """The type that a query yields for a column of type `kind`: text wherever a value may not fit."""
-    return guaranteed(declared, strict=strict, rowid=rowid) or (kind if isinstance(kind, Binary) else String())
+    return kind if isinstance(kind, Int | Float | Binary) else String()
