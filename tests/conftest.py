@@ -12,9 +12,9 @@ from typing import Any
 
 import psycopg
 import pytest
-from postgres_server import PASSWORD, SUPERUSER, Server, launch
 
 from instep.sources.postgres_connect import PostgresConfig, conninfo
+from postgres_server import PASSWORD, SUPERUSER, Server, launch
 
 READER = "reader"
 _numbers = itertools.count(1)

@@ -47,7 +47,8 @@ class Server:
 
 
 def _run(*command: object) -> None:
-    unprivileged: dict[str, Any] = {"user": "nobody", "group": _owner().pw_gid, "extra_groups": []} if _is_root() else {}
+    nobody = {"user": "nobody", "group": _owner().pw_gid, "extra_groups": []}
+    unprivileged: dict[str, Any] = nobody if _is_root() else {}
     with tempfile.TemporaryFile() as output:
         done = subprocess.run(
             [str(c) for c in command], stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd="/", **unprivileged

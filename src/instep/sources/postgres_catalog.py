@@ -87,7 +87,8 @@ class Names:
     exclude: Sequence[str] = ()
 
     def statement(self, tail: str) -> str:
-        return _TABLES.replace("{matches}", matches("n.nspname::text", "c.relname::text", self.include, self.exclude)) + tail
+        chosen = matches("n.nspname::text", "c.relname::text", self.include, self.exclude)
+        return _TABLES.replace("{matches}", chosen) + tail
 
 
 def read_fingerprint(connection: psycopg.Connection[Any], names: Names) -> str:
@@ -101,7 +102,9 @@ def read_catalog(connection: psycopg.Connection[Any], names: Names) -> Discovery
     """Every selected table, denied ones included: a table that is in `denied` is in the catalog too."""
     identity, block = _read_identity(connection)
     rows = connection.execute(names.statement(_READ).encode()).fetchall()
-    tables, stats, denied = [], {}, {}
+    tables: list[Table] = []
+    stats: dict[tuple[str, str], TableStats] = {}
+    denied: dict[tuple[str, ...], str] = {}
     for count, pages, body, _ in rows:
         described = _Described(*json.loads(body))
         table = _table(described, bool(identity))

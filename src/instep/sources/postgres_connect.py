@@ -84,14 +84,20 @@ def set_statement(values: Mapping[str, str]) -> str:
 
 @contextmanager
 def connect(config: PostgresConfig) -> Iterator[psycopg.Connection[Any]]:
-    """A connection in a READ ONLY, REPEATABLE READ transaction with `settings`; errors are translated."""
+    """A connection in a READ ONLY, REPEATABLE READ transaction with `settings`; errors of connecting are
+    translated, those of the body are not (they may be another server's)."""
     import psycopg
 
-    with translated(config), psycopg.connect(conninfo(config), prepare_threshold=None) as connection:
-        connection.read_only = True
-        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        connection.execute(set_statement(settings(config)))
+    with translated(config):
+        connection = psycopg.connect(conninfo(config), prepare_threshold=None)
+    try:
+        with translated(config):
+            connection.read_only = True
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute(set_statement(settings(config)).encode())
         yield connection
+    finally:
+        connection.close()
 
 
 @contextmanager
@@ -110,7 +116,7 @@ def translate(config: PostgresConfig, text: str, sqlstate: str, what: str = "") 
     text = _first_line(_without_secret(text, config.password))
     subject = what or config.place
     if sqlstate == "42501":
-        hint = f"GRANT SELECT on it to {config.user}, or exclude it from the source"
+        hint = f"grant the SELECT privilege on it to {config.user}, or put it into the source's exclude list"
         return AccessLost(f"{subject}: may not be read any more: {text}", hint=hint)
     if sqlstate in ("42P01", "42703", "3F000"):
         return ReadError(f"{subject}: changed while it was being read: {text}", hint="sync again")
@@ -127,7 +133,7 @@ def translate(config: PostgresConfig, text: str, sqlstate: str, what: str = "") 
 
 
 _CONNECT = (
-    ("password authentication failed", "the server refuses this user and password", "check the source's user and password"),
+    ("password authentication failed", "wrong user or password", "check the source's user and password"),
     ("no password supplied", "the server asks for a password", "set the source's password"),
     ("could not translate host name", "the host is unknown", "check the source's host ({c.host})"),
     ("failed to resolve host", "the host is unknown", "check the source's host ({c.host})"),
@@ -138,7 +144,7 @@ _CONNECT = (
     ("connection timeout", "no answer in time", "check host, port and firewall, or raise connect_timeout"),
     ("No route to host", "the host cannot be reached", "check host and network"),
     ("Network is unreachable", "the host cannot be reached", "check host and network"),
-    ("no pg_hba.conf entry", "the server does not let this user in from here", "add a pg_hba.conf entry, or set sslmode"),
+    ("no pg_hba.conf entry", "this user may not come from here", "add a pg_hba.conf entry, or set sslmode"),
     ("does not support SSL", "the server has no TLS", "set sslmode to prefer or disable"),
     ("certificate verify failed", "the server's certificate is not trusted", "set sslrootcert to its authority"),
     ("too many clients", "the server has no free connection", "raise max_connections or lower parallelism"),

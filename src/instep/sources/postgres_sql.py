@@ -17,6 +17,12 @@ def quote_table(schema: str, name: str) -> str:
     return f"{quote(schema)}.{quote(name)}"
 
 
+def select(what: str, source: str, *conditions: str) -> str:
+    """A query; each part is SQL already. Empty conditions are left out."""
+    kept = [c for c in conditions if c]
+    return " ".join(["SELECT", what, "FROM", source, *(["WHERE", " AND ".join(kept)] if kept else [])])
+
+
 def literal(text: str) -> str:
     """A string constant, safe whatever `standard_conforming_strings` says."""
     body = text.replace("\\", "\\\\").replace("'", "''")

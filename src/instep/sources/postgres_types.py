@@ -169,9 +169,8 @@ def _array(quoted: str, element: str, mapped: Array, name: str) -> str:
     ADBC would flatten such a value without a word. SQL cannot raise, so the failure is a cast of a text
     that is no array; it depends on the row, or the planner would compute it beforehand.
     """
-    plain = _map_plain(element)
-    native = plain.type if not plain.note and isinstance(plain.type, _NESTED_PLAIN) and element != "oid" else None
-    value = quoted if native is not None and element not in ("name", '"char"') else f"{quoted}::text[]"
-    target = f"{element}[]" if value == quoted else "text[]"
+    as_is = not isinstance(mapped.element, String) or _RAW_TEXT.match(element)
+    target = f"{'int8' if element == 'oid' else element if as_is else 'text'}[]"
+    value = quoted if target == f"{element}[]" else f"{quoted}::{target}"
     failure = f"({literal(DIMENSIONS + name)} || left({quoted}::text, 0))::{target}"
     return f"CASE WHEN array_ndims({quoted}) > 1 THEN {failure} ELSE ({value})[:] END"

@@ -1,0 +1,151 @@
+"""One consistent read point of a PostgreSQL database, shared with tasks where the server can export it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from instep.schema.read import ColumnRead, TableRead
+from instep.schema.table import Catalog, Column
+from instep.schema.types import DataType
+from instep.sources.base import CursorBounds, CursorRange, Discovery
+from instep.sources.postgres_catalog import Names, differing, read_catalog, read_fingerprint
+from instep.sources.postgres_chunks import chunk_list, parts, storage
+from instep.sources.postgres_connect import PostgresConfig, connect, conninfo, set_statement, settings, translated
+from instep.sources.postgres_cursor import bounds_statement, condition, cursor_column, moved_back
+from instep.sources.postgres_read import PostgresReader
+from instep.sources.postgres_sql import literal, quote, quote_table, select
+from instep.sources.postgres_types import expression, yielded
+from instep.stage.spec import Chunk
+
+if TYPE_CHECKING:
+    import psycopg
+
+LANE = "snapshot"
+
+
+class PostgresSnapshot:
+    """See `Snapshot`. `note` says why the read point cannot be shared, "" if it is: then every chunk is in one
+    lane, read on one connection at a read point of its own, which is not before this one."""
+
+    def __init__(self, config: PostgresConfig, connection: psycopg.Connection[Any], exported: str, note: str) -> None:
+        self._config, self._connection, self.note = config, connection, note
+        self._lane = "" if exported else LANE
+        self._seen: Discovery | None = None
+        self.reader = PostgresReader(config, tuple(_task_settings(config, connection).items()), exported)
+
+    def discover(self) -> Discovery:
+        """The catalog as of this snapshot."""
+        with translated(self._config):
+            self._seen = read_catalog(self._connection, self._names)
+        return self._seen
+
+    def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
+        """Page ranges, or one query where an index finds the rows; raises ReadError if the table is gone."""
+        wanted = [c for c in _sourced(read) if not columns or c.column.name in columns]
+        what = ", ".join(_expression(c.source) for c in wanted if c.source)
+        limit = condition(read, rows)
+        with translated(self._config, read.source.path):
+            found = parts(storage(self._connection, *read.source.ref), self._connection.info.server_version)
+            if limit and len(found) > 1 and self._finds(read, limit):
+                found = parts(storage(self._connection, *read.source.ref)[:1], 0)
+        return chunk_list(key, what, found, limit, self._lane)
+
+    def _finds(self, read: TableRead, limit: str) -> bool:
+        """Whether the planner would fetch the range through an index."""
+        query = select("1", quote_table(*read.source.ref), limit)
+        row = self._connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone()
+        return row is not None and "Index" in str(row[0]) and "Seq Scan" not in str(row[0])
+
+    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+        """What ADBC yields for each accepted column that has a source."""
+        return {c.column.name: yielded(c.source.type) for c in _sourced(read) if c.source}
+
+    def cursor_bounds(
+        self, read: TableRead, column: str, after: str | None, lookback: float
+    ) -> tuple[str | None, CursorBounds]:
+        """`column` is an accepted column. Rows whose cursor is NULL, infinite or NaN count as NULL."""
+        source = cursor_column(read, column)
+        with translated(self._config, read.source.path):
+            row = self._connection.execute(bounds_statement(read.source, source).encode()).fetchone()
+            assert row is not None
+            if after is not None and lookback:
+                back = moved_back(source, after, lookback, read.source.path)
+                moved = self._connection.execute(f"SELECT {back}".encode()).fetchone()
+                after = moved[0] if moved else after
+        return after, CursorBounds(row[0], row[1])
+
+    def count(self, read: TableRead) -> int:
+        """Exact number of rows as of this snapshot."""
+        with translated(self._config, read.source.path):
+            row = self._connection.execute(select("count(*)", quote_table(*read.source.ref)).encode()).fetchone()
+        return int(row[0]) if row else 0
+
+    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+        """A fingerprint on a new connection, and the whole catalog only if that differs."""
+        with connect(self._config) as connection, translated(self._config):
+            seen = self._seen
+            if seen is None or read_fingerprint(connection, self._names) != seen.fingerprint:
+                seen = read_catalog(connection, self._names)
+        return differing(catalog, seen.catalog)
+
+    @property
+    def _names(self) -> Names:
+        return Names(self._config.include, self._config.exclude)
+
+
+def _sourced(read: TableRead) -> list[ColumnRead]:
+    return [c for c in read.columns if c.source is not None]
+
+
+def _expression(column: Column) -> str:
+    return expression(quote(column.name), column.native, column.type, column.name)
+
+
+@contextmanager
+def open_snapshot(config: PostgresConfig) -> Iterator[PostgresSnapshot]:
+    """A snapshot that lives as long as this context."""
+    with connect(config) as connection:
+        exported, note = export(config, connection)
+        yield PostgresSnapshot(config, connection, exported, note)
+
+
+def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple[str, str]:
+    """(the snapshot's name, "") once a second connection has taken it up, else ("", why not).
+
+    A failure ends the transaction (a subtransaction cannot export), so this comes before anything is read.
+    """
+    import psycopg
+
+    try:
+        row = connection.execute("SELECT pg_export_snapshot()").fetchone()
+        name = str(row[0]) if row else ""
+        _take_up(config, name)
+    except psycopg.Error as error:
+        with translated(config):
+            connection.rollback()
+            connection.execute(set_statement(settings(config)).encode())
+        return "", str(error).splitlines()[0]
+    return name, ""
+
+
+def _take_up(config: PostgresConfig, name: str) -> None:
+    import psycopg
+
+    with psycopg.connect(conninfo(config), autocommit=True) as other:
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        other.execute(f"SET TRANSACTION SNAPSHOT {literal(name)}".encode())
+
+
+def _task_settings(config: PostgresConfig, connection: psycopg.Connection[Any]) -> Mapping[str, str]:
+    """With a check whether the task still lives, where the server's platform has it: a query of a killed task ends."""
+    import psycopg
+
+    alive = {"client_connection_check_interval": "1s"}
+    try:
+        with connection.transaction():
+            connection.execute(set_statement(alive).encode())
+    except psycopg.Error:
+        return settings(config)
+    return {**settings(config), **alive}
