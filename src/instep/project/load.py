@@ -1,0 +1,126 @@
+"""Reads `instep.yml`: syntax, keys, values and references between sections, all problems at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from instep.errors import ProjectError
+from instep.project import tree as yaml_tree
+from instep.project.models import ProjectFile
+from instep.project.problems import Problem, dotted, near, problems_of, raise_all
+from instep.project.project import Project
+from instep.project.reference import Environment
+from instep.project.tree import Path as Place
+from instep.project.tree import Tree
+
+FILE_NAME = "instep.yml"
+MAX_BYTES = 4 << 20
+
+
+def find(start: Path | None = None) -> Path:
+    """The project file in `start` (default: here) or the nearest folder above; ProjectError if there is none."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+        if (folder / "instep.yaml").is_file():
+            raise ProjectError(f"{folder / 'instep.yaml'} is not read", hint=f"rename it to {FILE_NAME}")
+    raise ProjectError(
+        f"no {FILE_NAME} in {here} or above", hint="make one with `instep init`, or name its folder with --project"
+    )
+
+
+def load(path: Path, variables: Mapping[str, str] | None = None) -> Project:
+    """The project of a file, or of a folder with an instep.yml. `variables` replaces the process environment.
+
+    Raises one ProjectError that lists every problem as `instep.yml:<line>: <where>: <what>`.
+    """
+    file = (path / FILE_NAME if path.is_dir() else path).resolve()
+    tree = yaml_tree.parse(_text(file))
+    if not tree.problems and (tree.data is None or tree.data == {}):
+        raise ProjectError(
+            f"{file.name} is empty", hint="write a source, a destination and a connection, or run `instep init`"
+        )
+    raise_all(file.name, tree.problems if tree.data is None else ())
+    model, problems = _validate(tree)
+    raise_all(file.name, [*tree.problems, *problems])
+    if model is None or not (model.sources or model.destinations or model.connections):
+        raise ProjectError(
+            f"{file.name} has no sources, destinations or connections",
+            hint="write them, or run `instep init` in an empty folder to see an example",
+        )
+    return Project(file, model, tree, Environment.of(file.parent, variables))
+
+
+def _text(file: Path) -> str:
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint="this is no project file")
+        return file.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ProjectError(f"{file} does not exist", hint="make a project with `instep init`") from None
+    except UnicodeDecodeError as error:
+        raise ProjectError(f"{file} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
+    except OSError as error:
+        raise ProjectError(f"{file} cannot be read: {error.strerror}", hint="check who may read it") from None
+
+
+def _validate(tree: Tree) -> tuple[ProjectFile | None, list[Problem]]:
+    seen: dict[object, object] = {}
+    links = list(_links(tree))
+    try:
+        return ProjectFile.model_validate(tree.data, context=seen), links
+    except ValidationError as error:
+        return None, [*problems_of(error, tree, seen), *links]
+
+
+def _links(tree: Tree) -> Iterator[Problem]:
+    """What one section says of another, read from the data so that other errors hide none of it."""
+    for name, connection in _section(tree.data, "connections").items():
+        if isinstance(connection, dict):
+            for problem, field in _connection_links(tree.data, connection):
+                path: Place = ("connections", name, *field)
+                yield tree.line(path), f"{dotted(path)}: {problem}"
+
+
+def _connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
+    for field in ("source", "destination"):
+        known, given = _section(data, f"{field}s"), connection.get(field)
+        if isinstance(given, str) and given not in known:
+            yield f"unknown {field} {given!r}{near(given, known)}", (field,)
+        elif given is None and len(known) != 1:
+            yield f"is required ({len(known) or 'no'} {field}s are defined)", (field,)
+    policy, policies = connection.get("policy"), _section(data, "policies")
+    if isinstance(policy, str) and policy not in policies:
+        yield f"unknown policy {policy!r}{near(policy, policies)}", ("policy",)
+    if connection.get("hash") and not connection.get("salt"):
+        yield "is required for hashed columns: write ${env:INSTEP_SALT} and set it in .env", ("salt",)
+    yield from _notice_links(data, connection)
+    yield from _table_links(connection)
+
+
+def _notice_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
+    channels, notices = _section(data, "channels"), connection.get("notify")
+    for at, notice in enumerate(notices if isinstance(notices, list) else ()):
+        to = notice.get("to") if isinstance(notice, dict) else None
+        if isinstance(to, str) and to not in channels:
+            yield f"unknown channel {to!r}{near(to, channels)}", ("notify", at, "to")
+
+
+def _table_links(connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
+    for pattern, table in _section(connection, "tables").items():
+        if not isinstance(table, dict):
+            continue
+        if table.get("mode") == "full_refresh" and table.get("cursor"):
+            yield "a full refresh reads every row and has no cursor", ("tables", pattern, "cursor")
+        if table.get("lookback") and not table.get("cursor"):
+            yield "a look-back window needs a cursor", ("tables", pattern, "lookback")
+
+
+def _section(data: Any, name: str) -> Mapping[str, Any]:
+    found = data.get(name) if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,121 @@
+"""Validation errors in the words of the project file, each with its line. No message repeats a value."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from instep.errors import ProjectError
+from instep.project.reference import Reference
+from instep.project.tree import Path, Tree
+
+Problem = tuple[int, str]
+
+_SAID: Mapping[str, str] = {
+    "missing": "is required",
+    "string_type": 'must be text; put it in quotes ("...")',
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "list_type": "must be a list: [a, b]",
+    "tuple_type": "must be a list: [a, b]",
+    "dict_type": "must be a mapping of names to values",
+    "model_type": "must be a mapping of names to values",
+    "model_attributes_type": "must be a mapping of names to values",
+    "too_short": "must not be empty",
+    "union_tag_not_found": "needs a type",
+}
+
+
+def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[Problem]:
+    """(line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
+    found = []
+    for detail in error.errors(include_url=False):
+        path = data_path(tree.data, detail)
+        found.append((tree.line(path), f"{dotted(path)}: {_text(detail, path, tree, seen)}"))
+    return list(dict.fromkeys(found))
+
+
+def raise_all(file: str, problems: Iterable[Problem], hint: str = "") -> None:
+    """Raises one ProjectError that lists all problems by line; does nothing without any."""
+    ordered = sorted(problems)
+    if ordered:
+        text = "\n".join(f"{file}:{line}: {said}" for line, said in ordered)
+        raise ProjectError(text, hint=hint or "correct the file, then run `instep validate`")
+
+
+def data_path(data: Any, detail: ErrorDetails) -> Path:
+    """The error's place without the parts that pydantic adds (the chosen type of a union, `[key]`)."""
+    path: list[str | int] = []
+    location = detail["loc"]
+    for at, part in enumerate(location):
+        inside = isinstance(data, dict) and part in data
+        if inside or (isinstance(data, list) and isinstance(part, int)):
+            path.append(part)
+            data = data[part]
+        elif at == len(location) - 1 and detail["type"] == "missing":
+            path.append(part)
+    return tuple(path)
+
+
+def dotted(path: Path) -> str:
+    return ".".join(map(str, path)) or "the file"
+
+
+def near(word: str, known: Collection[str]) -> str:
+    """`, did you mean 'x'?` or the list of what is known."""
+    close = difflib.get_close_matches(word, known, 1, cutoff=0.5)
+    if close:
+        return f", did you mean {close[0]!r}?"
+    return f" (known: {', '.join(sorted(known))})" if known else ""
+
+
+def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any]) -> str:
+    context = detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            return f"unknown key{near(str(path[-1]), _keys_at(path[:-1], tree, seen))}"
+        case "plain_secret":
+            return f"a secret must not stand in the file: write {_suggestion(path)} and set it in .env"
+        case "url_secret":
+            return f"a password must not stand in the URL: write {_suggestion(path)} and set the whole URL in .env"
+        case "property_secret":
+            name = context["name"]
+            return f"{name} is a secret and must not stand in the file: write {_suggestion((name,))}"
+        case "conf_reference":
+            return f"{context['name']} would be shown by Spark: no references here, credentials go to the destination"
+        case "string_pattern_mismatch" if str(detail["loc"][-1]) == "[key]":
+            return "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
+        case "literal_error" | "union_tag_invalid":
+            return f"must be one of {context.get('expected') or context.get('expected_tags')}{_close(detail, context)}"
+        case _ if isinstance(detail.get("input"), Reference) and detail["type"] in _SAID:
+            return "a reference cannot stand here: write the value itself"
+    return _SAID.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+
+
+def _close(detail: ErrorDetails, context: Mapping[str, Any]) -> str:
+    listed = str(context.get("expected") or context.get("expected_tags"))
+    known = [word.strip(" '") for word in listed.replace(" or ", ",").split(",")]
+    close = difflib.get_close_matches(str(context.get("tag") or detail.get("input")), known, 1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _keys_at(path: Path, tree: Tree, seen: Mapping[Any, Any]) -> list[str]:
+    data = tree.data
+    for part in path:
+        data = data[part]
+    model = seen.get(id(data))
+    return list(model.model_fields) if model else []
+
+
+def _suggestion(path: Path) -> str:
+    words = [str(part).upper() for part in path[1:]] or [str(path[0]).upper()]
+    return "${env:" + "_".join("".join(c if c.isalnum() else "_" for c in word) for word in words) + "}"

@@ -1,0 +1,208 @@
+"""A loaded project: its sections, and their settings with every reference resolved at the moment of use."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from instep.errors import ProjectError
+from instep.project.models import Connection, ProjectFile, TableSection
+from instep.project.policies import to_policy
+from instep.project.problems import near, raise_all
+from instep.project.reference import Environment, Reference
+from instep.project.tree import Path as TreePath
+from instep.project.tree import Tree
+from instep.project.values import Section
+from instep.schema.policy import Policy
+
+
+class Settings(dict[str, Any]):
+    """Resolved values by key, `type` apart; its `repr` shows the keys only."""
+
+    def __init__(self, type: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.type = type
+
+    def __repr__(self) -> str:
+        return f"Settings({self.type}: {', '.join(self)})"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How one table is loaded. `lookback` is in seconds or cursor units; `key` replaces the primary key."""
+
+    mode: str = "auto"
+    cursor: str = ""
+    lookback: float = 0
+    deletes: str = "soft"
+    key: tuple[str, ...] = ()
+    enabled: bool = True
+
+
+@dataclass(frozen=True)
+class Project:
+    """`file` is the project file; `model` what it says, references unresolved."""
+
+    file: Path
+    model: ProjectFile
+    tree: Tree
+    environment: Environment
+
+    @property
+    def root(self) -> Path:
+        return self.file.parent
+
+    @property
+    def name(self) -> str:
+        return self.model.project or self.root.name
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        """Names in the order of the file."""
+        return tuple(self.model.connections)
+
+    def selected(self, names: Iterable[str] = ()) -> tuple[str, ...]:
+        """The named connections, or all; ProjectError for an unknown one or when there is none."""
+        wanted = tuple(names)
+        for name in wanted:
+            self.connection(name)
+        if not self.model.connections:
+            raise ProjectError(
+                f"{self.file.name} has no connections",
+                hint="add one under connections: with a source and a destination",
+            )
+        return wanted or self.connections
+
+    def connection(self, name: str) -> Connection:
+        found = self.model.connections.get(name)
+        if found is None:
+            raise self._unknown("connection", name, self.model.connections)
+        return found
+
+    def source_of(self, connection: str) -> str:
+        """The name of the connection's source."""
+        return self.connection(connection).source or next(iter(self.model.sources))
+
+    def destination_of(self, connection: str) -> str:
+        """The name of the connection's destination."""
+        return self.connection(connection).destination or next(iter(self.model.destinations))
+
+    def namespace_of(self, connection: str) -> str:
+        """The destination namespace: the connection's own or its name."""
+        return self.connection(connection).namespace or connection
+
+    def store_url(self) -> str:
+        """The control database's URL; a SQLite path is made absolute from the project's folder."""
+        url = str(self._resolved(self.model.store, ("store",)))
+        scheme, slashes, path = url.partition(":///")
+        if scheme.startswith("sqlite") and slashes and path and not path.startswith((":memory:", "/")):
+            return f"{scheme}:///{self.root / path}"
+        return url
+
+    def spark(self) -> Settings:
+        """master, remote, driver_memory, conf."""
+        return self._settings(self.model.spark, ("spark",))
+
+    def source(self, name: str) -> Settings:
+        """The keyword arguments of the source's configuration, secrets included."""
+        if name not in self.model.sources:
+            raise self._unknown("source", name, self.model.sources)
+        return self._settings(self.model.sources[name], ("sources", name))
+
+    def destination(self, name: str) -> Settings:
+        """The keyword arguments of the destination's configuration, secrets included."""
+        if name not in self.model.destinations:
+            raise self._unknown("destination", name, self.model.destinations)
+        return self._settings(self.model.destinations[name], ("destinations", name))
+
+    def salt(self, connection: str) -> bytes:
+        """The secret for hashed columns, empty if none are hashed."""
+        section = self.connection(connection)
+        return str(self._resolved(section.salt, ("connections", connection, "salt"))).encode()
+
+    def policy(self, connection: str) -> Policy:
+        section = self.connection(connection)
+        return to_policy(section.policy, self.model.policies.get(section.policy), section.tables)
+
+    def table(self, connection: str, ref: tuple[str, str]) -> TableOptions:
+        """The options of (schema, name). Of several patterns that match, the first that sets a key decides it."""
+        path = ".".join(filter(None, ref))
+        found: dict[str, Any] = {}
+        for pattern, section in self.connection(connection).tables.items():
+            if _matches(pattern, path):
+                given = section.model_fields_set & TableOptions.__dataclass_fields__.keys()
+                found = {field: getattr(section, field) for field in given} | found
+        return TableOptions(**found)
+
+    def config_hash(self, connection: str) -> str:
+        """A digest of all that the file says of a connection, its source, destination and policy; no secret's
+        value is in it."""
+        section = self.connection(connection)
+        parts = (
+            section,
+            self.model.sources[self.source_of(connection)],
+            self.model.destinations[self.destination_of(connection)],
+            self.model.policies.get(section.policy),
+        )
+        text = json.dumps([_written(part) for part in parts], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def where(self, path: TreePath) -> str:
+        """`instep.yml:<line>: <key>`, for messages."""
+        return f"{self.file.name}:{self.tree.line(path)}: {'.'.join(map(str, path))}"
+
+    def _unknown(self, what: str, name: str, known: Mapping[str, Any]) -> ProjectError:
+        hint = f"add it to {self.file}, or use another name" if known else f"add one to {self.file}"
+        return ProjectError(f"unknown {what} {name!r}{near(name, known)}", hint=hint)
+
+    def _settings(self, section: Section, path: TreePath) -> Settings:
+        values = {name: self._resolved(getattr(section, name), (*path, name)) for name in type(section).model_fields}
+        try:
+            checked = type(section).model_validate(values, context={"resolved": True})
+        except ValidationError as error:
+            wrong = {(*path, *detail["loc"]) for detail in error.errors(include_input=False)}
+            raise_all(self.file.name, [self._misfit(place) for place in wrong], "correct the variable or the file")
+        out = {name: getattr(checked, name) for name in values if name != "type"}
+        for name in getattr(section, "paths", ()):
+            if out[name] and "://" not in out[name]:
+                out[name] = str(self.root / Path(out[name]).expanduser())
+        return Settings(getattr(section, "type", ""), out)
+
+    def _misfit(self, place: TreePath) -> tuple[int, str]:
+        return self.tree.line(place), f"{'.'.join(map(str, place))}: the referenced value does not fit here"
+
+    def _resolved(self, value: Any, path: TreePath) -> Any:
+        if isinstance(value, Reference):
+            return self.environment.resolve(value, self.where(path))
+        if isinstance(value, dict):
+            return {key: self._resolved(item, (*path, key)) for key, item in value.items()}
+        return value
+
+
+def _matches(pattern: str, path: str) -> bool:
+    import re
+
+    return bool(re.search(pattern[3:], path)) if pattern.startswith("re:") else fnmatchcase(path, pattern)
+
+
+def _written(value: Any) -> Any:
+    """As the file says it, ready for JSON."""
+    if isinstance(value, Section):
+        return {name: _written(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {key: _written(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_written(item) for item in value]
+    return value.text if isinstance(value, Reference) else value
+
+
+__all__ = ["Project", "Settings", "TableOptions", "TableSection"]

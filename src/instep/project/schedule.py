@@ -1,0 +1,62 @@
+"""Cron lines and time zones, checked when the file is read."""
+
+from __future__ import annotations
+
+import re
+from zoneinfo import ZoneInfo
+
+from pydantic_core import PydanticCustomError
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("weekday", 0, 7, _DAYS),
+)
+_PART = re.compile(r"(\*|\w+(?:-\w+)?)(?:/([1-9]\d*))?")
+
+
+def cron(text: str) -> str:
+    """A cron line of five fields, or "" for none; the error names the wrong field."""
+    fields = text.split()
+    if not fields:
+        return text
+    if len(fields) != len(_FIELDS):
+        raise _wrong(f"a schedule has five fields (minute hour day month weekday), this one {len(fields)}")
+    for value, (name, low, high, words) in zip(fields, _FIELDS, strict=True):
+        for part in value.split(","):
+            if not _fits(part, low, high, words):
+                raise _wrong(f"{value!r} is no {name}: use {low} to {high}, *, lists, ranges or */steps")
+    return text
+
+
+def _fits(part: str, low: int, high: int, words: tuple[str, ...]) -> bool:
+    match = _PART.fullmatch(part)
+    if not match or (match[2] and int(match[2]) > high):
+        return False
+    if match[1] == "*":
+        return True
+    ends = [_number(end, low, words) for end in match[1].split("-")]
+    return all(end is not None and low <= end <= high for end in ends) and (ends[0] or 0) <= (ends[-1] or 0)
+
+
+def _number(text: str, low: int, words: tuple[str, ...]) -> int | None:
+    if text.lower() in words:
+        return words.index(text.lower()) + low
+    return int(text) if text.isdigit() else None
+
+
+def timezone(name: str) -> str:
+    """An IANA time zone."""
+    try:
+        ZoneInfo(name)
+    except (OSError, ValueError):
+        raise _wrong(f"unknown time zone {name!r}: use a name such as UTC or Europe/Berlin") from None
+    return name
+
+
+def _wrong(text: str) -> PydanticCustomError:
+    return PydanticCustomError("schedule", "{text}", {"text": text})

@@ -1,0 +1,124 @@
+"""Value types of the project file: what a field accepts, and how a reference stands in for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from instep.project.reference import Reference
+
+SECRET_NAME = re.compile(r"passw|secret|token|credential|private.?key|api.?key|webhook", re.IGNORECASE)
+URL_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s$]+@")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+
+
+class Section(BaseModel):
+    """A mapping of the file. Unknown keys are errors; a key without a value counts as absent.
+
+    Validation with a context notes which model read which mapping, so that messages can name near keys.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _note(cls, data: Any, info: ValidationInfo) -> Any:
+        if not isinstance(data, dict):
+            return data
+        if info.context is not None:
+            info.context[id(data)] = cls
+        return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+
+
+class _Referable:
+    """Accepts a well-formed reference in the place of the type; with `secret`, nothing else."""
+
+    def __init__(self, kind: Any, secret: bool = False) -> None:
+        self._kind, self._secret = kind, secret
+
+    def __get_pydantic_core_schema__(self, source: Any, follow: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_wrap_validator_function(self._accept, follow.generate_schema(self._kind))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, follow: GetJsonSchemaHandler) -> dict[str, Any]:
+        reference = {"type": "string", "pattern": r"\$\{(env|file):[^}]+\}"}
+        if self._secret:
+            return {**reference, "description": "A secret: ${env:NAME} or ${file:/path}"}
+        plain = follow(schema["schema"])
+        return plain if plain.get("type") == "string" and "enum" not in plain else {"anyOf": [plain, reference]}
+
+    def _accept(self, value: Any, inner: core_schema.ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        if isinstance(value, Reference):
+            if problem := value.problem():
+                raise PydanticCustomError("reference", "{problem}", {"problem": problem})
+            if self._secret and not value.pure:
+                raise PydanticCustomError("plain_secret", "a secret stands in the file")
+            return value
+        if self._secret and not (info.context and info.context.get("resolved")):
+            raise PydanticCustomError("plain_secret", "a secret stands in the file")
+        return inner(value)
+
+
+def _no_password(value: str | Reference) -> str | Reference:
+    if URL_PASSWORD.search(str(value)):
+        raise PydanticCustomError("url_secret", "a password stands in the URL")
+    return value
+
+
+def _seconds(value: Any) -> Any:
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value.strip())
+        if not match:
+            raise PydanticCustomError("duration", "must be a duration such as 30, 90s, 15m, 2h or 1d")
+        return float(match[1]) * _SECONDS[match[2]]
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _pattern(value: str) -> str:
+    if not value:
+        raise PydanticCustomError("pattern", "an empty pattern matches nothing")
+    if value.startswith("re:"):
+        try:
+            re.compile(value[3:])
+        except re.error as error:
+            said = {"why": str(error)}
+            raise PydanticCustomError("pattern", "the regular expression is wrong: {why}", said) from None
+    return value
+
+
+def check_properties(value: Mapping[str, Any]) -> None:
+    """Properties whose name or form tells of a secret must be references."""
+    for name, text in value.items():
+        if isinstance(text, bool) or text in ("", None) or (isinstance(text, Reference) and text.pure):
+            continue
+        if SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
+            raise PydanticCustomError("property_secret", "{name}", {"name": name})
+
+
+Text = Annotated[str | Reference, _Referable(str)]
+Url = Annotated[str | Reference, _Referable(str), AfterValidator(_no_password)]
+Port = Annotated[int | Reference, _Referable(Annotated[int, Field(ge=1, le=65535)])]
+Secret = Annotated[str | Reference, _Referable(str, secret=True)]
+Seconds = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(ge=0)]
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Patterns = Annotated[tuple[Pattern, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
+Words = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
