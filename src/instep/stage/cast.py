@@ -26,7 +26,7 @@ _MIN_MICRO, _MAX_MICRO = _MIN_DAY * 86_400_000_000, (_MAX_DAY + 1) * 86_400_000_
 
 @dataclass(frozen=True)
 class Cast:
-    """`values` has exactly the target type. `misfits`: position to reason, NULL in `values`. `lossy`: reason to count."""
+    """`values` has exactly the target type; `misfits` (position to reason) are NULL in it; `lossy` counts by reason."""
 
     values: pa.Array
     misfits: Mapping[int, str] = field(default_factory=dict)

@@ -65,7 +65,7 @@ class Conformer:
         """`batch` holds the columns that have a source, in the spec's order; raises StageError."""
         if batch.num_columns != len(self._sources):
             raise StageError(
-                f"{self.spec.table}: the source returned {batch.num_columns} columns where {len(self._sources)} were read",
+                f"{self.spec.table}: {len(self._sources)} columns were read, the source returned {batch.num_columns}",
                 hint="the table changed while it was read: run detect, then sync again",
             )
         return _Batch(
@@ -77,7 +77,7 @@ def check_spec(spec: StageSpec) -> None:
     """Raises StageError unless every column of the spec has its place in the schema, and the other way round."""
     system = [n for n in (spec.system.synced, spec.system.deleted, spec.system.id, spec.system.meta) if n]
     names = [c.name for c in spec.columns] + system
-    twice = sorted(n for n, count in Counter(names + ["", *spec.schema.names]).items() if count > 2)
+    twice = sorted(n for n, count in Counter([*names, *spec.schema.names]).items() if count > 2)
     missing = sorted(set(names) - set(spec.schema.names))
     unfed = sorted(f.name for f in spec.schema if f.name not in set(names) and not f.nullable)
     unsalted = [c.name for c in spec.columns if c.hashed and not spec.salt]
@@ -205,7 +205,7 @@ class _Batch:
             self.values[names.meta] = self._meta(bad)
         if names.id:
             kinds: dict[str, tuple[pa.Array, DataType]] = {
-                c.name: (self.values[c.name], c.type) for c in self.spec.columns
+                c.path: (self.values[c.name], c.type) for c in self.spec.columns
             }
             self.values[names.id] = ids.of(row_texts(kinds, self.rows))
 

@@ -6,6 +6,7 @@ classes shows its content in `repr`.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -113,7 +114,7 @@ class StagedFile:
     path: str
     rows: int
     bytes: int
-    footer: bytes = field(repr=False)
+    footer: builtins.bytes = field(repr=False)
 
 
 @dataclass(frozen=True)

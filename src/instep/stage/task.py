@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from instep.errors import InstepError, ReadError, StageError
+from instep.errors import AccessLost, ConnectError, InstepError, ReadError, StageError
 from instep.stage.conform import Conformer
 from instep.stage.quarantine import Quarantine
 from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec
@@ -28,7 +28,6 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
-Failed = Callable[[Chunk, InstepError], None]
 
 
 def run_chunks(
@@ -37,15 +36,13 @@ def run_chunks(
     chunks: Sequence[Chunk],
     attempt: int,
     progress: Report | None = None,
-    failed: Failed | None = None,
 ) -> Iterator[ChunkResult]:
-    """Reads `chunks` in order, one connection for all, and yields one result each.
+    """Reads `chunks` in order over one connection and yields what became of each.
 
-    Without `failed` the first error is raised. With it a table's error is told there, the rest of that table
-    is skipped and the others go on, on a new connection unless they share the lane.
+    A chunk that fails yields a result with its `error`; the rest of its table is skipped, other tables go on.
+    A chunk without a lane is read once more on a new connection first, if its error may pass.
     """
-    task = _Task(reader, specs, attempt, progress, failed)
-    with task:
+    with _Task(reader, specs, attempt, progress) as task:
         for chunk in chunks:
             result = task.run(chunk)
             if result is not None:
@@ -53,47 +50,53 @@ def run_chunks(
 
 
 class _Task(AbstractContextManager["_Task"]):
-    def __init__(
-        self,
-        reader: Reader,
-        specs: Mapping[str, StageSpec],
-        attempt: int,
-        progress: Report | None,
-        failed: Failed | None,
-    ) -> None:
-        self.reader, self.specs, self.attempt = reader, specs, attempt
-        self.progress, self.failed = progress, failed
-        self.broken: set[str] = set()
-        self.stale_lane: str | None = None
+    def __init__(self, reader: Reader, specs: Mapping[str, StageSpec], attempt: int, progress: Report | None) -> None:
+        self.reader, self.specs, self.attempt, self.progress = reader, specs, attempt, progress
+        self._broken: set[str] = set()
+        self._suspect: str | None = None  # the lane of the last failed chunk: its connection may be unusable
         self._stack = ExitStack()
         self._session: ReadSession | None = None
         self._conformers: dict[str, Conformer] = {}
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        with suppress(Exception):  # everything was read; a lost connection need not be reported again
+            self._stack.close()
 
     def run(self, chunk: Chunk) -> ChunkResult | None:
-        if chunk.table in self.broken:
+        if chunk.table in self._broken:
             return None
-        if self.stale_lane is not None and (not chunk.lane or chunk.lane != self.stale_lane):
+        try:
+            return self._try(chunk)
+        except Exception as error:
+            failure = error if isinstance(error, InstepError) else unexpected(chunk, error)
+            if may_pass(failure) and not chunk.lane and not self.specs[chunk.table].system.id:
+                return self._again(chunk)
+            return self._failed(chunk, failure)
+
+    def _again(self, chunk: Chunk) -> ChunkResult | None:
+        try:
+            return self._try(chunk)
+        except Exception as error:
+            return self._failed(chunk, error if isinstance(error, InstepError) else unexpected(chunk, error))
+
+    def _failed(self, chunk: Chunk, error: InstepError) -> ChunkResult:
+        self._broken.add(chunk.table)
+        return ChunkResult(chunk.table, chunk.number, 0, (), error=str(error))
+
+    def _try(self, chunk: Chunk) -> ChunkResult:
+        if self._suspect is not None and (not chunk.lane or chunk.lane != self._suspect):
             self._reopen()
         try:
             return self._chunk(chunk)
-        except Exception as error:
-            self.stale_lane = chunk.lane
-            self.broken.add(chunk.table)
-            if self.failed is None:
-                raise
-            self.failed(chunk, error if isinstance(error, InstepError) else unexpected(chunk, error))
-            return None
+        except Exception:
+            self._suspect = chunk.lane
+            raise
 
     def _reopen(self) -> None:
-        self.stale_lane, self._session = None, None
+        self._suspect, self._session = None, None
         old, self._stack = self._stack, ExitStack()
-        try:
+        with suppress(Exception):  # a broken connection may refuse to close; its error is told already
             old.close()
-        except Exception:
-            return
 
     def session(self) -> ReadSession:
         if self._session is None:
@@ -119,7 +122,7 @@ class _Task(AbstractContextManager["_Task"]):
             raise
 
 
-def _read(session: ReadSession, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+def _read(session: ReadSession, chunk: Chunk) -> Generator[pa.RecordBatch, None, None]:
     """The chunk's batches; whatever the driver raises becomes a ReadError that names the table."""
     try:
         batches: Any = session.read(chunk)
@@ -177,6 +180,11 @@ class _ChunkRun:
     def _tell(self, done: int) -> None:
         if self.progress is not None:
             self.progress(Progress(self.spec.table, self.read, self.writer.bytes, done))
+
+
+def may_pass(error: InstepError) -> bool:
+    """Whether trying again on a new connection can help."""
+    return isinstance(error, ReadError | ConnectError) and not isinstance(error, AccessLost)
 
 
 def unexpected(chunk: Chunk, error: BaseException) -> InstepError:
