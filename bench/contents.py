@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 
 import peers
+from iceberg_lake import copy_table
 from lines import Line, Task
 
 DELTA_FILES = "import deltalake, json, sys; print(json.dumps(deltalake.DeltaTable(sys.argv[1]).file_uris()))"
@@ -43,7 +44,7 @@ def open_table(line: Line, task: Task, table: str, connection: duckdb.DuckDBPyCo
         if line.format == "postgres":
             return open_postgres(line.tool, task, table)
         return openers[line.format](line.location(task, table), task, table, connection)
-    except (duckdb.Error, psycopg.Error, OSError, subprocess.CalledProcessError) as error:
+    except (duckdb.Error, psycopg.Error, OSError, LookupError, subprocess.CalledProcessError) as error:
         raise Unreadable(f"{table} cannot be read: {str(error).splitlines()[0][:200]}") from error
 
 
@@ -71,7 +72,7 @@ def open_csv(path: Path, task: Task, table: str, connection: duckdb.DuckDBPyConn
 
 
 def open_delta(path: Path, task: Task, table: str, connection: duckdb.DuckDBPyConnection) -> Contents:
-    command = [peers.python("dlt"), "-c", DELTA_FILES, path]
+    command = [str(peers.python("dlt")), "-c", DELTA_FILES, str(path)]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return described(parquet_relation([name.removeprefix("file://") for name in json.loads(listed)]), connection)
 
@@ -104,12 +105,4 @@ def postgres_types(server: psycopg.Connection[Any], schema: str, table: str) -> 
 
 
 def open_iceberg(path: Path, task: Task, table: str, connection: duckdb.DuckDBPyConnection) -> Contents:
-    """Read with pyiceberg, deletes applied; the catalog is the one that the product made beside the warehouse."""
-    from iceberg_lake import read_table
-
-    try:
-        name = f"iceberg_{table}"
-        connection.register(name, read_table(path, task.workload.schema, table))
-    except Exception as error:
-        raise Unreadable(f"{table} cannot be read: {str(error).splitlines()[0][:200]}") from error
-    return described(name, connection)
+    return described(copy_table(path, table, connection), connection)

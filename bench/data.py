@@ -130,7 +130,7 @@ def small_tables(name: str, tables: int, rows: int) -> Workload:
 
 def run(connection: psycopg.Connection[Any], statement: str, table: sql.Identifier, **numbers: int) -> None:
     values = {name: sql.Literal(value) for name, value in numbers.items()}
-    connection.execute(sql.SQL(statement).format(table=table, **values))  # type: ignore[arg-type]
+    connection.execute(sql.SQL(statement).format(table=table, **values))
 
 
 def generate(server: Server, workload: Workload) -> None:
@@ -184,7 +184,7 @@ def record_truth(server: Server, workload: Workload) -> Path:
 def copy_truth(
     source: psycopg.Connection[Any], truth: duckdb.DuckDBPyConnection, workload: Workload, table: str, file: Path
 ) -> None:
-    select = sql.SQL(f"select {canonical_select(workload.columns)} from {{0}}")  # type: ignore[arg-type]
+    select = sql.SQL(f"select {canonical_select(workload.columns)} from {{0}}")
     query = sql.SQL("copy ({0}) to stdout (format csv, null '\\N')").format(
         select.format(sql.Identifier(workload.schema, table))
     )

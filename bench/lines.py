@@ -158,7 +158,7 @@ class SlingLine(Line):
         defaults = {"mode": "full-refresh", "object": f"file://{task.folder}/{{stream_table}}.csv"}
         if task.merge:
             defaults = {"mode": "incremental", "object": "sling.{stream_table}", "update_key": "updated_at"}
-        replication = {
+        replication: dict[str, object] = {
             "source": "SHOP",
             "target": "LAKE" if task.merge else "LOCAL",
             "defaults": {**defaults, "primary_key": ["id"]} if task.merge else defaults,
@@ -203,7 +203,7 @@ class InstepLine(Line):
         return {"INSTEP_CACHE": cache}
 
     def location(self, task: Task, table: str) -> Path:
-        return task.folder
+        return task.folder / "lake"
 
 
 FIRST_LOADS = ("1m", "5m", "many")

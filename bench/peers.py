@@ -54,17 +54,8 @@ def install(tool: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", VENVS / tool], check=True)
     log = LOGS / f"install-{tool}.log"
     with log.open("wb") as output:
-        command = [
-            python(tool),
-            "-m",
-            "pip",
-            "install",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "-r",
-            LOCKS / f"{tool}.txt",
-        ]
+        packages = ["--no-deps", "--only-binary=:all:", f"--requirement={LOCKS / tool}.txt"]
+        command = [str(python(tool)), "-m", "pip", "install", *packages]
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False)
     if done.returncode:
         raise SystemExit(f"bench: pip could not install {tool}: see {log}")

@@ -32,7 +32,11 @@ class Summary:
         self.peer = bool(runs[0]["peer"])
 
     def middle(self, field: str) -> float:
-        return median(run[field] for run in self.good)
+        return float(median(run[field] for run in self.good))
+
+    def failures(self) -> list[str]:
+        bad = len(self.runs) - len(self.good)
+        return [f"{bad} of {len(self.runs)} failed"] if bad else []
 
     @property
     def faults(self) -> dict[str, int]:
@@ -68,9 +72,10 @@ def row(item: Summary, best_peer: float | None, copy: float | None) -> str:
     if not item.good:
         return f"| {item.name} | failed (exit code {item.runs[0]['exit_code']}) | | | | | | |"
     wall = item.middle("wall")
+    noise = " (noisy)" if item.middle("busy_elsewhere") > NOISY else ""
     cells = [
         item.name,
-        f"{wall:.2f}{' (noisy)' if item.middle('busy_elsewhere') > NOISY else ''}",
+        ", ".join([f"{wall:.2f}{noise}", *item.failures()]),
         ratio(wall, best_peer),
         ratio(wall, copy),
         f"{item.middle('cpu'):.1f}",

@@ -90,15 +90,19 @@ def create_cluster(programs: Path, folder: Path) -> None:
     data.mkdir(mode=0o700)
     if os.geteuid() == 0:
         shutil.chown(data, *owner())
-    command = [programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+    options = ["-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+    command: list[str | Path] = [programs / "initdb", "-D", data, *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **as_owner())
 
 
 def spawn(programs: Path, folder: Path, port: int) -> subprocess.Popen[bytes]:
     settings = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
-    command = [programs / "postgres", "-D", folder / "data", "-h", "127.0.0.1", "-p", str(port), *settings]
+    command: list[str | Path] = [programs / "postgres", "-D", folder / "data", "-h", "127.0.0.1", "-p", str(port)]
     with (folder / "server.log").open("wb") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", **as_owner())
+        process: subprocess.Popen[bytes] = subprocess.Popen(
+            [*command, *settings], stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", **as_owner()
+        )
+    return process
 
 
 def wait_until_ready(process: subprocess.Popen[bytes], port: int, folder: Path) -> Server:
@@ -164,7 +168,7 @@ def version_in_path(path: Path) -> int:
 
 
 def reachable(install: Path, folder: Path) -> Path:
-    command = [install / "bin" / "postgres", "--version"]
+    command = [str(install / "bin" / "postgres"), "--version"]
     try:
         subprocess.run(command, check=True, capture_output=True, cwd="/", **as_owner())
         return install

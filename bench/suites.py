@@ -58,8 +58,8 @@ def new_task(suite: Suite, line: Line, server: Server) -> Task:
 def measured(command: Sequence[str | Path], environment: dict[str, str], log: Path, server: Server) -> Record:
     """What measure.py says of one command; `error` holds the end of its output when it failed."""
     result = log.with_suffix(".json")
-    wrapper = [sys.executable, BENCH / "measure.py", result, log, str(server.pid), str(LONGEST_SECONDS), "--"]
-    subprocess.run([*wrapper, *command], env=environment, check=True, cwd=log.parent)
+    wrapper = [sys.executable, BENCH / "measure.py", result, log, server.pid, LONGEST_SECONDS, "--", *command]
+    subprocess.run([str(part) for part in wrapper], env=environment, check=True, cwd=log.parent)
     record: Record = json.loads(result.read_text())
     result.unlink()
     if record["exit_code"]:
