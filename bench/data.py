@@ -44,6 +44,9 @@ SMALL_COLUMNS: Columns = (
     ("g", "json"),
 )
 
+BEFORE_SCHEMA, BEFORE_TABLE, BEFORE_ROWS = "before", "first", 50_000
+"""What a warm line reads first, in a schema of its own."""
+
 CREATE_ORDERS = """
 create table {table} (
   id bigint not null, customer_id integer not null, amount numeric(12,2), status text, created_at timestamptz,
@@ -147,6 +150,10 @@ def generate(server: Server, workload: Workload) -> None:
                 run(connection, FILL_SMALL, table, number=number, rows=workload.rows)
         connection.execute("vacuum analyze")
         connection.execute("checkpoint")
+
+
+def generate_before(server: Server) -> None:
+    generate(server, Workload("before", (BEFORE_TABLE,), BEFORE_ROWS, ORDER_COLUMNS, BEFORE_SCHEMA))
 
 
 def generate_orders(connection: psycopg.Connection[Any], table: sql.Identifier, rows: int) -> None:

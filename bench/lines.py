@@ -11,11 +11,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import peers
 import project
-from data import Workload
+from data import BEFORE_SCHEMA, BEFORE_TABLE, Workload
 from places import BENCH, REPOSITORY
 from server import Server
 
@@ -61,6 +61,10 @@ class Line:
 
     def command(self, task: Task) -> Sequence[str | Path]:
         raise NotImplementedError
+
+    def adjusted(self, task: Task, record: dict[str, Any]) -> dict[str, Any]:
+        """The record, where a line measures something else than its whole process."""
+        return record
 
     def follow_up(self, task: Task) -> Sequence[str | Path]:
         """A command that makes the destination whole after the second sync, where the tool has one."""
@@ -184,16 +188,18 @@ class SlingLine(Line):
 class InstepLine(Line):
     """`instep sync`, as a whole process from cold."""
 
+    warm: ClassVar[bool] = False
+
     def prepare(self, task: Task) -> None:
         super().prepare(task)
-        project.write(task.folder, task.server, task.workload, merge=task.merge)
+        project.write(task.folder, task.server, task.workload, merge=task.merge, warm=self.warm)
 
     def command(self, task: Task) -> Sequence[str | Path]:
         return [self.program(), "sync", project.CONNECTION, "--project", task.folder]
 
     def follow_up(self, task: Task) -> Sequence[str | Path]:
         table = f"{task.workload.schema}.{task.workload.tables[0]}"
-        return [self.program(), "backfill", project.CONNECTION, table, "--project", task.folder]
+        return [self.program(), "backfill", table, "--project", task.folder]
 
     def program(self) -> Path:
         return Path(sys.executable).with_name("instep")
@@ -206,10 +212,31 @@ class InstepLine(Line):
         return task.folder / "lake"
 
 
+class WarmLine(InstepLine):
+    """The second table of the same process: the wall time is its sync alone, CPU and memory are the whole process's."""
+
+    warm: ClassVar[bool] = True
+
+    @property
+    def label(self) -> str:
+        return "instep -> iceberg, warm"
+
+    def command(self, task: Task) -> Sequence[str | Path]:
+        tables = [f"{BEFORE_SCHEMA}.{BEFORE_TABLE}", f"{task.workload.schema}.{task.workload.tables[0]}"]
+        return [sys.executable, BENCH / "warm.py", task.folder, self.seconds(task), *tables]
+
+    def adjusted(self, task: Task, record: dict[str, Any]) -> dict[str, Any]:
+        return record if record["exit_code"] else {**record, "wall": float(self.seconds(task).read_text())}
+
+    def seconds(self, task: Task) -> Path:
+        return task.folder / "seconds"
+
+
 FIRST_LOADS = ("1m", "5m", "many")
 LINES: tuple[Line, ...] = (
     CopyLine("COPY", "none", (*FIRST_LOADS, "second")),
     InstepLine("instep", "iceberg", (*FIRST_LOADS, "second")),
+    WarmLine("instep", "iceberg", ("1m", "5m")),
     DltLine("dlt", "parquet", FIRST_LOADS),
     DltLine("dlt", "delta", (*FIRST_LOADS, "second")),
     DltLine("dlt", "duckdb", ("second",)),

@@ -1,11 +1,11 @@
-"""The `instep.yml` of a benchmark run: a PostgreSQL source, an Iceberg lake in a local folder."""
+"""The `instep.yml` of a benchmark run: a PostgreSQL source, an Iceberg lake in a local folder, defaults elsewhere."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from data import Workload
+from data import BEFORE_SCHEMA, Workload
 from server import Server
 
 CONNECTION = "shop_to_lake"
@@ -19,34 +19,33 @@ sources:
     port: {port}
     database: {database}
     user: {user}
-    include: ["{schema}.*"]
+    sslmode: disable
+    include: {include}
 destinations:
-  lake: {{type: iceberg, warehouse: "{warehouse}", namespace: shop}}
-policies:
-  follow:
-    preset: allow_all
-    rules:
-      - {{on: [column.added], decide: apply, backfill: new_columns}}
+  lake: {{type: iceberg, warehouse: lake, namespace: shop}}
 connections:
   {connection}:
     source: shop
     destination: lake
-    policy: follow
+"""
+# The other tools follow the same cursor, and none of them looks for deleted rows.
+BY_CURSOR = """\
+    tables:
+      "{schema}.*": {{mode: upsert, cursor: updated_at, deletes: ignore}}
 """
 
 
-def write(folder: Path, server: Server, workload: Workload, *, merge: bool) -> Path:
-    """Writes the project file into `folder`; `merge` asks for upserts by key along the cursor column."""
+def write(folder: Path, server: Server, workload: Workload, *, merge: bool, warm: bool = False) -> Path:
+    """Writes the project file into `folder`; `merge` asks for upserts along the cursor column."""
     parts = urlsplit(server.uri)
-    path = folder / "instep.yml"
-    path.write_text(
-        TEXT.format(
-            port=server.port,
-            database=parts.path.lstrip("/"),
-            user=parts.username,
-            schema=workload.schema,
-            warehouse=folder / "lake",
-            connection=CONNECTION,
-        )
+    include = [f"{workload.schema}.*", *([f"{BEFORE_SCHEMA}.*"] if warm else [])]
+    text = TEXT.format(
+        port=parts.port,
+        database=parts.path.lstrip("/"),
+        user=parts.username,
+        include="[" + ", ".join(f'"{pattern}"' for pattern in include) + "]",
+        connection=CONNECTION,
     )
+    path = folder / "instep.yml"
+    path.write_text(text + (BY_CURSOR.format(schema=workload.schema) if merge else ""))
     return path

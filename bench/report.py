@@ -16,9 +16,8 @@ TITLES = {
     "5m": "First load of a larger table",
     "many": "First load of many small tables",
     "second": "Second sync: 1 % updated, 1 % inserted, a column with a default added",
-    "warm": "Warm: the second table of the same process",
 }
-PHASES = {"first": "", "second": "", "backfill": ", then backfill", "warm": ", warm"}
+PHASES = {"first": "", "second": "", "backfill": ", then backfill"}
 HEADER = "| line | wall s | x best peer | x COPY | CPU s | server CPU s | peak MB | equal to the source |"
 
 

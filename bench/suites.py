@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from check import Verdict, check
-from data import Workload, churn, generate, orders, record_truth, small_tables
+from data import Workload, churn, generate, generate_before, orders, record_truth, small_tables
 from lines import Line, Task
 from places import BENCH, LOGS, OUT
 from server import Server
@@ -71,7 +71,7 @@ def run_once(suite: Suite, line: Line, task: Task, phase: str, number: int) -> R
     log = LOGS / f"{file_name(suite.name, line.label, phase, number)}.log"
     command = line.follow_up(task) if phase == "backfill" else line.command(task)
     record = {"label": line.label, "peer": line.is_peer, "phase": phase, "round": number}
-    record |= measured(command, line.environment(task), log, task.server)
+    record |= line.adjusted(task, measured(command, line.environment(task), log, task.server))
     tell(suite, record)
     return record
 
@@ -98,6 +98,7 @@ def warm_up(lines: Sequence[Line], server: Server) -> None:
     """Each tool once over a small table, so that no one pays for a cold disk or for what it makes once."""
     suite = Suite("warm-up", orders("warm-up", 1_000))
     generate(server, suite.workload)
+    generate_before(server)
     server.empty_destination()
     for line in lines:
         task = new_task(suite, line, server)
