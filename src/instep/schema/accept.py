@@ -161,9 +161,8 @@ def _refreshed(found: _Column, source: Table) -> Column:
     now = source.by_name.get(found.now) if found.now is not None else None
     if now is None or found.column.retained:
         return found.column
-    same = now.type == found.column.type
-    told = {"native": now.native, "note": now.note} if same else {}
-    return replace(found.column, id=now.id, **told)
+    column = replace(found.column, id=now.id)
+    return replace(column, native=now.native, note=now.note) if now.type == column.type else column
 
 
 def _ordered(columns: Sequence[_Column], source: Table) -> list[_Column]:
@@ -239,7 +238,7 @@ def _rename_columns(draft: _Draft, group: list[tuple[int, Decision]]) -> None:
     for number in stuck:
         draft.waiting[number] = f"the name {moves.pop(number)[1]!r} is still used by a held change"
     movers = {id(c) for c, _ in moves.values()}
-    for column, to in moves.values():
+    for _, to in moves.values():
         holder = table.holder(to)
         if holder is not None and id(holder) not in movers:
             table.free(to)

@@ -1,0 +1,249 @@
+"""Which destination table becomes which wanted one, and the steps over all of them.
+
+Drops of tables, renames (a cycle parked under a temporary name), the columns of each table, new tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from instep.errors import IllegalChange
+from instep.schema.accept import Lineage
+from instep.schema.change import (
+    Change,
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRetyped,
+    DestinationDrifted,
+    TableAdded,
+    TableRemoved,
+    TableRenamed,
+    TableReplaced,
+)
+from instep.schema.hazard import Capabilities, Hazard, hazards
+from instep.schema.order import Pairing, after_steps, column_steps, pair, spare
+from instep.schema.step import RecordIdentity, Ref, RewriteColumn, Step, StepChange, step
+from instep.schema.table import Catalog, Column, Table
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the steps are made from. `moves` is where accepted tables and columns went, `consent` names by accepted
+    (table, column) before the rule that said `removed: drop`."""
+
+    before: Catalog
+    accepted: Catalog
+    found: Catalog
+    wanted: Catalog
+    able: Capabilities
+    prefix: str
+    moves: Lineage
+    consent: Mapping[tuple[Ref, str], str]
+
+
+@dataclass
+class Arrangement:
+    """What came out: `after` are the destination's tables then, `refused` (by accepted table before, or after for a
+    new one) why a table is left as it is."""
+
+    steps: list[Step] = field(default_factory=list)
+    after: list[Table] = field(default_factory=list)
+    notes: list[Change] = field(default_factory=list)
+    refused: dict[Ref, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Match:
+    """An accepted table before and after, the destination table that holds it and the wanted one; any may be absent."""
+
+    before: Table | None
+    after: Table | None
+    found: Table | None
+    wanted: Table | None
+
+    @property
+    def ref(self) -> Ref:
+        named = self.before or self.after or self.wanted
+        return named.ref if named else ("", "")
+
+    @property
+    def moves(self) -> bool:
+        return bool(self.found and self.wanted and self.found.ref != self.wanted.ref)
+
+
+def arrange(scene: Scene) -> Arrangement:
+    """The steps of all tables."""
+    out = Arrangement()
+    matches = list(_matches(scene))
+    bodies: dict[Ref, tuple[list[Step], Table]] = {}
+    for match in matches:
+        try:
+            if match.wanted is not None:
+                bodies[match.wanted.ref] = _body(scene, match, out)
+        except IllegalChange as error:
+            out.refused[match.ref] = str(error)
+    _drops(scene, matches, out)
+    _renames(scene, matches, out)
+    for match in matches:
+        if match.wanted is None:
+            continue
+        if match.ref in out.refused:
+            out.after += [match.found] if match.found else []
+        else:
+            steps, after = bodies[match.wanted.ref]
+            out.steps += steps
+            out.after += [after] if match.found or steps else []
+    out.steps.sort(key=lambda s: isinstance(s.change, TableAdded))
+    return out
+
+
+def _matches(scene: Scene) -> Iterator[_Match]:
+    """Wanted tables with the destination's by recorded id, then by where the accepted table went, then by name."""
+    by_path = {t.path: t for t in scene.accepted.tables}
+    origin = {new: old for (old, column), (new, _) in scene.moves.items() if not column}
+    left = {t.ref: t for t in scene.found.tables}
+    holds: dict[Ref, Table] = {}
+    sides = []
+    for wanted in scene.wanted.tables:
+        after = by_path.get(wanted.alias)
+        old = origin.get(after.ref) if after else None
+        sides.append((scene.before.get(old) if old else None, after, wanted))
+    for tell in (_same_id, _same_origin, _same_name):
+        for before, _, wanted in sides:
+            have = next((t for t in left.values() if wanted.ref not in holds and tell(t, before, wanted)), None)
+            if have is not None:
+                holds[wanted.ref] = left.pop(have.ref)
+    for before, after, wanted in sides:
+        yield _Match(before, after, holds.get(wanted.ref), wanted)
+    gone = {t.alias or t.name: t for t in scene.before.tables if (t.ref, "") not in scene.moves}
+    for have in left.values():
+        yield _Match(gone.get(have.name), None, have, None)
+
+
+def _same_id(found: Table, before: Table | None, wanted: Table) -> bool:
+    return found.id is not None and found.id == wanted.id
+
+
+def _same_origin(found: Table, before: Table | None, wanted: Table) -> bool:
+    return before is not None and found.name == (before.alias or before.name)
+
+
+def _same_name(found: Table, before: Table | None, wanted: Table) -> bool:
+    return found.ref == wanted.ref
+
+
+def _drops(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
+    for match in matches:
+        if match.wanted is not None or match.found is None:
+            continue
+        if match.before is None:
+            detail = f"table {match.found.path} is there and nothing accepted feeds it: it is left alone"
+            out.notes.append(DestinationDrifted(match.found.ref, detail))
+        elif not scene.able.drops:
+            out.refused[match.ref] = f"{scene.able.name} cannot drop table {match.found.path}"
+        else:
+            consent = scene.consent.get((match.before.ref, ""), "")
+            out.steps.append(_step(scene, match.found.ref, TableRemoved(match.found), consent))
+
+
+def _renames(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
+    """Each rename once its new name is free; those that never get it are refused."""
+    waiting = [m for m in matches if m.moves and m.ref not in out.refused]
+    if not scene.able.renames:
+        out.refused |= {m.ref: f"{scene.able.name} cannot rename a table" for m in waiting}
+        return
+    dropped = {s.table for s in out.steps}
+    going = {m.found.ref for m in waiting if m.found}
+    still = {t.ref for t in scene.found.tables} - dropped - going
+    while stuck := [m for m in waiting if m.wanted and m.wanted.ref in still]:
+        for match in stuck:
+            waiting.remove(match)
+            out.refused[match.ref] = f"the name {match.wanted.path if match.wanted else ''} is taken at the destination"
+            still |= {match.found.ref} if match.found else set()
+    for found, after in _in_order([(m.found, m.wanted) for m in waiting if m.found and m.wanted], scene, still):
+        out.steps.append(_step(scene, found.ref, TableRenamed(found, after)))
+
+
+def _in_order(moves: list[tuple[Table, Table]], scene: Scene, still: set[Ref]) -> Iterator[tuple[Table, Table]]:
+    taken = still | {found.ref for found, _ in moves}
+    while moves:
+        free = next((m for m in moves if m[1].ref not in taken), None)
+        if free is None:
+            (found, wanted), *rest = moves
+            parked = replace(found, name=spare(f"{scene.prefix}parked", {name for _, name in taken}))
+            yield found, parked
+            moves, taken = [*rest, (parked, wanted)], taken - {found.ref} | {parked.ref}
+        else:
+            found, wanted = free
+            yield found, replace(found, schema=wanted.schema, name=wanted.name)
+            moves.remove(free)
+            taken = taken - {found.ref} | {wanted.ref}
+
+
+def _body(scene: Scene, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:
+    """The steps of the columns, under the table's wanted name."""
+    found, wanted = match.found, match.wanted
+    assert wanted is not None
+    if found is None:
+        live = replace(wanted, columns=tuple(c for c in wanted.columns if not c.retained))
+        column_steps(replace(live, columns=()), live, Pairing((), live.columns, (), ()), scene.able, scene.prefix)
+        return ([] if wanted.retained else [_step(scene, wanted.ref, TableAdded(live))]), live
+    found = _recorded(found, match.before)
+    pairing = _pair(scene, match, found, wanted)
+    out.notes += [_drift(wanted, column) for column in pairing.drifted]
+    after = after_steps(found, wanted, pairing, scene.able)
+    changes = column_steps(found, wanted, pairing, scene.able, scene.prefix)
+    if _new_generation(match):
+        changes.insert(0, TableReplaced(replace(found, schema=wanted.schema, name=wanted.name), after))
+    return [_step(scene, wanted.ref, c, _consent(scene, match, c)) for c in changes], after
+
+
+def _recorded(found: Table, before: Table | None) -> Table:
+    """Columns without a recorded source name take the one that they were accepted under."""
+    names = {c.alias or c.name: c.name for c in before.columns} if before else {}
+    columns = (c if c.alias else replace(c, alias=names.get(c.name, "")) for c in found.columns)
+    return replace(found, columns=tuple(columns))
+
+
+def _pair(scene: Scene, match: _Match, found: Table, wanted: Table) -> Pairing:
+    before = match.before
+    names = {c.name for c in before.columns} if before else set()
+    moved = {n: scene.moves[before.ref, n][1] for n in names if before and (before.ref, n) in scene.moves}
+    same_table = not _new_generation(match) and (found.id is None or wanted.id is None or found.id == wanted.id)
+    dropped = frozenset(names - moved.keys())
+    return pair(found, wanted, moved, dropped, prefix=scene.prefix, same_table=same_table)
+
+
+def _new_generation(match: _Match) -> bool:
+    """The accepted table was replaced, and the destination does not know the new one yet."""
+    if match.before is None or match.after is None or match.before.generation == match.after.generation:
+        return False
+    return match.found is None or match.found.id is None or match.found.id != match.after.id
+
+
+def _drift(table: Table, column: Column) -> DestinationDrifted:
+    detail = f"column {column.name} {column.type} of {table.path} is not from here: it is left alone"
+    return DestinationDrifted(table.ref, detail)
+
+
+def _consent(scene: Scene, match: _Match, change: StepChange) -> str:
+    if not isinstance(change, ColumnRemoved) or match.before is None:
+        return ""
+    return scene.consent.get((match.before.ref, change.before.alias), "")
+
+
+def _step(scene: Scene, ref: Ref, change: StepChange, consent: str = "") -> Step:
+    return step(ref, change, _hazards(change, scene.able), consent)
+
+
+def _hazards(change: StepChange, able: Capabilities) -> tuple[Hazard, ...]:
+    match change:
+        case RecordIdentity():
+            return ()
+        case RewriteColumn():
+            return hazards(ColumnRetyped(change.table, change.before, change.after), able)
+        case ColumnAdded() if not change.after.alias:
+            return ()
+        case _:
+            return hazards(change, able)

@@ -1,0 +1,199 @@
+"""The steps that take one destination table from what it is to what is wanted, in an order that works.
+
+Drops, then renames (a cycle parked under a temporary name), then alterations, then additions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from instep.errors import IllegalChange
+from instep.schema.change import (
+    ColumnAdded,
+    ColumnComment,
+    ColumnNullability,
+    ColumnRemoved,
+    ColumnRenamed,
+    ColumnRetyped,
+    ColumnWidened,
+    KeyChanged,
+    TableComment,
+)
+from instep.schema.hazard import Capabilities
+from instep.schema.step import RecordIdentity, RewriteColumn, StepChange
+from instep.schema.table import Column, Table
+from instep.schema.widen import widens
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """How the columns of a destination table and of the wanted one belong together. `dropped` were accepted and are
+    not any more; `drifted` are not known to us."""
+
+    same: tuple[tuple[Column, Column], ...]
+    added: tuple[Column, ...]
+    dropped: tuple[Column, ...]
+    drifted: tuple[Column, ...]
+
+
+def pair(
+    found: Table, wanted: Table, moved: Mapping[str, str], dropped: frozenset[str], *, prefix: str, same_table: bool
+) -> Pairing:
+    """By recorded source id (within one table id), then by where the accepted column of the recorded source name went
+    (`moved`, old to new source name), then by name. `dropped` are source names that left the accepted table; columns
+    that bear the system `prefix` are ours whatever they are."""
+    left = list(found.columns)
+    pairs: dict[str, Column] = {}
+
+    def match(tell: Callable[[Column, Column], bool]) -> None:
+        for want in wanted.columns:
+            have = next((c for c in left if want.name not in pairs and tell(c, want)), None)
+            if have is not None:
+                pairs[want.name] = have
+                left.remove(have)
+
+    if same_table:
+        match(lambda have, want: have.id is not None and have.id == want.id)
+    if _done(found, wanted, moved):
+        match(lambda have, want: have.alias == want.alias and have.name == want.name)
+    match(lambda have, want: bool(have.alias) and moved.get(have.alias) == want.alias and not _other(have, want))
+    match(lambda have, want: have.name == want.name)
+    gone = [c for c in left if c.alias and c.alias in dropped]
+    return Pairing(
+        same=tuple((pairs[w.name], w) for w in wanted.columns if w.name in pairs),
+        added=tuple(w for w in wanted.columns if w.name not in pairs and not w.retained),
+        dropped=tuple(gone),
+        drifted=tuple(c for c in left if c not in gone and not c.name.startswith(prefix)),
+    )
+
+
+def _other(have: Column, want: Column) -> bool:
+    """A system column has no source name and never pairs with a column that has one."""
+    return bool(have.alias) != bool(want.alias)
+
+
+def _done(found: Table, wanted: Table, moved: Mapping[str, str]) -> bool:
+    """An interrupted plan has left the table as wanted already: every name is there, new ones among them."""
+    there = {(c.alias, c.name) for c in found.columns}
+    fresh = {new for old, new in moved.items() if new != old} - moved.keys()
+    return bool(fresh) and all((c.alias, c.name) in there for c in wanted.columns)
+
+
+def column_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabilities, prefix: str) -> list[StepChange]:
+    """The edits of one table's columns; raises IllegalChange for what the format cannot do."""
+    ref = wanted.ref
+    _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, wanted, able)
+    steps: list[StepChange] = [ColumnRemoved(ref, c, found.columns.index(c)) for c in pairing.dropped]
+    if steps and not able.drops:
+        raise IllegalChange(f"{able.name} cannot drop a column of {wanted.path}", hint="use removed: retain")
+    moves = [(have, want) for have, want in pairing.same if have.name != want.name]
+    if moves and not able.renames:
+        raise IllegalChange(
+            f"{able.name} cannot rename {moves[0][0].name} of {wanted.path}", hint="reject the rename, or rebuild"
+        )
+    steps += renames(ref, moves, able, prefix, {c.name for c in found.columns if c not in pairing.dropped})
+    for have, want in pairing.same:
+        steps += _alter(wanted, replace(have, name=want.name), want, able, renamed=have.name != want.name)
+    end = len(found.columns) - len(pairing.dropped)
+    steps += [ColumnAdded(ref, column, end + i) for i, column in enumerate(pairing.added)]
+    return steps + _table(found, wanted, able)
+
+
+def _check_names(columns: Sequence[Column], foreign: Sequence[Column], wanted: Table, able: Capabilities) -> None:
+    seen = {able.fold(c.name): c.name for c in foreign}
+    for column in columns:
+        if not column.name:
+            raise IllegalChange(f"a column of {wanted.path} has no destination name", hint="assign names first")
+        if len(column.name.encode()) > able.max_name_bytes:
+            raise IllegalChange(
+                f"the name {column.name!r} in {wanted.path} is longer than the {able.max_name_bytes} bytes of {able.name}",
+                hint="give the column another destination name",
+            )
+        if (twin := seen.get(able.fold(column.name))) is not None:
+            raise IllegalChange(
+                f"{column.name!r} in {wanted.path} is taken by {twin!r}", hint="rename or drop the other column"
+            )
+        seen[able.fold(column.name)] = column.name
+
+
+def renames(
+    ref: tuple[str, str], moves: Sequence[tuple[Column, Column]], able: Capabilities, prefix: str, names: set[str]
+) -> list[StepChange]:
+    """Each rename once its new name is free; a cycle starts with one column parked under a temporary name."""
+    if able.simultaneous_renames:
+        return [ColumnRenamed(ref, have, renamed(have, want)) for have, want in moves]
+    waiting, taken = list(moves), {able.fold(n) for n in names}
+    steps: list[StepChange] = []
+    while waiting:
+        free = next((m for m in waiting if able.fold(m[1].name) not in taken), None)
+        if free is None:
+            (have, want), *rest = waiting
+            parked = replace(have, name=spare(f"{prefix}parked", taken))
+            steps.append(ColumnRenamed(ref, have, parked))
+            waiting, old, new = [*rest, (parked, want)], have.name, parked.name
+        else:
+            have, want = free
+            steps.append(ColumnRenamed(ref, have, renamed(have, want)))
+            waiting.remove(free)
+            old, new = have.name, want.name
+        taken = taken - {able.fold(old)} | {able.fold(new)}
+    return steps
+
+
+def renamed(have: Column, want: Column) -> Column:
+    return replace(have, name=want.name, id=want.id if want.id is not None else have.id, alias=want.alias)
+
+
+def spare(stem: str, taken: set[str]) -> str:
+    number = 1
+    while f"{stem}_{number}".casefold() in taken:
+        number += 1
+    return f"{stem}_{number}"
+
+
+def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, renamed: bool) -> list[StepChange]:
+    """A type that is wider than wanted is kept, a NOT NULL is only ever relaxed."""
+    ref, steps = table.ref, list[StepChange]()
+    known = have.id is not None and want.id is not None and have.id != want.id
+    if not renamed and have.alias and (known or have.alias != want.alias):
+        steps.append(RecordIdentity(ref, have, replace(have, id=want.id, alias=want.alias)))
+    if renamed or steps:
+        have = replace(have, id=want.id if want.id is not None else have.id, alias=want.alias)
+    if not want.retained and not widens(want.type, have.type):
+        after = replace(have, type=want.type)
+        if not able.promotes_in_place(have.type, want.type):
+            steps.append(RewriteColumn(ref, have, after))
+        else:
+            steps.append((ColumnWidened if widens(have.type, want.type) else ColumnRetyped)(ref, have, after))
+        have = after
+    if want.nullable and not have.nullable:
+        steps.append(ColumnNullability(ref, have, replace(have, nullable=True)))
+        have = replace(have, nullable=True)
+    if able.comments and (have.comment or None) != (want.comment or None):
+        steps.append(ColumnComment(ref, have, replace(have, comment=want.comment)))
+    return steps
+
+
+def _table(found: Table, wanted: Table, able: Capabilities) -> list[StepChange]:
+    steps: list[StepChange] = []
+    if found.key and wanted.key and found.key != wanted.key:
+        steps.append(KeyChanged(wanted.ref, found.key, wanted.key))
+    if able.comments and (found.comment or None) != (wanted.comment or None):
+        steps.append(TableComment(wanted.ref, found.comment, wanted.comment))
+    return steps
+
+
+def after_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabilities) -> Table:
+    """The table that the steps lead to: kept columns in their order, then the added ones."""
+    now = {have.name: (have, want) for have, want in pairing.same}
+    columns = [_after(*now[c.name], able) if c.name in now else c for c in found.columns if c not in pairing.dropped]
+    return replace(wanted, columns=(*columns, *pairing.added))
+
+
+def _after(have: Column, want: Column, able: Capabilities) -> Column:
+    kept = want.retained or widens(want.type, have.type)
+    comment = want.comment if able.comments else have.comment
+    nullable = have.nullable or want.nullable
+    kind = have.type if kept else want.type
+    return replace(want, type=kind, nullable=nullable, comment=comment, id=want.id if want.id is not None else have.id)
