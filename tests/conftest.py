@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -35,10 +36,10 @@ class Database:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
-    """The session's server. A short path: socket names have a limit."""
+    """The session's server, PostgreSQL 18 or POSTGRES_MAJOR=16. A short path: socket names have a limit."""
     folder = Path(tempfile.mkdtemp(prefix="instep-pg-"))
     folder.chmod(0o755)
-    server = launch(folder / "server")
+    server = launch(folder / "server", int(os.environ.get("POSTGRES_MAJOR", "18")))
     try:
         yield server
     finally:

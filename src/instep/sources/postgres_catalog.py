@@ -110,7 +110,7 @@ def read_catalog(connection: psycopg.Connection[Any], names: Names) -> Discovery
         table = _table(described, bool(identity))
         tables.append(table)
         stats[table.ref] = TableStats(count, pages * block)
-        denied.update(_denied(described))
+        denied.update(_denied(described, connection.info.user))
     digest = _digest(row[3] for row in rows)
     proof = bool(identity) and not denied
     return Discovery(Catalog.of(tables), digest, stats, denied, identity, proof)
@@ -173,18 +173,16 @@ def _default(default: str | None, identity: str, generated: str) -> str | None:
     return default
 
 
-def _denied(t: _Described) -> Mapping[tuple[str, ...], str]:
-    """The table, or those of its columns, that this user may not read, with the grant that is missing."""
-    if not t.usable:
-        return {(t.schema, t.name): f"GRANT USAGE ON SCHEMA {quote(t.schema)}"}
-    if t.readable:
-        return {}
-    columns = t.columns or []
-    grant = f"ON {quote_table(t.schema, t.name)}"
+def _denied(t: _Described, user: str) -> Mapping[tuple[str, ...], str]:
+    """The table, or those of its columns, that this user may not read, with the grants that are missing."""
+    to, table = f"TO {quote(user)};", quote_table(t.schema, t.name)
+    usage = [] if t.usable else [f"GRANT USAGE ON SCHEMA {quote(t.schema)} {to}"]
+    columns = [] if t.readable else t.columns or []
     refused = [c[1] for c in columns if not c[-1]]
-    if len(refused) == len(columns):
-        return {(t.schema, t.name): f"GRANT SELECT {grant}"}
-    return {(t.schema, t.name, name): f"GRANT SELECT ({quote(name)}) {grant}" for name in refused}
+    if usage or (not t.readable and len(refused) == len(columns)):
+        select = [] if t.readable else [f"GRANT SELECT ON {table} {to}"]
+        return {(t.schema, t.name): " ".join(usage + select)}
+    return {(t.schema, t.name, name): f"GRANT SELECT ({quote(name)}) ON {table} {to}" for name in refused}
 
 
 def differing(expected: Catalog, found: Catalog) -> frozenset[tuple[str, str]]:

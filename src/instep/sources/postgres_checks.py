@@ -54,7 +54,7 @@ def _inside(config: PostgresConfig, connection: psycopg.Connection[Any]) -> list
         _version(connection),
         _encoding(connection),
         _tables(config, found),
-        _privileges(config, found),
+        _privileges(found),
         _identity(config, found),
         _snapshot(config, connection),
         _row_security(connection, found),
@@ -79,10 +79,10 @@ def _tables(config: PostgresConfig, found: Discovery) -> Check:
     return Check("tables", count > 0, f"{count} tables and views", hint)
 
 
-def _privileges(config: PostgresConfig, found: Discovery) -> Check:
+def _privileges(found: Discovery) -> Check:
     if not found.denied:
         return Check("privileges", True, "every table may be read")
-    grants = sorted(f"{grant} TO {quote(config.user)};" for grant in set(found.denied.values()))
+    grants = sorted(set(found.denied.values()))
     names = _few([".".join(ref) for ref in sorted(found.denied)])
     return Check("privileges", False, f"no SELECT on {names}", " ".join(grants))
 

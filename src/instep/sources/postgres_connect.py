@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -88,7 +89,7 @@ def connect(config: PostgresConfig) -> Iterator[psycopg.Connection[Any]]:
     translated, those of the body are not (they may be another server's)."""
     import psycopg
 
-    with translated(config):
+    with translated(config, otherwise=ConnectError):
         connection = psycopg.connect(conninfo(config), prepare_threshold=None)
     try:
         with translated(config):
@@ -101,40 +102,43 @@ def connect(config: PostgresConfig) -> Iterator[psycopg.Connection[Any]]:
 
 
 @contextmanager
-def translated(config: PostgresConfig, what: str = "") -> Iterator[None]:
-    """Turns psycopg's errors into ours; `what` names the table at hand."""
+def translated(config: PostgresConfig, what: str = "", otherwise: type[InstepError] = ReadError) -> Iterator[None]:
+    """Turns psycopg's errors into ours; `what` names the table at hand, `otherwise` is for those not known."""
     import psycopg
 
     try:
         yield
     except psycopg.Error as error:
-        raise translate(config, str(error), error.sqlstate or "", what) from None
+        raise translate(config, str(error), error.sqlstate or "", what, otherwise) from None
 
 
-def translate(config: PostgresConfig, text: str, sqlstate: str, what: str = "") -> InstepError:
-    """Our error for one of the server's or of libpq's."""
+def translate(
+    config: PostgresConfig, text: str, sqlstate: str, what: str = "", otherwise: type[InstepError] = ReadError
+) -> InstepError:
+    """Our error for one of the server's or of libpq's. Some come without an SQLSTATE: then the text decides."""
     text = _first_line(_without_secret(text, config.password))
     subject = what or config.place
-    if sqlstate == "42501":
+    if sqlstate == "42501" or "permission denied for" in text:
         hint = f"grant the SELECT privilege on it to {config.user}, or put it into the source's exclude list"
         return AccessLost(f"{subject}: may not be read any more: {text}", hint=hint)
     if sqlstate in ("42P01", "42703", "3F000"):
         return ReadError(f"{subject}: changed while it was being read: {text}", hint="sync again")
     if sqlstate == "2201B":
         return ProjectError(f"{subject}: a pattern of the source is no valid regular expression: {text}")
-    if sqlstate == "57014":
+    if sqlstate == "57014" or "canceling statement due to" in text:
         return ReadError(f"{subject}: cancelled: {text}", hint="raise statement_timeout if the query needs longer")
     for mark, message, hint in _CONNECT:
-        if mark in text:
+        if re.search(mark, text):
             return ConnectError(f"{subject}: {message} ({text})", hint=hint.format(c=config))
     if sqlstate.startswith(("08", "28", "3D", "53")):
         return ConnectError(f"{subject}: {text}", hint="see the server's log")
-    return ReadError(f"{subject}: {text}", hint="run the sync again; if it fails again, see the server's log")
+    return otherwise(f"{subject}: {text}", hint="try again; if it fails again, see the server's log")
 
 
 _CONNECT = (
     ("password authentication failed", "wrong user or password", "check the source's user and password"),
     ("no password supplied", "the server asks for a password", "set the source's password"),
+    ('database ".*" does not exist', "the server has no such database", "check the source's database ({c.database})"),
     ("could not translate host name", "the host is unknown", "check the source's host ({c.host})"),
     ("failed to resolve host", "the host is unknown", "check the source's host ({c.host})"),
     ("Name or service not known", "the host is unknown", "check the source's host ({c.host})"),

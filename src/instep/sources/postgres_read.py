@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.errors import InstepError, ReadError
+from instep.errors import ConnectError, InstepError, ReadError
 from instep.sources.postgres_connect import PostgresConfig, conninfo, set_statement, translate
 from instep.sources.postgres_sql import literal
 from instep.sources.postgres_types import DIMENSIONS
@@ -41,7 +41,7 @@ class PostgresReader:
         try:
             connection = adbc.connect(conninfo(self.config), autocommit=True)
         except adbc_driver_manager.Error as error:
-            raise translate(self.config, _text(error), error.sqlstate or "") from None
+            raise translate(self.config, str(error), error.sqlstate or "", otherwise=ConnectError) from None
         try:
             self._begin(connection)
             yield PostgresReadSession(self.config, connection)
@@ -61,7 +61,7 @@ class PostgresReader:
                 for statement in statements:
                     cursor.execute(statement)
         except adbc_driver_manager.Error as error:
-            raise translate(self.config, _text(error), error.sqlstate or "") from None
+            raise translate(self.config, str(error), error.sqlstate or "") from None
 
 
 class PostgresReadSession:
@@ -81,7 +81,7 @@ class PostgresReadSession:
                 for batch in cursor.fetch_record_batch():
                     yield unwrap(batch)
         except adbc_driver_manager.Error as error:
-            raise self._failure(_text(error), error.sqlstate or "", chunk) from None
+            raise self._failure(str(error), error.sqlstate or "", chunk) from None
         except (pa.ArrowException, OSError) as error:
             raise self._failure(str(error), "", chunk) from None
 
@@ -94,11 +94,6 @@ class PostgresReadSession:
 
 
 _BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
-
-
-def _text(error: Exception) -> str:
-    """Without the driver's own prefix line breaks; `translate` picks the line that says what happened."""
-    return str(error)
 
 
 def unwrap(batch: pa.RecordBatch) -> pa.RecordBatch:

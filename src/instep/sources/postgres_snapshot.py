@@ -100,7 +100,8 @@ def _sourced(read: TableRead) -> list[ColumnRead]:
 
 
 def _expression(column: Column) -> str:
-    return expression(quote(column.name), column.native, column.type, column.name)
+    name = quote(column.name)
+    return f"{expression(name, column.native, column.type, column.name)} AS {name}"
 
 
 @contextmanager
