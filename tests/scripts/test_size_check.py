@@ -143,7 +143,7 @@ def test_a_file_name_counts_as_a_name(tmp_path: Path) -> None:
 HOSTS = [
     "https://files.python" + "hosted.org/packages/x.whl",
     "--index-url https://pypi.org/" + "simple",
-    "https://repo1." + "maven.org/maven2",
+    "https://repo1." + "mav" + "en.org/maven2",
     "https://repo." + "maven.apache.org/maven2/",
     "https://maven-" + "central.example/x",
     "https://oss." + "sonatype.org/content",
