@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from instep.schema.read import reads
+from instep.schema.read import pair_tables, reads
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import parse
 
@@ -46,12 +46,6 @@ CASES = [
         table("t", "b:int32#1", oid="9"),
         {"a": "b", "b": None},
     ),
-    (
-        "ids of another table say nothing",
-        table("t", "a:int32#1", "b:int32#2", oid="9"),
-        table("t", "b:int32#1", "a:int32#2", oid="8"),
-        {"a": "a", "b": "b"},
-    ),
     ("ids on one side", table("t", "a:int32", oid="9"), table("t", "a:int32#4", oid="9"), {"a": "a"}),
 ]
 
@@ -65,7 +59,7 @@ def test_columns(accepted: Table, source: Table, expected: dict[str, str | None]
 
 def test_tables_are_paired_by_id_then_by_name() -> None:
     accepted = Catalog.of([table("a", "x", oid="1"), table("b", "x", oid="2"), table("c", "x"), table("gone", "x")])
-    source = Catalog.of([table("b", "x", oid="1"), table("a", "x", oid="2"), table("c", "x", oid="5"), table("new", "x")])
+    source = Catalog.of([table("b", "x", oid="1"), table("a", "x", oid="2"), table("c", "x", oid="5"), table("n", "x")])
     found, missing = reads(accepted, source)
     assert {r.table.name: r.source.name for r in found} == {"a": "b", "b": "a", "c": "c"}
     assert [(m.table.name, "s.gone is not in the source" in m.why) for m in missing] == [("gone", True)]
@@ -82,12 +76,18 @@ def test_retained_tables_are_neither_read_nor_missing() -> None:
     assert reads(Catalog.of([table("t", "a", retained=True)]), Catalog()) == ((), ())
 
 
-def test_a_held_replacement_is_not_read() -> None:
+def test_another_table_of_the_name_is_not_read() -> None:
     accepted, source = Catalog.of([table("t", "a", oid="1")]), Catalog.of([table("t", "a", oid="2")])
-    assert len(reads(accepted, source)[0]) == 1
-    found, (missing,) = reads(accepted, source, held={("s", "t")})
+    found, (missing,) = reads(accepted, source)
     assert found == ()
-    assert "was replaced" in missing.why
+    assert "was replaced by another table" in missing.why
+    assert pair_tables(accepted.tables, source) == {("s", "t"): source.tables[0]}
+
+
+def test_a_weak_id_proves_no_replacement() -> None:
+    accepted, source = Catalog.of([table("t", "a", oid="~1")]), Catalog.of([table("t", "a", oid="~2")])
+    assert len(reads(accepted, source)[0]) == 1
+    assert [m.table.name for m in reads(accepted, source, held={("s", "t")})[1]] == ["t"]
 
 
 def test_hashed_columns_are_marked_by_their_source_name() -> None:

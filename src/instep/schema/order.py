@@ -107,7 +107,7 @@ def _check_names(columns: Sequence[Column], foreign: Sequence[Column], wanted: T
             raise IllegalChange(f"a column of {wanted.path} has no destination name", hint="assign names first")
         if len(column.name.encode()) > able.max_name_bytes:
             raise IllegalChange(
-                f"the name {column.name!r} in {wanted.path} is longer than the {able.max_name_bytes} bytes of {able.name}",
+                f"the name {column.name!r} in {wanted.path} has more than {able.max_name_bytes} bytes ({able.name})",
                 hint="give the column another destination name",
             )
         if (twin := seen.get(able.fold(column.name))) is not None:

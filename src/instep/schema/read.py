@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from instep.schema.diff import pair, pair_columns
 from instep.schema.table import Catalog, Column, Table
 
 Ref = tuple[str, str]
@@ -47,24 +48,20 @@ def reads(
 
     Both catalogs are selected already. A renamed table or column is read under its accepted name, one that is
     not accepted is not read, a removed column is NULL, what is retained is never read. `hashed` answers for the
-    source's (schema, table) and column. `held` are accepted tables whose replacement under the same name is not
-    accepted: their rows would mix with those of another table.
+    source's (schema, table) and column. A table that was replaced under its name is missing until that is
+    accepted: its rows would mix with those of another table. `held` names more such tables, where the ids do not tell.
     """
-    found: list[TableRead] = []
-    missing: list[Missing] = []
-    pairs = pair_tables(accepted.tables, source)
-    for table in (t for t in accepted.tables if not t.retained):
-        if table.ref in held:
-            missing.append(Missing(table, f"{table.path} was replaced by another table of that name: review it"))
-        elif (now := pairs.get(table.ref)) is None:
-            missing.append(Missing(table, f"{table.path} is not in the source any more, or not readable"))
-        else:
-            found.append(_table(table, now, hashed))
-    return tuple(found), tuple(missing)
+    pairs = pair(accepted, source)
+    gone = {t.ref: f"{t.path} is not in the source any more, or not readable" for t in pairs.removed}
+    again = [t for t, _ in pairs.replaced] + [t for t, _ in pairs.same if t.ref in held]
+    gone |= {t.ref: f"{t.path} was replaced by another table of that name: review it" for t in again}
+    same = sorted((p for p in pairs.same if p[0].ref not in gone), key=lambda p: p[0].ref)
+    found = tuple(_table(before, now, hashed) for before, now in same)
+    return found, tuple(Missing(t, gone[t.ref]) for t in accepted.tables if t.ref in gone)
 
 
 def _table(table: Table, source: Table, hashed: Callable[[Ref, str], bool]) -> TableRead:
-    pairs = pair_columns(table, source)
+    pairs = {before.name: now for before, now in pair_columns(table, source).same}
 
     def read(column: Column) -> ColumnRead:
         now = pairs.get(column.name)
@@ -74,29 +71,6 @@ def _table(table: Table, source: Table, hashed: Callable[[Ref, str], bool]) -> T
 
 
 def pair_tables(accepted: Iterable[Table], source: Catalog) -> dict[Ref, Table]:
-    """Accepted (schema, name) to source table: by id, then by name among those that no id has claimed."""
-    live = [t for t in accepted if not t.retained]
-    by_id = {t.id: t for t in source.tables if t.id is not None}
-    pairs = {t.ref: by_id[t.id] for t in live if t.id in by_id}
-    taken = {t.ref for t in pairs.values()}
-    for table in live:
-        now = source.get(table.ref)
-        if table.ref not in pairs and now is not None and now.ref not in taken:
-            pairs[table.ref] = now
-    return pairs
-
-
-def pair_columns(accepted: Table, source: Table) -> dict[str, Column]:
-    """Accepted name to source column. Ids count within one table id only; there, one name with two ids is
-    two columns. Otherwise the name decides."""
-    comparable = accepted.id is not None and accepted.id == source.id
-    by_id = {c.id: c for c in source.columns if comparable and c.id is not None}
-    pairs = {c.name: by_id[c.id] for c in accepted.live if c.id in by_id}
-    taken = {c.name for c in pairs.values()}
-    for column in accepted.live:
-        now = source.by_name.get(column.name)
-        if column.name in pairs or now is None or now.name in taken:
-            continue
-        if not (comparable and column.id is not None and now.id is not None):
-            pairs[column.name] = now
-    return pairs
+    """Accepted (schema, name) to source table: by id, then by name, another table of that name included."""
+    pairs = pair(Catalog.of(accepted), source)
+    return {before.ref: after for before, after in (*pairs.same, *pairs.replaced)}
