@@ -1,0 +1,220 @@
+"""Names at the destination: given when a table or column is accepted, and kept from then on.
+
+A name is kept as it is wherever the destination can hold it. Otherwise it is mapped by a fixed rule that ends in
+a hash of the original, so that the same name always leads to the same alias and two names never to one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import chain, count
+from typing import Literal, TypeVar
+
+from instep.errors import SchemaError
+from instep.schema.kinds import NameCollided, Ref
+from instep.schema.table import Catalog, Column, Table
+
+T = TypeVar("T", Table, Column)
+
+SYSTEM = ("synced", "deleted", "id", "meta", "extra")
+HASH = 8
+
+Style = Literal["ansi", "mysql", "spark"]
+_QUOTES: Mapping[Style, str] = {"ansi": '"', "mysql": "`", "spark": "`"}
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How one connection names things in one destination.
+
+    `namespace` holds its tables; `prefix` begins the system columns; tables of `default_schema` are named without
+    their schema. `max_bytes` counts UTF-8. `case_sensitive`: the destination tells `A` from `a`.
+    `forbidden` characters are mapped in columns, `forbidden_in_tables` in tables, whose names become folders.
+    """
+
+    namespace: str
+    prefix: str = "_instep_"
+    default_schema: str = ""
+    max_bytes: int = 255
+    case_sensitive: bool = False
+    forbidden: str = "."
+    forbidden_in_tables: str = "./\\?#%:*"
+
+    def __post_init__(self) -> None:
+        check_name(self.namespace, "the destination namespace")
+        if self.max_bytes < 32:
+            raise SchemaError(f"names of {self.max_bytes} bytes are too short", hint="use 32 bytes or more")
+
+    def fold(self, name: str) -> str:
+        """Equal for two names that the destination takes for one."""
+        return name if self.case_sensitive else "".join(map(_lower, name))
+
+    @property
+    def system(self) -> frozenset[str]:
+        """The names of the system columns, folded."""
+        return frozenset(self.fold(self.prefix + name) for name in SYSTEM)
+
+
+def _lower(character: str) -> str:
+    """As engines that ignore case compare: by the upper case's lower case, where that is one character."""
+    upper = character.upper()
+    return (upper if len(upper) == 1 else character).lower()
+
+
+def check_name(name: str, what: str) -> None:
+    """Raises SchemaError, naming `what`, for a name that no destination can hold."""
+    if why := _flaw(name):
+        raise SchemaError(f"{what} {why}: {name!r}", hint="rename it in the source, or exclude it in the project file")
+
+
+def _flaw(name: str) -> str:
+    if not name:
+        return "has an empty name"
+    if "\x00" in name:
+        return "has a NUL in its name"
+    if any("\ud800" <= c <= "\udfff" for c in name):
+        return "has half a character (a lone surrogate) in its name"
+    if all(unicodedata.category(c) in ("Zs", "Zl", "Zp", "Cc", "Cf") for c in name):
+        return "has a name without a visible character"
+    return ""
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """A name to be given: what it is now, what it should be, and what its hash is made of."""
+
+    alias: str
+    natural: str
+    original: str
+    exact: bool
+
+
+def assign(catalog: Catalog, naming: Naming) -> Catalog:
+    """`catalog` with every empty alias filled; those that are there stay.
+
+    No two tables get one alias, nor two columns of a table, the system columns included. Raises SchemaError,
+    naming table and column, for a name that cannot be held and for aliases that are double already.
+    """
+    tables = sorted(catalog.tables, key=lambda t: t.ref)
+    aliases = _give([_table_wish(t, naming) for t in tables], naming, frozenset(), naming.namespace)
+    return Catalog.of(_with_columns(replace(t, alias=a), naming) for t, a in zip(tables, aliases, strict=True))
+
+
+def destination_ref(table: Table, naming: Naming) -> Ref:
+    """(namespace, name) of an accepted table at the destination; raises SchemaError before `assign`."""
+    if not table.alias:
+        raise SchemaError(f"table {table.path} has no name at the destination yet", hint="apply the open plan first")
+    return naming.namespace, table.alias
+
+
+def _with_columns(table: Table, naming: Naming) -> Table:
+    if all(c.alias for c in table.columns) and _distinct(table.columns, naming):
+        return table
+    wishes = [_column_wish(table, c, naming) for c in table.columns]
+    aliases = _give(wishes, naming, naming.system, f"table {table.path}")
+    columns = (c if c.alias else replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True))
+    return replace(table, columns=tuple(columns))
+
+
+def _distinct(columns: tuple[Column, ...], naming: Naming) -> bool:
+    folded = {naming.fold(c.alias) for c in columns}
+    return len(folded) == len(columns) and not folded & naming.system
+
+
+def _table_wish(table: Table, naming: Naming) -> _Wish:
+    plain = table.schema in ("", naming.default_schema)
+    if not table.alias:
+        check_name(table.name, f"a table of schema {table.schema!r}")
+        check_name(table.schema or "-", "a schema")
+    full = table.name if plain else f"{table.schema}__{table.name}"
+    natural = _legal(full, f"{table.schema}\0{table.name}", naming, table=True)
+    return _Wish(table.alias, natural, f"{table.schema}\0{table.name}", exact=plain and natural == full)
+
+
+def _column_wish(table: Table, column: Column, naming: Naming) -> _Wish:
+    if not column.alias:
+        check_name(column.name, f"a column of table {table.path}")
+    natural = _legal(_unsystematic(column.name, naming), column.name, naming)
+    return _Wish(column.alias, natural, column.name, exact=natural == column.name)
+
+
+def _unsystematic(name: str, naming: Naming) -> str:
+    return f"src_{name}" if naming.fold(name) in naming.system else name
+
+
+def _legal(name: str, original: str, naming: Naming, *, table: bool = False) -> str:
+    """`name` if the destination can hold it, else what comes nearest with a hash of the original."""
+    forbidden = naming.forbidden_in_tables if table else naming.forbidden
+    clean = "".join("_" if c in forbidden or (table and unicodedata.category(c) == "Cc") else c for c in name)
+    if clean == name and len(name.encode()) <= naming.max_bytes:
+        return name
+    return _hashed(clean, original, naming)
+
+
+def _hashed(name: str, original: str, naming: Naming, attempt: int = 0) -> str:
+    """`name`, shortened between characters, with a hash that is `_` and 8 hex digits."""
+    text = original + (f"\0{attempt}" if attempt else "")
+    suffix = "_" + hashlib.sha256(text.encode()).hexdigest()[:HASH]
+    return name.encode()[: naming.max_bytes - len(suffix)].decode(errors="ignore") + suffix
+
+
+def _give(wishes: Sequence[_Wish], naming: Naming, system: frozenset[str], where: str) -> list[str]:
+    """An alias for each wish: first those that are there, then the names that need no change, then the others."""
+    taken = set(system)
+    given = [wish.alias for wish in wishes]
+    for alias in filter(None, given):
+        if naming.fold(alias) in taken:
+            raise SchemaError(f"{where}: the name {alias} is used twice", hint="rename one of the two in the source")
+        taken.add(naming.fold(alias))
+    for place in sorted(range(len(wishes)), key=lambda i: not wishes[i].exact):
+        if not given[place]:
+            given[place] = _free(wishes[place], naming, taken)
+            taken.add(naming.fold(given[place]))
+    return given
+
+
+def _free(wish: _Wish, naming: Naming, taken: Set[str]) -> str:
+    tries = (_hashed(wish.natural, wish.original, naming, attempt) for attempt in count())
+    return next(name for name in chain([wish.natural], tries) if naming.fold(name) not in taken)
+
+
+def collisions(catalog: Catalog, naming: Naming) -> tuple[NameCollided, ...]:
+    """What `assign` would rename because of another name or refuse, as facts: tables first, then columns."""
+    tables = sorted(catalog.tables, key=lambda t: t.ref)
+    flaws = {t.ref: flaw for t in tables if (flaw := _flaw(t.name) or _flaw(t.schema or "-"))}
+    twins = _twins([(t, _table_wish(t, naming).natural) for t in tables if t.ref not in flaws], naming)
+    return (
+        *(NameCollided(t.ref, (t.path,), f"a table {flaws[t.ref]}") for t in tables if t.ref in flaws),
+        *(NameCollided(g[0].ref, tuple(t.path for t in g), "one name at the destination") for g in twins),
+        *(fact for t in tables for fact in _column_collisions(t, naming)),
+    )
+
+
+def _column_collisions(table: Table, naming: Naming) -> Iterator[NameCollided]:
+    sound = [c for c in table.columns if not _flaw(c.name)]
+    for column in table.columns:
+        if why := _flaw(column.name):
+            yield NameCollided(table.ref, (column.name,), f"a column {why}")
+        elif naming.fold(column.name) in naming.system:
+            yield NameCollided(table.ref, (column.name,), f"a system column's name: stored as src_{column.name}")
+    for group in _twins([(c, _column_wish(table, c, naming).natural) for c in sound], naming):
+        yield NameCollided(table.ref, tuple(c.name for c in group), "one name at the destination")
+
+
+def _twins(named: Iterable[tuple[T, str]], naming: Naming) -> list[list[T]]:
+    groups: dict[str, list[T]] = defaultdict(list)
+    for thing, name in named:
+        groups[naming.fold(name)].append(thing)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def quote(name: str, style: Style = "ansi") -> str:
+    """`name` as an SQL identifier, always quoted (so that reserved words need no list); raises for NUL and empty."""
+    if not name or "\x00" in name:
+        raise SchemaError(f"{name!r} cannot be an SQL identifier", hint="rename it in the source")
+    mark = _QUOTES[style]
+    return mark + name.replace(mark, mark * 2) + mark
