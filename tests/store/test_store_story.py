@@ -1,0 +1,226 @@
+"""Every query once, on SQLite and on PostgreSQL: what goes in comes out, also after reopening."""
+
+from __future__ import annotations
+
+import pytest
+from store_world import START, Clock, catalog, finding
+
+from instep.errors import Conflict, Fenced, InstepError, StalePlan
+from instep.events import ChangeDetected, RunStarted
+from instep.model import Pause, TableRun
+from instep.schema.table import Catalog, fingerprint
+from instep.store.discoveries import CachedDiscovery
+from instep.store.store import Store
+
+ORDERS = ("public", "orders")
+
+
+def test_connections(any_store: Store, clock: Clock) -> None:
+    first = any_store.connections.put("c", source="pg", destination="lake", namespace="shop", config_hash="h1")
+    assert (first.name, first.source, first.namespace, first.fence, first.created) == ("c", "pg", "shop", 0, START)
+    clock.forward(60)
+    assert any_store.connections.put("c", source="pg", destination="lake", namespace="shop", config_hash="h1") == first
+    moved = any_store.connections.put("c", source="pg", destination="lake", namespace="shop", config_hash="h2")
+    assert (moved.config_hash, moved.created, moved.updated) == ("h2", START, clock())
+    any_store.connections.put("a", source="x", destination="y")
+    assert [c.name for c in any_store.connections.all()] == ["a", "c"]
+    assert any_store.connections.get("c") == moved
+    assert any_store.connections.get("nope") is None
+
+
+def test_destination_names(any_store: Store) -> None:
+    any_store.connections.put("c", source="pg", destination="lake", namespace="shop")
+    any_store.names.claim("lake", ("shop", "orders"), "c", ORDERS)
+    any_store.names.claim("lake", ("shop", "orders"), "c", ORDERS)
+    with pytest.raises(Conflict, match=r"shop.orders of destination lake belongs to connection c \(table public.ord"):
+        any_store.names.claim("lake", ("shop", "orders"), "d", ORDERS)
+    any_store.names.claim("lake", ("shop", "orders_v2"), "c", ORDERS)
+    assert any_store.names.of("c") == {ORDERS: ("shop", "orders_v2")}
+    any_store.names.claim("lake", ("shop", "orders"), "d", ORDERS)
+    any_store.names.release("d", ORDERS)
+    assert any_store.names.of("d") == {}
+
+
+@pytest.mark.parametrize(
+    ("destination", "namespace", "said"),
+    [
+        ("other", "shop", "already loaded into destination 'lake'"),
+        ("lake", "b", "already loaded into namespace 'shop'"),
+    ],
+)
+def test_a_loaded_connection_stays(store: Store, destination: str, namespace: str, said: str) -> None:
+    store.connections.put("c", source="pg", destination="lake", namespace="shop")
+    store.connections.put("c", source="pg", destination="lake", namespace="shop2")
+    store.connections.put("c", source="pg", destination="lake", namespace="shop")
+    store.names.claim("lake", ("shop", "orders"), "c", ORDERS)
+    with pytest.raises(Conflict, match=said):
+        store.connections.put("c", source="pg", destination=destination, namespace=namespace)
+
+
+def test_accepted_versions(any_store: Store, clock: Clock) -> None:
+    assert any_store.accepted.latest("c") is None
+    assert any_store.accepted.catalog("c") == Catalog()
+    one = any_store.accepted.add("c", catalog("orders"), who="ana", why="first", base="")
+    assert (one.version, one.fingerprint, one.at) == (1, fingerprint(catalog("orders")), START)
+    clock.forward(1)
+    assert any_store.accepted.add("c", catalog("orders"), who="bob", why="same") == one
+    two = any_store.accepted.add("c", catalog("orders", "items"), who="bob", why="table", base=one.fingerprint)
+    assert any_store.accepted.catalog("c") == catalog("orders", "items")
+    assert any_store.accepted.catalog("c", 1) == catalog("orders")
+    assert any_store.accepted.history("c") == [two, one]
+    with pytest.raises(StalePlan, match="moved to version 2"):
+        any_store.accepted.add("c", Catalog(), who="x", why="y", base=one.fingerprint)
+    with pytest.raises(InstepError, match="no accepted version 9"):
+        any_store.accepted.catalog("c", 9)
+    assert any_store.accepted.history("other") == []
+
+
+def test_discovery_cache(any_store: Store) -> None:
+    assert any_store.discoveries.get("c") is None
+    assert any_store.discoveries.fingerprint("c") == ""
+    seen = CachedDiscovery(
+        catalog("orders"), "f1", {ORDERS: (1000, 1 << 40)}, {("public", "t", "ssn"): "no grant"}, "sys/5", True, START
+    )
+    any_store.discoveries.save("c", seen)
+    assert any_store.discoveries.get("c") == seen
+    any_store.discoveries.save("c", CachedDiscovery(Catalog(), "f2"))
+    assert any_store.discoveries.fingerprint("c") == "f2"
+    any_store.discoveries.forget("c")
+    assert any_store.discoveries.get("c") is None
+
+
+def test_discovery_seen_again(store: Store, clock: Clock) -> None:
+    store.discoveries.save("c", CachedDiscovery(Catalog(), "f"))
+    clock.forward(90)
+    store.discoveries.touch("c")
+    found = store.discoveries.get("c")
+    assert found is not None
+    assert found.at == clock()
+
+
+def test_detections_are_logged_once_per_run(any_store: Store) -> None:
+    assert any_store.detections.latest("c") is None
+    assert any_store.detections.add("c", "r1", "f1", {"added": 2})
+    assert not any_store.detections.add("c", "r1", "f1", {"added": 2})
+    assert any_store.detections.add("c", "r2", "f1", {"added": 0})
+    assert [d.run for d in any_store.detections.history("c")] == ["r2", "r1"]
+    latest = any_store.detections.latest("c")
+    assert latest is not None
+    assert (latest.counts, latest.at) == ({"added": 0}, START)
+
+
+def test_plans_and_journal(any_store: Store, clock: Clock) -> None:
+    assert any_store.plans.latest("c") is None
+    old = any_store.plans.save("c", {"steps": []}, base_accepted="a", base_destination="d")
+    clock.forward(1)
+    new = any_store.plans.save("c", {"steps": ["add"]}, base_accepted="a", base_destination="d")
+    assert any_store.plans.get(old.id) == old
+    assert any_store.plans.latest("c") == new
+    with pytest.raises(InstepError, match="no plan 'p-x' is known"):
+        any_store.plans.get("p-x")
+    any_store.steps.start(new.id, "1", "r1")
+    any_store.steps.done(new.id, "1")
+    clock.forward(1)
+    any_store.steps.start(new.id, "2", "r1")
+    any_store.steps.start(new.id, "2", "r2")
+    journal = any_store.steps.of(new.id)
+    assert [(s.step, s.run, s.status) for s in journal.values()] == [("1", "r1", "done"), ("2", "r2", "started")]
+    with pytest.raises(InstepError, match="never started"):
+        any_store.steps.done(new.id, "3")
+
+
+def test_cursors_never_go_back(any_store: Store) -> None:
+    any_store.cursors.save("c", ORDERS, '{"upper": "5"}', run="r1", fence=2)
+    any_store.cursors.save("c", ORDERS, '{"upper": "9"}', run="r1", fence=2)
+    with pytest.raises(Fenced, match=r"later run has loaded public\.orders"):
+        any_store.cursors.save("c", ORDERS, '{"upper": "6"}', run="r0", fence=1)
+    assert any_store.cursors.of("c")[ORDERS].cursor == '{"upper": "9"}'
+    any_store.cursors.forget("c", ORDERS)
+    assert any_store.cursors.of("c") == {}
+
+
+def test_events_keep_their_order(any_store: Store) -> None:
+    any_store.events.add()
+    assert any_store.events.last_number() == 0
+    happened = [RunStarted("c", f"r{n}", "sync") for n in range(5)]
+    any_store.events.add(*happened[:3])
+    any_store.events.add(*happened[3:], ChangeDetected("d", "c-1", "column.added", "é added"))
+    log = any_store.events.after()
+    assert [e.event for e in log][:5] == happened
+    assert [e.number for e in log] == sorted({e.number for e in log})
+    assert [e.event for e in any_store.events.after(log[3].number)] == [happened[4], log[5].event]
+    assert [e.event for e in any_store.events.latest(connection="c", limit=2)] == [happened[4], happened[3]]
+    assert [e.connection for e in any_store.events.after(types=["change.detected"])] == ["d"]
+    assert any_store.events.last_number() == log[-1].number
+
+
+def test_pauses(any_store: Store, clock: Clock) -> None:
+    pauses = any_store.pauses
+    assert pauses.pause("c", "key changed", change="c-1", table=ORDERS)
+    assert not pauses.pause("c", "key changed", change="c-1", table=ORDERS)
+    clock.forward(1)
+    assert pauses.pause("c", "cursor gone", change="c-2", table=ORDERS)
+    assert pauses.pause("c", "by hand")
+    assert [p.reason for p in pauses.active("c")] == ["by hand", "key changed", "cursor gone"]
+    assert pauses.connection("c") == Pause("by hand", clock())
+    assert pauses.tables("c") == {ORDERS: Pause("key changed", START, "c-1", ORDERS)}
+    assert [p.reason for p in pauses.resume("c", who="ana")] == ["by hand"]
+    assert [p.change for p in pauses.resume_change("c", "c-1", who="ana")] == ["c-1"]
+    assert pauses.tables("c")[ORDERS].change == "c-2"
+    assert [p.change for p in pauses.resume("c", table=ORDERS, who="ana")] == ["c-2"]
+    assert pauses.active("c") == []
+    assert pauses.pause("c", "key changed", change="c-1", table=ORDERS)
+
+
+def test_backfills(any_store: Store) -> None:
+    backfills = any_store.backfills
+    assert backfills.want("c", ORDERS, column="note", why="column added", change="c-1")
+    assert not backfills.want("c", ORDERS, column="note")
+    assert backfills.want("c", ORDERS)
+    column, table = backfills.waiting("c")
+    assert (column.scope, column.column, column.why, table.scope, table.column) == (
+        "column", "note", "column added", "table", "",
+    )  # fmt: skip
+    backfills.start(column.number, "r1")
+    assert [b.status for b in backfills.waiting("c")] == ["running", "wanted"]
+    assert not backfills.want("c", ORDERS, column="note")
+    backfills.done(column.number)
+    backfills.cancel(table.number)
+    backfills.cancel(column.number)
+    assert [b.status for b in backfills.find("c")] == ["done", "cancelled"]
+    assert backfills.want("c", ORDERS, column="note")
+
+
+def test_run_results(any_store: Store, clock: Clock) -> None:
+    run = any_store.runs.claim("c", "sync", "ana")
+    good = TableRun(run.id, ORDERS, "done", "upsert", 10, 1, 2, 3, 4, 5, 0.5)
+    any_store.runs.record_table(TableRun(run.id, ORDERS, "failed", error="lost"))
+    any_store.runs.record_table(good)
+    any_store.runs.record_table(TableRun(run.id, ("public", "items"), "missing"))
+    assert any_store.runs.tables(run.id) == [TableRun(run.id, ("public", "items"), "missing"), good]
+    ended = any_store.runs.finish(run, "partial", "1 table failed", {"rows": 10})
+    assert (ended.status, ended.error, ended.detail, ended.ended) == ("partial", "1 table failed", {"rows": 10}, START)
+    clock.forward(1)
+    second = any_store.runs.claim("c", "backfill")
+    any_store.runs.record_table(TableRun(second.id, ORDERS, "unchanged"))
+    assert any_store.runs.latest_tables("c")[ORDERS].status == "unchanged"
+    assert any_store.runs.latest_tables("c")["public", "items"].status == "missing"
+    assert any_store.runs.history("c") == [second, ended]
+    assert any_store.runs.latest("c", "sync") == ended
+    assert any_store.runs.history("other") == []
+
+
+def test_everything_is_there_after_reopening(any_url: str) -> None:
+    with Store(any_url) as store:
+        run = store.runs.claim("c", "sync")
+        store.accepted.add("c", catalog("orders"), who="ana", why="first")
+        (review,) = store.reviews.record("c", [finding("k")], "f")
+        store.events.add(RunStarted("c", run.id, "sync"))
+        store.pauses.pause("c", "why")
+        ended = store.runs.finish(run, "done")
+    with Store(any_url) as store:
+        assert store.runs.latest("c") == ended
+        assert store.accepted.catalog("c") == catalog("orders")
+        assert store.reviews.get(review.id) == review
+        assert [e.type for e in store.events.after()] == ["run.started"]
+        assert store.pauses.connection("c") is not None
