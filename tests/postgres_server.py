@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,14 @@ class Server:
         self.run("pg_ctl", "-w", "-m", "immediate", "-D", self.folder / "data", "stop")
 
     def kill(self) -> None:
-        """End the server as a crash does; its children notice by themselves."""
+        """End the server as a crash does, and wait until it is gone."""
         os.kill(self.pid(), signal.SIGQUIT)
+        ends = time.monotonic() + 30
+        while self.runs() and time.monotonic() < ends:
+            time.sleep(0.02)
+
+    def runs(self) -> bool:
+        return (self.folder / "data" / "postmaster.pid").exists()
 
     def run(self, program: str, *arguments: object) -> None:
         _run(self.programs / program, *arguments)

@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -142,7 +141,7 @@ def own_server(tmp_path_factory: pytest.TempPathFactory, postgres_server: Server
     """A server of this test's own, which it may end."""
     server = launch(postgres_server.folder.parent / tmp_path_factory.mktemp("own").name)
     with ExitStack() as ended:
-        ended.callback(lambda: server.stop() if Path(server.folder / "data" / "postmaster.pid").exists() else None)
+        ended.callback(lambda: server.stop() if server.runs() else None)
         yield server
 
 
