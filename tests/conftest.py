@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from instep.sources.postgres_connect import PostgresConfig, conninfo
+from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import PASSWORD, SUPERUSER, Server, launch
 
 READER = "reader"

@@ -80,3 +80,57 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
         "postgres", "public", database.execute, source, quote,
         table_ids=True, column_ids=True, deny=deny, comments=True,
     )  # fmt: skip
+
+
+def _sqlite(request: pytest.FixtureRequest, kind: str, journal: str) -> Iterator[Case]:
+    import sqlite3
+    from contextlib import closing
+
+    from instep.sources.sqlite import SqliteConfig, SqliteSource
+    from instep.sources.sqlite_catalog import quoted
+
+    path = str(request.getfixturevalue("tmp_path") / "odd #name? %41.db")
+
+    def execute(sql: str) -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(sql)
+
+    def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
+        return SqliteSource(SqliteConfig(path, include, exclude))
+
+    execute(f"PRAGMA journal_mode = {journal}")
+    execute("PRAGMA user_version = 1")
+    yield Case(kind, "main", execute, source, quoted, isolates=False, case_sensitive=False)
+
+
+@register("sqlite")
+def sqlite(request: pytest.FixtureRequest) -> Iterator[Case]:
+    yield from _sqlite(request, "sqlite", "delete")
+
+
+@register("sqlite-wal")
+def sqlite_wal(request: pytest.FixtureRequest) -> Iterator[Case]:
+    yield from _sqlite(request, "sqlite", "wal")
+
+
+@register("mysql")
+def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
+    from dataclasses import replace
+
+    import pytest
+
+    from instep.sources.mysql import MySqlSource
+    from instep.sources.mysql_sql import quoted
+
+    database = request.getfixturevalue("mariadb")
+
+    def execute(sql: str) -> object:
+        if "`🫖" in sql:
+            pytest.skip("names have no letters beyond the basic plane")
+        return database.execute(sql)
+
+    def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
+        config = database.reader if restricted else database.config
+        return MySqlSource(replace(config, include=include, exclude=exclude))
+
+    yield Case("mysql", database.config.database, execute, source, quoted, isolates=False)

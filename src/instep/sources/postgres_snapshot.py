@@ -56,7 +56,8 @@ class PostgresSnapshot:
         """Whether the planner would fetch the range through an index."""
         query = select("1", quote_table(*read.source.ref), limit)
         row = self._connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone()
-        return row is not None and "Index" in str(row[0]) and "Seq Scan" not in str(row[0])
+        kinds = set(_nodes(row[0][0]["Plan"])) if row else set()
+        return any("Index" in k for k in kinds) and not any("Seq Scan" in k for k in kinds)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
         """What ADBC yields for each accepted column that has a source."""
@@ -97,6 +98,13 @@ class PostgresSnapshot:
 
 def _sourced(read: TableRead) -> list[ColumnRead]:
     return [c for c in read.columns if c.source is not None]
+
+
+def _nodes(plan: Mapping[str, Any]) -> Iterator[str]:
+    """The kinds of a plan's nodes."""
+    yield plan["Node Type"]
+    for below in plan.get("Plans", ()):
+        yield from _nodes(below)
 
 
 def _expression(column: Column) -> str:

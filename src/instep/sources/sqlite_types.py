@@ -56,7 +56,7 @@ def column_type(declared: str) -> tuple[DataType, str]:
         return _NAMED[name], ""
     if name in _DECIMALS:
         return _decimal(int(first) if first else 0, int(second or 0))
-    return _by_affinity(name)
+    return _by_affinity(name, int(first) if first and not second else None)
 
 
 def _decimal(precision: int, scale: int) -> tuple[DataType, str]:
@@ -67,12 +67,12 @@ def _decimal(precision: int, scale: int) -> tuple[DataType, str]:
     return Decimal(precision, scale), ""
 
 
-def _by_affinity(name: str) -> tuple[DataType, str]:
+def _by_affinity(name: str, length: int | None) -> tuple[DataType, str]:
     """The rules of SQLite's own documentation, in their order."""
     if "INT" in name and "POINT" not in name:
         return Int(64), ""
     if any(part in name for part in ("CHAR", "CLOB", "TEXT")):
-        return String(), ""
+        return String(length or None), ""
     if "BLOB" in name:
         return Binary(), ""
     if any(part in name for part in ("REAL", "FLOA", "DOUB")):

@@ -1,0 +1,205 @@
+"""Connections to MySQL and MariaDB: settings that make text stable, and errors that say what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SetupError
+
+if TYPE_CHECKING:
+    import pymysql
+
+_SETTINGS = (
+    "SET SESSION time_zone = '+00:00', sql_mode = '', net_write_timeout = 3600, wait_timeout = 86400,"
+    " transaction_isolation = 'REPEATABLE-READ'"
+)
+SslMode = Literal["disable", "prefer", "require", "verify_ca", "verify_identity"]
+
+
+@dataclass(frozen=True)
+class MySqlConfig:
+    """Where and as whom to connect, and which tables are looked at.
+
+    `include` and `exclude` are patterns for `schema.table` (a schema is a MySQL database) or, in `database`,
+    for `table`: the exact text, a glob, or `re:` and a regular expression. An empty `include` means every table
+    of `database`. Timeouts are in seconds, `read_timeout` is the longest silence of the server, 0 means none.
+    """
+
+    host: str
+    database: str
+    user: str
+    port: int = 3306
+    password: str = field(default="", repr=False)
+    ssl: SslMode = "prefer"
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    connect_timeout: int = 10
+    read_timeout: float = 0
+
+    @property
+    def place(self) -> str:
+        """`user@host:port/database`, for messages."""
+        return f"{self.user}@{self.host}:{self.port}/{self.database}"
+
+
+def driver() -> Any:
+    """The pymysql module; raises SetupError that names the extra when it is not installed."""
+    try:
+        import pymysql
+    except ImportError:
+        raise SetupError(
+            "the MySQL source needs the package pymysql, which is not installed", hint="run pip install 'instep[mysql]'"
+        ) from None
+    return pymysql
+
+
+@contextmanager
+def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
+    """A connection in autocommit mode whose session speaks UTC and utf8mb4; errors are translated."""
+    module = driver()
+    with translated(config):
+        connection = module.connect(
+            host=config.host,
+            port=config.port,
+            user=config.user,
+            password=config.password.encode(),
+            database=config.database,
+            charset="utf8mb4",
+            autocommit=True,
+            local_infile=False,
+            connect_timeout=config.connect_timeout,
+            read_timeout=config.read_timeout or None,
+            program_name="instep",
+            **_tls(config),
+        )
+    try:
+        with translated(config):
+            run(connection, _SETTINGS.replace("transaction_isolation", _isolation(connection)))
+            run(connection, "SET SESSION TRANSACTION READ ONLY")
+        yield connection
+    finally:
+        if connection.open:
+            connection._force_close()
+
+
+@contextmanager
+def transaction(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
+    """A connection whose InnoDB reads all see one point of time: now."""
+    with connect(config) as connection:
+        with translated(config):
+            run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        yield connection
+
+
+def is_mariadb(connection: pymysql.Connection[Any]) -> bool:
+    return "mariadb" in str(cast(Any, connection).server_version).lower()
+
+
+def _isolation(connection: pymysql.Connection[Any]) -> str:
+    """MariaDB before 11.1 has only the old name, MySQL 8 only the new one."""
+    return "tx_isolation" if is_mariadb(connection) else "transaction_isolation"
+
+
+def _tls(config: MySqlConfig) -> dict[str, Any]:
+    if config.ssl == "disable":
+        return {"ssl_disabled": True}
+    files = {"ca": config.ssl_ca, "cert": config.ssl_cert, "key": config.ssl_key}
+    given = {name: path for name, path in files.items() if path}
+    if config.ssl == "prefer" and not given:
+        return {}
+    verify = config.ssl in ("verify_ca", "verify_identity")
+    return {
+        "ssl": {
+            **given,
+            "verify_mode": "required" if verify else "none",
+            "check_hostname": config.ssl == "verify_identity",
+        }
+    }
+
+
+def run(connection: pymysql.Connection[Any], statement: str) -> list[tuple[Any, ...]]:
+    """All rows of one statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+@contextmanager
+def translated(config: MySqlConfig, what: str = "") -> Iterator[None]:
+    """Turns pymysql's and the socket's errors into ours; `what` names the table at hand."""
+    module = driver()
+    try:
+        yield
+    except module.MySQLError as error:
+        code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+        text = str(error.args[1] if len(error.args) > 1 else error)
+        raise translate(config, code, text, what) from None
+    except (OSError, RuntimeError) as error:  # TLS files, and ciphers that need another package
+        text = _without_secret(str(error), config.password)
+        raise ConnectError(f"{what or config.place}: {text}", hint="check the source's TLS settings") from None
+
+
+def translate(config: MySqlConfig, code: int, text: str, what: str = "") -> InstepError:
+    """Our error for one of the server's or of pymysql's, by its number."""
+    subject, text = what or config.place, _without_secret(text, config.password)
+    if code in _ACCESS:
+        hint = f"grant {config.user} the right to read it, or exclude it from the source"
+        return AccessLost(f"{subject}: may not be read any more: {text}", hint=hint)
+    if code in _MOVED:
+        return ReadError(f"{subject}: changed while it was being read: {text}", hint="sync again")
+    if code in _PATTERN:
+        return ProjectError(
+            f"{subject}: a pattern of the source is no valid regular expression: {text}",
+            hint="correct `include` or `exclude`",
+        )
+    if code in _LOST:
+        return ReadError(f"{subject}: the connection was lost: {text}", hint="see the server's log, then sync again")
+    message, hint = _unreachable(text) if code in (2002, 2003, 2005) else _CONNECT.get(code, ("", ""))
+    if message:
+        return ConnectError(f"{subject}: {message} ({text})", hint=hint.format(c=config))
+    return ReadError(f"{subject}: {text} (error {code})", hint="sync again; if it stays, see the server's log")
+
+
+_ACCESS = (1142, 1143, 1370)
+_MOVED = (1146, 1054, 1412, 1051, 1356)
+_PATTERN = (1139, 3685, 3686, 3687, 3688, 3689, 3690, 3691, 3692, 3693, 3694, 3695, 3696, 3697)
+_LOST = (2006, 2013, 2014, 1927, 1317, 1053, 1969, 3024, 1205, 1213)
+_CONNECT = {
+    1045: ("the server refuses this user and password", "check the source's user and password"),
+    1698: ("the server refuses this user and password", "check the source's user and password"),
+    1044: ("the user may not use this database", "GRANT SELECT ON `{c.database}`.* TO the user {c.user}"),
+    1049: ("the database does not exist", "check the source's database ({c.database})"),
+    1040: ("the server has no free connection", "raise max_connections or lower parallelism"),
+    1203: ("the user has no free connection", "raise max_user_connections or lower parallelism"),
+    1129: ("the server blocks this host", "run FLUSH HOSTS on the server"),
+    1130: ("the server does not let this host in", "create the user for this host, or for %"),
+    1251: ("the login method is not supported", "use another authentication plugin for this user"),
+    2059: ("the login method is not supported", "use another authentication plugin for this user"),
+    2026: ("no TLS connection", "check the source's ssl settings and the server's certificate"),
+    3159: ("the server asks for TLS", "set ssl to require"),
+}  # fmt: skip
+
+
+def _unreachable(text: str) -> tuple[str, str]:
+    for mark, message, hint in (
+        ("refused", "nothing listens there", "check host and port, and that the server runs and listens on them"),
+        ("timed out", "no answer in time", "check host, port and firewall, or raise connect_timeout"),
+        ("Name or service", "the host is unknown", "check the source's host ({c.host})"),
+        ("name resolution", "the host is unknown", "check the source's host ({c.host})"),
+        ("No address", "the host is unknown", "check the source's host ({c.host})"),
+        ("certificate", "the server's certificate is not trusted", "set ssl_ca to its authority"),
+        ("SSL", "no TLS connection", "check the source's ssl settings and the server's certificate"),
+    ):
+        if mark in text:
+            return message, hint
+    return "the server cannot be reached", "check host, port and network"
+
+
+def _without_secret(text: str, secret: str) -> str:
+    return text.replace(secret, "***") if secret else text

@@ -1,0 +1,79 @@
+"""Names, literals and name patterns as MySQL's SQL (sql_mode is empty: backslashes escape)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_GLOB = re.compile(r"[*?\[]")
+_EXACT = "COLLATE utf8mb4_bin"
+
+
+def quoted(name: str) -> str:
+    """An identifier, always quoted."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def quoted_table(schema: str, name: str) -> str:
+    return f"{quoted(schema)}.{quoted(name)}"
+
+
+def literal(text: str) -> str:
+    """A string constant."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def matches(schema: str, table: str, database: str, include: Sequence[str], exclude: Sequence[str]) -> str:
+    """A condition on the expressions `schema` and `table`: included by some pattern, or in `database` when no
+    include is given, and excluded by none. A pattern without a schema is for tables of `database`."""
+    home = f"{schema} = {literal(database)}"
+    terms = [_schemas(schema, database, include)]
+    if include:
+        terms.append(f"({' OR '.join(_either(schema, table, home, p) for p in include)})")
+    terms += [f"NOT {_either(schema, table, home, p)}" for p in exclude]
+    return " AND ".join(terms)
+
+
+def _schemas(schema: str, database: str, include: Sequence[str]) -> str:
+    """Which schemas are looked at: a constant list when the patterns name them, which spares the server the rest."""
+    named = {p.partition(".")[0] for p in include if "." in p and not p.startswith("re:")}
+    if any(_GLOB.search(name) for name in named) or any(p.startswith("re:") for p in include):
+        return f"{schema} NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"
+    return f"{schema} IN ({', '.join(literal(name) for name in sorted({*named, database}))})"
+
+
+def _either(schema: str, table: str, home: str, pattern: str) -> str:
+    path = f"CONCAT({schema}, '.', {table})"
+    return f"({_matches(path, pattern)} OR ({home} AND {_matches(table, pattern)}))"
+
+
+def _matches(text: str, pattern: str) -> str:
+    """Case matters, as in the names themselves. An exact text may hold the letters of a glob."""
+    text = f"CONVERT({text} USING utf8mb4)"
+    exact = f"{text} {_EXACT} = {literal(pattern)}"
+    if pattern.startswith("re:"):
+        return f"{text} {_EXACT} REGEXP {literal(pattern[3:])}"
+    if "[" in pattern:
+        return f"({exact} OR {text} {_EXACT} REGEXP {literal(_glob_to_regex(pattern))})"
+    if _GLOB.search(pattern):
+        return f"{text} {_EXACT} LIKE {literal(_glob_to_like(pattern))}"
+    return exact
+
+
+def _glob_to_like(pattern: str) -> str:
+    escaped = re.sub(r"([\\%_])", r"\\\1", pattern)
+    return escaped.replace("*", "%").replace("?", "_")
+
+
+def _glob_to_regex(pattern: str) -> str:
+    """A shell pattern with classes as a regular expression over the whole text."""
+    parts = re.findall(r"\[!?\]?[^\]]*\]|.", pattern, re.DOTALL)
+    return "^" + "".join(map(_glob_part, parts)) + "$"
+
+
+def _glob_part(part: str) -> str:
+    if part in ("*", "?"):
+        return ".*" if part == "*" else "."
+    if len(part) > 1:
+        return part.replace("\\", "\\\\").replace("[!", "[^", 1)
+    return re.escape(part)

@@ -1,0 +1,151 @@
+"""A real MariaDB for tests, from Debian's mariadb-server, on a loopback TCP port: fixtures `mariadb_server` (one per
+session) and `mariadb` (a database for one test). Skipped where the programs are missing, but not in CI."""
+
+from __future__ import annotations
+
+import getpass
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from instep.sources.mysql_connect import MySqlConfig
+from postgres_server import free_port
+
+PASSWORD = "kö'rrekt \\ horse"
+_SETTINGS = (
+    "--no-defaults", "--bind-address=127.0.0.1", "--skip-log-bin", "--innodb-buffer-pool-size=64M",
+    "--innodb-log-file-size=32M", "--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",
+    "--max-allowed-packet=256M", "--character-set-server=utf8mb4", "--lower-case-table-names=0",
+)  # fmt: skip
+_numbers = itertools.count(1)
+
+
+@dataclass
+class MariaServer:
+    """A running server; `admin` may do everything."""
+
+    folder: Path
+    admin: MySqlConfig
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    _program("mariadbd"), *_SETTINGS, f"--user={getpass.getuser()}", f"--port={self.admin.port}",
+                    f"--datadir={self.folder / 'data'}", f"--socket={self.folder / 'socket'}",
+                    f"--pid-file={self.folder / 'pid'}", f"--init-file={self.folder / 'init.sql'}",
+                ],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        self._wait()
+
+    def _wait(self) -> None:
+        for _ in range(300):
+            try:
+                return open_as(self.admin).close()
+            except pymysql.Error:
+                if self.process is None or self.process.poll() is not None:
+                    break
+                time.sleep(0.1)
+        self.kill()
+        raise RuntimeError((self.folder / "log").read_text()[-2000:])
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class MariaDatabase:
+    """A database of its own: `config` is its owner, who may not see InnoDB's ids, `admin` may do everything, `reader`
+    may read `config.database` and no more."""
+
+    admin: MySqlConfig
+    config: MySqlConfig
+    reader: MySqlConfig
+
+    def execute(self, sql: str) -> list[tuple[Any, ...]]:
+        with open_as(replace(self.admin, database=self.config.database)) as connection, connection.cursor() as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
+
+
+def open_as(config: MySqlConfig) -> pymysql.Connection[Any]:
+    return pymysql.connect(
+        host=config.host, port=config.port, user=config.user, password=config.password.encode(),
+        database=config.database, charset="utf8mb4", autocommit=True,
+    )  # fmt: skip
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin:/usr/bin")
+    if found:
+        return found
+    reason = f"{name} is not installed: apt-get install mariadb-server"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def launch(folder: Path) -> MariaServer:
+    """A new server in `folder`, started; its only user is `admin`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    install = [_program("mariadb-install-db"), "--no-defaults", f"--datadir={folder / 'data'}", "--skip-test-db"]
+    _program("mariadbd")
+    done = subprocess.run([*install, f"--user={getpass.getuser()}"], capture_output=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise RuntimeError(done.stdout.decode() + done.stderr.decode())
+    secret = PASSWORD.replace("\\", "\\\\").replace("'", "''")
+    statements = (
+        "SET NAMES utf8mb4",
+        "DROP USER IF EXISTS ''@'localhost'",
+        f"CREATE OR REPLACE USER admin@'%' IDENTIFIED BY '{secret}'",
+        "GRANT ALL ON *.* TO admin@'%' WITH GRANT OPTION",
+    )
+    (folder / "init.sql").write_text("".join(f"{statement};\n" for statement in statements))
+    server = MariaServer(folder, MySqlConfig("127.0.0.1", "mysql", "admin", free_port(), PASSWORD, connect_timeout=30))
+    server.start()
+    return server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaServer]:
+    folder = Path(tempfile.mkdtemp(prefix="instep-maria-"))
+    try:
+        server = launch(folder / "server")
+        try:
+            yield server
+        finally:
+            server.kill()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def mariadb(mariadb_server: MariaServer) -> Iterator[MariaDatabase]:
+    """A database for this test alone; its names and texts are compared byte by byte."""
+    name = f"test_{next(_numbers)}"
+    admin = mariadb_server.admin
+    owner, reader = (replace(admin, database=name, user=f"{name}_{role}") for role in ("owner", "reader"))
+    database = MariaDatabase(admin, owner, reader)
+    with open_as(admin) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+        for user, right in ((owner.user, "ALL"), (reader.user, "SELECT")):
+            cursor.execute(f"CREATE USER {user}@'%%' IDENTIFIED BY %s", (PASSWORD,))
+            cursor.execute(f"GRANT {right} ON {name}.* TO {user}@'%'")
+    yield database
+    with open_as(admin) as connection, connection.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE IF EXISTS {name}")
+        cursor.execute(f"DROP USER {owner.user}, {reader.user}")
