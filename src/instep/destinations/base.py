@@ -17,6 +17,7 @@ from instep.model import Check
 from instep.schema.hazard import Capabilities
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
+from instep.schema.types import DataType
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class Merge:
     keys: tuple[StagedFile, ...] = ()
     deletes: Literal["soft", "hard", "ignore"] = "soft"
     since: tuple[str, str] | None = None
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,14 @@ class Destination(Protocol):
         """Creates, writes, alters and drops a scratch table."""
         ...
 
+    def stored(self, kind: DataType) -> DataType:
+        """The type that the destination keeps for a type (Iceberg keeps time as string)."""
+        ...
+
+    def tables(self) -> list[Ref]:
+        """All tables that are ours."""
+        ...
+
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
         """The tables among `refs` that exist, as they are; `Column.id` and `Table.id` are the recorded source
         ids, `Column.alias` the recorded source name. A table that is not ours raises DestinationError."""
@@ -107,8 +117,9 @@ class Destination(Protocol):
         """From now on commits with a lower fence are refused (Fenced). A missing table is ignored."""
         ...
 
-    def execute(self, ref: Ref, steps: Sequence[Step], after: Table, commit: Commit) -> None:
-        """All steps of one table in one commit where the format can; `after` is the table they lead to."""
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        """All steps of one table in one commit where the format can; `after` is the table they lead to, None for a
+        drop."""
         ...
 
     def target(self, ref: Ref) -> Target: ...

@@ -16,8 +16,9 @@ from instep.schema.diff import diff
 from instep.schema.policy import Decision, Explicit
 from instep.schema.read import pair_tables
 from instep.schema.removal import Suspicion, confirm_removals, decide_all
-from instep.schema.selection import is_on, select
+from instep.schema.selection import hashed, is_on, select_columns
 from instep.schema.table import Catalog, Table, fingerprint
+from instep.schema.types import String
 from instep.sources.base import Discovery, TableStats
 from instep.store.discoveries import CachedDiscovery
 from instep.store.reviews import Finding
@@ -39,6 +40,12 @@ class Detection:
     discovery: Discovery
     denied: Mapping[Ref, str]
     reviews: Mapping[str, Review]
+
+    @property
+    def replaced(self) -> frozenset[Ref]:
+        """Accepted tables whose replacement under the same name is not accepted."""
+        kinds = ("table.replaced",)
+        return frozenset(table_of(d.change) or ("", "") for d in self.decisions if d.change.kind in kinds and not d.applied)
 
     @property
     def applied(self) -> tuple[Decision, ...]:
@@ -69,10 +76,17 @@ def detect(pipe: Pipe, discovery: Discovery) -> Detection:
 
 
 def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:
+    """The source with the keys and cursors of the settings; a hashed column is text."""
     by_id = {t.id: t for t in accepted.tables if t.id}
-    return Catalog.of(
-        with_settings(t, accepted.get(t.ref) or by_id.get(t.id or ""), pipe.settings(t)) for t in source.tables
-    )
+    tables = (with_settings(t, accepted.get(t.ref) or by_id.get(t.id or ""), pipe.settings(t)) for t in source.tables)
+    return Catalog.of(_with_hashes(pipe, t) for t in tables)
+
+
+def _with_hashes(pipe: Pipe, table: Table) -> Table:
+    if not (pipe.selection.hashed or pipe.selection.exclude_columns or pipe.selection.off):
+        return table
+    columns = (replace(c, type=String()) if hashed(pipe.selection, table.ref, c.name) else c for c in table.columns)
+    return replace(table, columns=tuple(columns))
 
 
 def _same_identity(store: Store, connection: str, discovery: Discovery) -> bool:
@@ -100,7 +114,11 @@ def _changes(pipe: Pipe, source: Catalog, accepted: Catalog, denied: Mapping[Ref
     off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(pipe.selection, t)[0]}
     before = Catalog.of(t for t in accepted.tables if t.ref not in off_before and t.ref not in denied)
     after = Catalog.of(t for t in source.tables if t.ref not in off and t.ref not in denied)
-    return diff(columns_on(pipe.selection, before), columns_on(pipe.selection, after))
+    return diff(_columns_on(pipe, before), _columns_on(pipe, after))
+
+
+def _columns_on(pipe: Pipe, catalog: Catalog) -> Catalog:
+    return Catalog.of(select_columns(pipe.selection, t) for t in catalog.tables)
 
 
 def _lost(ref: Ref, why: str) -> Change:

@@ -167,6 +167,7 @@ def _publish(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, commit
         complete=load.complete,
         keys=staged.keys,
         deletes=load.choice.deletes,
+        unread=tuple(aliases[c.column.name] for c in load.read.columns if c.source is None),
     )
     if load.action == "append" and load.since is not None:
         merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))

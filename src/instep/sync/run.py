@@ -7,7 +7,7 @@ part of the data's own commit, and what the store says afterwards can be derived
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
 from instep.errors import Blocked, InstepError
-from instep.events import RunEnded, RunStarted, TableFailed, TableLoaded
-from instep.model import Run, RunKind, RunStatus, TableRun
+from instep.events import TableFailed, TableLoaded
+from instep.model import Run, RunKind, TableRun
+from instep.schema.change import describe
 from instep.schema.names import destination_ref
 from instep.schema.read import Missing, TableRead, reads
-from instep.schema.selection import hashed, is_on
+from instep.schema.selection import hashed, is_on, select_columns
 from instep.schema.table import Catalog
-from instep.sources.base import Snapshot
-from instep.store.heartbeat import Heartbeat
+from instep.sources.base import CursorRange, Snapshot
 from instep.sync.apply import apply_plan, make_plan
-from instep.sync.detect import Detection, columns_on, detect, record
-from instep.sync.load import Loaded, commit_all, failed, stage
+from instep.sync.claim import claimed, status_of
+from instep.sync.detect import Detection, detect, record
+from instep.sync.load import Loaded, commit_all, stage
 from instep.sync.loads import Load, keep_retained, plan_load
 from instep.sync.pause import hold
 from instep.sync.pipe import Pipe, Ref
@@ -40,12 +41,13 @@ MOVES = 3
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a run is asked for: `tables` (paths or refs' paths; empty: all), everything anew (`full`), consent to
-    lose what the source dropped."""
+    """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
+    source dropped. `rebuild`: old rows must go, whatever they keep."""
 
     tables: frozenset[str] = frozenset()
     full: bool = False
     drop_retained: bool = False
+    rebuild: bool = False
     kind: RunKind = "sync"
 
 
@@ -82,47 +84,10 @@ def sync(
                 break
         crashpoint("sync.done.before")
         tables = _record(pipe, run, outcome)
-        status = _status(tables)
+        status = status_of(tables)
     return Report(
         run.id, status, tables, tuple(outcome.notes), outcome.applied, outcome.waiting, time.monotonic() - begun
     )
-
-
-@contextmanager
-def claimed(pipe: Pipe, kind: RunKind) -> Iterator[Run]:
-    """A run of the connection, kept alive by a heartbeat and ended with what became of it."""
-    if paused := pipe.store.pauses.connection(pipe.name):
-        raise Blocked(
-            f"connection {pipe.name} is paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
-            hint=f"see `instep changes list`, decide, then `instep resume {pipe.name}`",
-        )
-    crashpoint("sync.claim.before")
-    run = pipe.store.runs.claim(pipe.name, kind, pipe.who)
-    crashpoint("sync.claim.after")
-    pipe.store.events.add(RunStarted(pipe.name, run.id, kind))
-    try:
-        with Heartbeat(pipe.store.runs, run):
-            yield run
-    except BaseException as error:
-        text = str(error) or type(error).__name__
-        status: RunStatus = "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
-        _end(pipe, run, "blocked" if isinstance(error, Blocked) else status, text)
-        raise
-    _end(pipe, run, _status(pipe.store.runs.tables(run.id)), "")
-    crashpoint("sync.done.after")
-
-
-def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
-    with pipe.store.transaction():
-        pipe.store.runs.finish(run, status, error)
-        pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
-
-
-def _status(tables: Sequence[TableRun]) -> RunStatus:
-    failures = sum(t.status == "failed" for t in tables)
-    if not failures:
-        return "done"
-    return "failed" if failures == len(tables) else "partial"
 
 
 @contextmanager
@@ -166,8 +131,10 @@ def changed(pipe: Pipe, run: Run, snapshot: Snapshot, outcome: Outcome) -> Detec
     crashpoint("sync.recorded")
     hold(pipe, detection, reviews)
     plan = make_plan(pipe, detection)
+    outcome.notes += [f"{'.'.join(ref)}: {why}" for ref, why in plan.refused.items()]
+    outcome.notes += [describe(note) for note in plan.notes]
     apply_plan(pipe, run, plan, reviews)
-    outcome.applied = tuple(s.describe for s in plan.steps)
+    outcome.applied += tuple(s.text for s in plan.steps)
     outcome.waiting = tuple(r.id for r in reviews.values() if r.status == "open" and r.action != "ignore")
     if paused := pipe.store.pauses.connection(pipe.name):
         raise Blocked(f"connection {pipe.name} is paused: {paused.reason}", hint="see `instep changes list`")
@@ -179,8 +146,8 @@ def selected_reads(pipe: Pipe, detection: Detection) -> tuple[tuple[TableRead, .
     accepted = pipe.store.accepted.catalog(pipe.name)
     on = Catalog.of(t for t in accepted.tables if is_on(pipe.selection, t)[0])
     return reads(
-        columns_on(pipe.selection, on),
-        detection.source,
+        Catalog.of(select_columns(pipe.selection, t) for t in on.tables),
+        detection.discovery.catalog,
         hashed=lambda ref, column: hashed(pipe.selection, ref, column),
         held=detection.replaced,
     )
@@ -192,6 +159,7 @@ def _plan_loads(
 ) -> list[Load]:
     found, missing = selected_reads(pipe, detection)
     paused = pipe.store.pauses.tables(pipe.name)
+    rebuild = {b.table for b in pipe.store.backfills.waiting(pipe.name)}
     outcome.missing = [TableRun(run.id, m.table.ref, "missing", error=m.why) for m in missing]
     loads: list[Load] = []
     for number, read in enumerate(found):
@@ -203,7 +171,8 @@ def _plan_loads(
         elif table.ref in detection.denied:
             outcome.missing.append(TableRun(run.id, table.ref, "failed", error=detection.denied[table.ref]))
         else:
-            _plan_one(pipe, run, wanted, snapshot, number, read, loads, outcome)
+            anew = replace(wanted, full=wanted.full or table.ref in rebuild, rebuild=table.ref in rebuild)
+            _plan_one(pipe, run, anew, snapshot, number, read, loads, outcome)
     return loads
 
 
@@ -216,7 +185,10 @@ def _plan_one(
         pipe.destination.claim(ref, run.fence)
         state = pipe.destination.state(ref)
         load = plan_load(number, read, ref, pipe.settings(read.table), state, snapshot, full=wanted.full)
-        load = keep_retained(load, pipe.destination, drop_retained=wanted.drop_retained)
+        if wanted.rebuild or wanted.kind == "backfill":
+            load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange())
+        if not wanted.rebuild:
+            load = keep_retained(load, pipe.destination, drop_retained=wanted.drop_retained)
     except InstepError as error:
         outcome.missing.append(TableRun(run.id, read.table.ref, "failed", error=str(error)))
         return
@@ -238,6 +210,9 @@ def _record(pipe: Pipe, run: Run, outcome: Outcome) -> tuple[TableRun, ...]:
             pipe.store.events.add(_event(pipe, run, result))
         for ref, cursor in cursors.items():
             pipe.store.cursors.save(pipe.name, ref, cursor, run=run.id, fence=run.fence)
+        for backfill in pipe.store.backfills.waiting(pipe.name):
+            if any(d.load.table.ref == backfill.table and d.load.complete and d.error is None for d in outcome.loaded):
+                pipe.store.backfills.done(backfill.number)
     return tables
 
 
@@ -248,6 +223,3 @@ def _event(pipe: Pipe, run: Run, result: TableRun) -> TableFailed | TableLoaded:
     return TableLoaded(
         pipe.name, run.id, path, result.mode, result.read, result.inserted, result.updated, result.deleted, result.misfits
     )
-
-
-__all__ = ["Outcome", "Wanted", "changed", "claimed", "failed", "replace", "selected_reads", "sync", "warm"]

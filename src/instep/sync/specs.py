@@ -46,9 +46,12 @@ def stage_columns(read: TableRead, yields: Mapping[str, DataType], only: tuple[s
 
 def stage_spec(pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int) -> StageSpec:
     """How the rows of a load become files of the destination table."""
+    kept = tuple(
+        StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained
+    )
     return StageSpec(
         table=load.spec,
-        columns=stage_columns(load.read, yields),
+        columns=stage_columns(load.read, yields) + kept,
         system=system_columns(pipe, load),
         schema=target.schema,
         location=f"{target.location}/{run}",

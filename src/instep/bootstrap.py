@@ -1,0 +1,191 @@
+"""Puts a project together: the only place that knows which class serves which `type:`.
+
+Nothing heavy is imported before it is asked for: a command that only reads the store loads no source, no
+destination and no engine.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import ProjectError
+from instep.model import TableSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from instep.destinations.base import Destination
+    from instep.project.project import Project
+    from instep.schema.selection import Selection
+    from instep.schema.table import Table
+    from instep.sources.base import Source
+    from instep.spark.session import SparkSettings
+    from instep.store.store import Store
+    from instep.sync.pipe import Pipe
+
+
+def open_project(folder: Path) -> App:
+    """The project whose instep.yml is in `folder` or above it; ProjectError if there is none or it is wrong."""
+    from instep.project.load import find, load
+
+    return App(load(find(folder)))
+
+
+class App:
+    """An open project. Use it in a `with` block: it closes the store and stops the Spark session it started."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        self._session: SparkSession | None = None
+
+    @cached_property
+    def store(self) -> Store:
+        from instep.store.store import Store
+
+        (self.project.root / ".instep").mkdir(exist_ok=True)
+        return Store(self.project.store_url())
+
+    def connection(self, name: str | None = None) -> str:
+        """The named connection, or the only one; ProjectError if that is not clear."""
+        names = self.project.selected([name] if name else [])
+        if len(names) > 1:
+            raise ProjectError("which connection?", hint=f"name one of: {', '.join(names)}")
+        return names[0]
+
+    def source(self, name: str | None = None) -> Source:
+        """The source of that name, or the only one."""
+        return _source(self._only("source", name, self.project.model.sources), self.project)
+
+    def destination(self, name: str | None = None) -> Destination:
+        """The destination of that name, or the only one."""
+        return _destination(self._only("destination", name, self.project.model.destinations), self.project)
+
+    def _only(self, what: str, name: str | None, known: Mapping[str, Any]) -> str:
+        if name is not None:
+            return name
+        if len(known) != 1:
+            raise ProjectError(f"which {what}?", hint=f"name one of: {', '.join(known) or 'none is defined'}")
+        return next(iter(known))
+
+    def pipe(self, connection: str) -> Pipe:
+        """Everything that one connection's run needs."""
+        from instep.schema.names import Naming
+        from instep.sync.pipe import Pipe
+
+        project = self.project
+        source = self.source(project.source_of(connection))
+        destination = self.destination(project.destination_of(connection))
+        settings = project.destination(project.destination_of(connection))
+        naming = Naming(
+            namespace=settings["namespace"] + project.namespace_of(connection),
+            prefix=settings["prefix"],
+            default_schema=source.default_schema,
+            max_bytes=destination.capabilities.max_name_bytes,
+            case_sensitive=destination.capabilities.case_sensitive,
+        )
+        return Pipe(
+            name=connection,
+            source=source,
+            destination=destination,
+            policy=project.policy(connection),
+            selection=selection_of(project, connection),
+            naming=naming,
+            settings=lambda table: table_settings(project, connection, table),
+            store=self.store,
+            spark=self._spark(destination),
+            tags=tuple(project.connection(connection).tags),
+            salt=project.salt(connection),
+            who=user(),
+        )
+
+    def _spark(self, destination: Destination) -> SparkSettings:
+        from instep.spark.session import SparkSettings
+
+        settings = self.project.spark()
+        return SparkSettings(**settings, catalogs=destination.spark_catalog())
+
+    def session(self) -> SparkSession:
+        """The one Spark session of this process, started when it is first needed."""
+        if self._session is None:
+            from instep.spark.session import start
+
+            name = next(iter(self.project.model.destinations))
+            self._session = start(self._spark(self.destination(name)))
+        return self._session
+
+    def __enter__(self) -> App:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            self._session.stop()
+        if "store" in self.__dict__:
+            self.store.close()
+
+
+def table_settings(project: Project, connection: str, table: Table) -> TableSettings:
+    """How the project file wants a table to be synced."""
+    options = project.table(connection, table.ref)
+    return TableSettings(
+        mode=options.mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
+        key=options.key, misfit=options.misfit,
+    )  # fmt: skip
+
+
+def selection_of(project: Project, connection: str) -> Selection:
+    """What the project file switches on, off and hashes."""
+    from instep.schema.selection import Selection, patterns
+
+    section = project.connection(connection)
+    off = [p for p, table in section.tables.items() if not table.enabled]
+    return Selection(
+        include=patterns(section.include.tables),
+        exclude_tables=patterns([*section.exclude.tables, *off]),
+        exclude_columns=patterns(section.exclude.columns),
+        hashed=patterns(section.hash),
+    )
+
+
+def _source(name: str, project: Project) -> Source:
+    settings = project.source(name)
+    match settings.type:
+        case "postgres":
+            from instep.sources.postgres import PostgresConfig, PostgresSource
+
+            return PostgresSource(PostgresConfig(**settings))
+        case "mysql" | "mariadb":
+            from instep.sources.mysql import MySqlConfig, MySqlSource
+
+            return MySqlSource(MySqlConfig(**settings))
+        case "sqlite":
+            from instep.sources.sqlite import SqliteConfig, SqliteSource
+
+            return SqliteSource(SqliteConfig(**settings))
+    raise ProjectError(f"source {name}: unknown type {settings.type!r}")
+
+
+def _destination(name: str, project: Project) -> Destination:
+    from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+
+    settings = project.destination(name)
+    return IcebergDestination(
+        IcebergConfig(
+            name=name, warehouse=settings["warehouse"], catalog=settings["catalog"],
+            properties=settings["properties"], prefix=settings["prefix"],
+        )
+    )  # fmt: skip
+
+
+def user() -> str:
+    """Who is at the keyboard, for the history."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

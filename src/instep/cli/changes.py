@@ -1,0 +1,223 @@
+"""`instep detect`, `plan`, `apply`, `changes ...`, `pause` and `resume`: schema changes, decided and applied."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.context import BLOCKED, CHANGES, confirm, emit, fail, one_connection, open_app, say
+from instep.errors import InstepError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from instep.bootstrap import App
+    from instep.model import Review
+    from instep.schema.plan import Plan
+    from instep.sync.evolve import Preview
+
+Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when there are changes.")]
+Ids = Annotated[list[str] | None, typer.Argument(help="Ids from `changes list`; the first characters are enough.")]
+Match = Annotated[list[str] | None, typer.Option("--match", help="Open changes whose table.column or kind fits.")]
+changes = typer.Typer(help="Changes that were found: list, look at, decide.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: instep detect shop --exit-code")(detect)
+    app.command(epilog="Examples: instep plan · instep plan -o plan.json · instep plan --all")(plan)
+    app.command(epilog="Examples: instep apply · instep apply plan.json")(apply)
+    app.add_typer(changes, name="changes")
+    app.command(epilog="Example: instep pause shop --reason 'migration at the source'")(pause)
+    app.command(epilog="Example: instep resume shop --table public.order")(resume)
+
+
+def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
+    """Compare the source with what was accepted; record, decide, and pause what policy pauses."""
+    from instep.sync.evolve import preview
+
+    with open_app() as app:
+        found = preview(app.pipe(one_connection(app, connection)), count=True, pauses=True)
+    rows = [asdict(r) for r in found.reviews.values()]
+    emit({"changes": rows}, lambda out: _show_changes(out, list(found.reviews.values())))
+    if exit_code and rows:
+        raise fail(CHANGES)
+
+
+def plan(
+    connection: Connection = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan for `apply FILE`.")] = None,
+    exit_code: ExitCode = False,
+    every: Annotated[bool, typer.Option("--all", help="Show how every table is synced, not only new ones.")] = False,
+) -> None:
+    """Show what applying the open changes does: decisions, steps, impact, and how tables are synced."""
+    from instep.schema.plan import plan_to_dict
+    from instep.sync.evolve import preview
+
+    with open_app() as app:
+        name = one_connection(app, connection)
+        found = preview(app.pipe(name))
+    document = {"connection": name, "plan": plan_to_dict(found.plan)}
+    if out is not None:
+        out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        say(f"wrote {out}: apply it with `instep apply {out}`")
+    emit(document, lambda screen: show_plan(screen, found, every=every))
+    if exit_code and found.detection.decisions:
+        raise fail(CHANGES)
+
+
+def apply(
+    what: Annotated[str | None, typer.Argument(help="A plan file, or a connection.", metavar="[FILE|NAME]")] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option("--allow-destructive", help="Objects that may be dropped; a pattern.")
+    ] = None,
+) -> None:
+    """Apply a plan: the destination's schema changes now, rows at the next sync."""
+    from instep.sync.evolve import evolve
+
+    with open_app() as app:
+        name, made = _to_apply(app, what)
+        if not made.steps and not any(d.applied for d in made.decisions):
+            say("nothing to apply")
+            return
+        if not confirm("Apply these changes?"):
+            say("nothing was applied: answer yes, or pass --yes")
+            raise fail(BLOCKED)
+        version = evolve(app.pipe(name), made, tuple(allow or ()))
+    emit({"version": version}, lambda out: out.print(f"applied: schema version {version}", markup=False))
+
+
+def _to_apply(app: App, what: str | None) -> tuple[str, Plan]:
+    from instep.schema.plan import plan_from_dict
+    from instep.sync.evolve import preview
+
+    if what is not None and Path(what).is_file():
+        try:
+            data = json.loads(Path(what).read_text(encoding="utf-8"))
+            return app.connection(data["connection"]), plan_from_dict(data["plan"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
+    name = one_connection(app, what)
+    found = preview(app.pipe(name))
+    from instep.cli.context import console
+
+    show_plan(console(stderr=True), found, every=False)
+    return name, found.plan
+
+
+@changes.command("list", epilog="Examples: instep changes list · instep changes list --all --output json")
+def list_changes(
+    connection: Connection = None,
+    every: Annotated[bool, typer.Option("--all", help="Also applied, rejected and switched-off ones.")] = False,
+) -> None:
+    """Changes that wait for a decision."""
+    from instep.control.reviews import waiting
+
+    with open_app() as app:
+        found = app.store.reviews.list(connection) if every else waiting(app.store, connection)
+    emit({"changes": [asdict(r) for r in found]}, lambda out: _show_changes(out, found))
+
+
+@changes.command(epilog="Example: instep changes show c-7f3a2b")
+def show(id: Annotated[str, typer.Argument(help="An id from `changes list`.")]) -> None:
+    """Everything about one change."""
+    with open_app() as app:
+        review = app.store.reviews.get(id)
+    emit(asdict(review), lambda out: _show_one(out, review))
+
+
+@changes.command(epilog="Examples: instep changes approve c-7f3a2b · instep changes approve --match 'public.order.*'")
+def approve(ids: Ids = None, match: Match = None, connection: Connection = None) -> None:
+    """Let changes in: the next plan, apply or sync carries them out."""
+    _answer(ids, match, "approved")
+
+
+@changes.command(epilog="Example: instep changes reject c-7f3a2b")
+def reject(ids: Ids = None, match: Match = None) -> None:
+    """Keep changes out: they are not asked about again while they stay the same."""
+    _answer(ids, match, "rejected")
+
+
+def _answer(ids: list[str] | None, match: list[str] | None, status: Any) -> None:
+    from instep.bootstrap import user
+    from instep.control.reviews import answer, find
+
+    with open_app() as app:
+        found = find(app.store, ids or [], None, match or [])
+        done = answer(app.store, found, status, user())
+    emit({"changes": [asdict(r) for r in done]}, lambda out: _show_changes(out, done))
+
+
+def pause(
+    connection: Connection = None,
+    table: Annotated[str | None, typer.Option("--table", "-t", help="Only this table (schema.table).")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="Shown wherever the pause is.")] = "paused by hand",
+) -> None:
+    """Stop syncing a connection, or one table of it, until it is resumed."""
+    from instep.control.pauses import pause as pause_it
+
+    with open_app() as app:
+        name = one_connection(app, connection)
+        new = pause_it(app.store, name, reason, _ref(app, name, table))
+    say(f"{table or name} is paused" if new else f"{table or name} was paused already")
+
+
+def resume(
+    connection: Connection = None,
+    table: Annotated[str | None, typer.Option("--table", "-t", help="Only this table (schema.table).")] = None,
+) -> None:
+    """Let a paused connection or table run again."""
+    from instep.bootstrap import user
+    from instep.control.pauses import resume as resume_it
+
+    with open_app() as app:
+        name = one_connection(app, connection)
+        ended = resume_it(app.store, name, user(), _ref(app, name, table))
+    say(f"{table or name} runs again" if ended else f"{table or name} was not paused")
+
+
+def _ref(app: App, connection: str, path: str | None) -> tuple[str, str] | None:
+    """The accepted table that people call by this path."""
+    if path is None:
+        return None
+    for table in app.store.accepted.catalog(connection).tables:
+        if table.path == path:
+            return table.ref
+    raise InstepError(f"connection {connection} has no table {path}", hint="see `instep status`")
+
+
+def _show_changes(out: Console, found: list[Review]) -> None:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    if not found:
+        out.print("no changes")
+        return
+    grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for r in found:
+        style = "yellow" if r.status == "open" and r.action != "ignore" else ""
+        grid.add_row(r.id, Text(r.summary), r.action, Text(r.rule), Text(r.status, style=style))
+    out.print(grid)
+
+
+def _show_one(out: Console, r: Review) -> None:
+    out.print(f"{r.id}  {r.summary}", style="bold", markup=False)
+    for name, value in (
+        ("kind", r.kind), ("connection", r.connection), ("decision", f"{r.action}, by {r.rule}"), ("why", r.why),
+        ("status", r.status), ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
+        ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
+    ):  # fmt: skip
+        if value:
+            out.print(f"  {name:<11} {value}", markup=False)
+
+
+def show_plan(out: Console, found: Preview, *, every: bool) -> None:
+    """The plan as people read it."""
+    from instep.cli.plan_text import plan_lines
+
+    for line, style in plan_lines(found, every=every):
+        out.print(line, style=style, markup=False)

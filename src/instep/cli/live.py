@@ -1,0 +1,106 @@
+"""Live progress: rows, rate, bytes and step of each table on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from instep.cli.context import console, options
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from instep.sync.progress import Progress
+
+HEARTBEAT = 10.0
+"""Seconds between lines where no terminal is watching."""
+SHOWN = 12
+"""Tables shown at once: those at work first."""
+
+
+@dataclass
+class _Row:
+    expected: int
+    rows: int = 0
+    bytes: int = 0
+    step: str = "waiting"
+
+
+class Board:
+    """The state of a run; drawn by Rich on a terminal."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: dict[str, _Row] = {}
+        self._step = ""
+        self._begun = time.monotonic()
+
+    def step(self, text: str) -> None:
+        with self._lock:
+            self._step = text
+
+    def tables(self, rows: dict[str, int]) -> None:
+        with self._lock:
+            self._rows = {path: _Row(count) for path, count in rows.items()}
+
+    def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
+        with self._lock:
+            row = self._rows.setdefault(path, _Row(0))
+            row.rows, row.bytes, row.step = max(row.rows, rows), max(row.bytes, bytes), step or row.step
+
+    def line(self) -> str:
+        """One line for logs."""
+        with self._lock:
+            rows, size = sum(r.rows for r in self._rows.values()), sum(r.bytes for r in self._rows.values())
+            done = sum(r.step == "done" for r in self._rows.values())
+            seconds = time.monotonic() - self._begun
+            rate = rows / seconds if seconds else 0
+            return (
+                f"{seconds:5.1f} s  {self._step}: {rows:,} rows ({rate:,.0f}/s, {size / 2**20:,.1f} MB), "
+                f"{done} of {len(self._rows)} tables done"
+            )
+
+    def __rich_console__(self, _console: Console, _options: ConsoleOptions) -> RenderResult:
+        from rich.table import Table
+        from rich.text import Text
+
+        yield Text(self.line(), style="bold")
+        grid = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+        with self._lock:
+            busy = sorted(self._rows.items(), key=lambda item: (item[1].step == "done", item[1].step == "waiting"))
+            for path, row in busy[:SHOWN]:
+                of = f" of about {row.expected:,}" if row.expected > row.rows else ""
+                grid.add_row(Text(path), f"{row.rows:,}{of} rows", f"{row.bytes / 2**20:,.1f} MB", row.step)
+            if len(busy) > SHOWN:
+                grid.add_row(f"and {len(busy) - SHOWN} more", "", "", "")
+        yield grid
+
+
+@contextmanager
+def watched() -> Iterator[Progress]:
+    """A board that is drawn on stderr while the block runs."""
+    board = Board()
+    if sys.stderr.isatty() and options.output != "json":
+        from rich.live import Live
+
+        with Live(board, console=console(stderr=True), refresh_per_second=8, transient=True):
+            yield board
+        return
+    stop = threading.Event()
+    thread = threading.Thread(target=_beat, args=(board, stop), daemon=True)
+    thread.start()
+    try:
+        yield board
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _beat(board: Board, stop: threading.Event) -> None:
+    while not stop.wait(HEARTBEAT):
+        print(board.line(), file=sys.stderr, flush=True)

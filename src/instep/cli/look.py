@@ -1,0 +1,133 @@
+"""`instep status`, `history` and `query`: what stands, what happened, what is in the lake."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.context import emit, one_connection, open_app
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Example: instep status --output json")(status)
+    app.command(epilog="Examples: instep history · instep history --runs · instep history --schema")(history)
+    app.command(epilog='Example: instep query "select status, count(*) from shop.order group by 1"')(query)
+
+
+def status() -> None:
+    """Every connection: last run, pauses, waiting changes, tables in error."""
+    from instep.control.reviews import waiting
+
+    with open_app() as app:
+        found = [_status(app.store, name, len(waiting(app.store, name))) for name in app.project.selected()]
+    emit({"connections": found}, lambda out: _show_status(out, found))
+
+
+def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
+    run, accepted = store.runs.latest(name), store.accepted.latest(name)
+    tables = store.runs.latest_tables(name)
+    return {
+        "connection": name,
+        "last_run": asdict(run) if run else None,
+        "schema_version": accepted.version if accepted else 0,
+        "waiting_changes": open_changes,
+        "pauses": [asdict(p) for p in store.pauses.active(name)],
+        "backfills": [asdict(b) for b in store.backfills.waiting(name)],
+        "tables": [asdict(t) for t in tables.values()],
+    }
+
+
+def _show_status(out: Console, found: list[dict[str, Any]]) -> None:
+    for c in found:
+        run = c["last_run"]
+        last = f"last {run['kind']} {run['status']} at {run['started']:%Y-%m-%d %H:%M:%S} UTC" if run else "never run"
+        out.print(c["connection"], style="bold", markup=False, end="")
+        out.print(f"  schema version {c['schema_version']}, {len(c['tables'])} tables, {last}", markup=False)
+        if c["waiting_changes"]:
+            out.print(f"  {c['waiting_changes']} change(s) wait for a review: instep changes list", style="yellow")
+        for pause in c["pauses"]:
+            what = ".".join(pause["table"]) if pause["table"] else "the connection"
+            out.print(f"  paused: {what}: {pause['reason']}", style="yellow", markup=False)
+        for b in c["backfills"]:
+            out.print(f"  backfill wanted: {'.'.join(b['table'])}: {b['why']}", style="yellow", markup=False)
+        for t in c["tables"]:
+            if t["status"] != "done":
+                out.print(f"  {'.'.join(t['table'])}: {t['status']}: {t['error']}", style="red", markup=False)
+            elif t["misfits"]:
+                text = f"  {'.'.join(t['table'])}: {t['misfits']:,} value(s) or rows in quarantine"
+                out.print(text, style="yellow", markup=False)
+
+
+def history(
+    connection: Connection = None,
+    runs: Annotated[bool, typer.Option("--runs", help="Runs instead of events.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Versions of the accepted schema.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 30,
+) -> None:
+    """What happened, newest first: events, runs, or versions of the accepted schema."""
+    with open_app() as app:
+        name = one_connection(app, connection)
+        if runs:
+            rows = [asdict(r) for r in app.store.runs.history(name, limit=limit)]
+            emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
+        elif schema:
+            rows = [asdict(v) for v in app.store.accepted.history(name, limit=limit)]
+            emit({"versions": rows}, lambda out: _lines(out, rows, ("version", "at", "who", "why")))
+        else:
+            rows = [asdict(e) for e in app.store.events.latest(connection=name, limit=limit)]
+            emit({"events": rows}, lambda out: _events(out, rows))
+
+
+def _lines(out: Console, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(*keys, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for row in rows:
+        grid.add_row(*(Text(_text(row[k])) for k in keys))
+    out.print(grid)
+
+
+def _events(out: Console, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        data = {k: v for k, v in row["data"].items() if k != "connection" and v not in ("", 0, None)}
+        detail = data.pop("summary", "") or data.pop("reason", "")
+        more = " ".join(f"{k}={v}" for k, v in data.items())
+        out.print(f"{row['at']:%Y-%m-%d %H:%M:%S}  {row['type']:<22} {detail} {more}".rstrip(), markup=False)
+
+
+def _text(value: Any) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S}" if hasattr(value, "hour") else str(value)
+
+
+def query(
+    sql: Annotated[str, typer.Argument(help="SQL over the tables of the lake, as namespace.table.")],
+    destination: Annotated[str | None, typer.Option("--destination", "-d", help="Its name in instep.yml.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to print.")] = 100,
+) -> None:
+    """Ask the lake in SQL (DuckDB over Arrow): only the tables and columns that the query names are read."""
+    from instep.sync.query import ask
+
+    with open_app() as app:
+        answer = ask(app.destination(destination), sql)
+    rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    emit({"columns": answer.columns, "rows": rows}, lambda out: _grid(out, answer.columns, answer.rows, limit))
+
+
+def _grid(out: Console, columns: list[str], rows: list[tuple[Any, ...]], limit: int) -> None:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(*map(Text, columns), box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for row in rows[:limit]:
+        grid.add_row(*(Text("NULL", style="dim") if v is None else Text(str(v)) for v in row))
+    out.print(grid)
+    if len(rows) > limit:
+        out.print(f"and {len(rows) - limit:,} more rows: --limit {len(rows)}", style="dim")

@@ -1,0 +1,117 @@
+"""`instep sync`, `backfill` and `verify`: the commands that read rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app, say
+from instep.cli.live import watched
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from instep.sync.progress import Report
+    from instep.sync.verify import Verdict
+
+Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+Tables = Annotated[list[str] | None, typer.Option("--table", "-t", help="Only this table (schema.table); repeatable.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Examples: instep sync · instep sync shop --table public.order · instep sync --full")(sync)
+    app.command(epilog="Example: instep backfill public.order")(backfill)
+    app.command(epilog="Example: instep verify shop --table public.order")(verify)
+
+
+def sync(
+    connection: Connection = None,
+    table: Tables = None,
+    full: Annotated[bool, typer.Option("--full", help="Read whole tables, whatever their cursors say.")] = False,
+    drop_retained: Annotated[
+        bool, typer.Option("--drop-retained", help="Let go of columns that the source dropped, where needed.")
+    ] = False,
+) -> None:
+    """Bring the destination in step with the source, schema changes included."""
+    from instep.sync.run import Wanted
+    from instep.sync.run import sync as run_sync
+
+    with open_app() as app:
+        pipe = app.pipe(one_connection(app, connection))
+        wanted = Wanted(frozenset(table or ()), full=full, drop_retained=drop_retained)
+        with watched() as progress:
+            report = run_sync(pipe, wanted, progress, app.session)
+    _finish(report)
+
+
+def backfill(
+    table: Annotated[str, typer.Argument(help="schema.table")],
+    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
+) -> None:
+    """Read a whole table again and swap it in at once, so that new columns have their values in every row."""
+    from instep.sync.run import Wanted
+    from instep.sync.run import sync as run_sync
+
+    with open_app() as app:
+        pipe = app.pipe(one_connection(app, connection))
+        wanted = Wanted(frozenset((table,)), full=True, kind="backfill")
+        with watched() as progress:
+            report = run_sync(pipe, wanted, progress, app.session)
+    _finish(report)
+
+
+def verify(connection: Connection = None, table: Tables = None) -> None:
+    """Compare source and destination: counts and checksums of every column, and the keys that differ."""
+    from instep.sync.verify import verify as run_verify
+
+    with open_app() as app:
+        pipe = app.pipe(one_connection(app, connection))
+        with watched() as progress:
+            verdicts = run_verify(pipe, frozenset(table or ()), progress)
+    emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
+    if not all(v.equal for v in verdicts):
+        raise fail(1)
+
+
+def _finish(report: Report) -> None:
+    emit(asdict(report), lambda out: _show_report(out, report))
+    if report.status == "partial":
+        raise fail(PARTIAL)
+    if report.status != "done":
+        raise fail(1)
+
+
+def _show_report(out: Console, report: Report) -> None:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("table", "mode", "read", "inserted", "updated", "deleted", "quarantined", "status"):
+        grid.add_column(name, justify="right" if name in ("read", "inserted", "updated", "deleted", "quarantined") else "left")
+    for t in report.tables:
+        style = {"done": "green", "failed": "bold red"}.get(t.status, "yellow")
+        numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.misfits))
+        grid.add_row(Text(".".join(t.table)), t.mode, *numbers, Text(t.status, style=style))
+    out.print(grid)
+    for t in report.tables:
+        if t.error:
+            out.print(f"{'.'.join(t.table)}: {t.error}", style="red" if t.status == "failed" else "yellow", markup=False)
+    for note in report.notes:
+        out.print(f"note: {note}", style="yellow", markup=False)
+    if report.waiting:
+        ids = ", ".join(report.waiting)
+        say(f"{len(report.waiting)} change(s) wait for a review: {ids}. See `instep changes list`.")
+    say(f"{report.status} in {report.seconds:.1f} s, run {report.run}")
+
+
+def _show_verdicts(out: Console, verdicts: list[Verdict]) -> None:
+    from rich.text import Text
+
+    for v in verdicts:
+        mark = Text("equal  ", style="green") if v.equal else Text("DIFFERS", style="bold red")
+        text = f" {v.table}: {v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
+        out.print(mark, Text(text), sep="")
+        for line in v.differences:
+            out.print(f"         {line}", style="yellow", markup=False)

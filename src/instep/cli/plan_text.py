@@ -1,0 +1,70 @@
+"""A plan, and how tables are synced, as lines with styles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from instep.schema.table import Table
+    from instep.sync.choose import Choice
+    from instep.sync.evolve import Preview
+
+Line = tuple[str, str]
+_SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}
+
+
+def plan_lines(found: Preview, *, every: bool) -> Iterator[Line]:
+    """The plan, what waits with its id, what a column that was added to a table with a cursor means, and modes."""
+    from instep.schema.explain import explain
+
+    for line in explain(found.plan, found.impact):
+        yield line, _style(line)
+    yield from _waiting(found)
+    yield from _backfills(found)
+    yield from _modes(found, every=every)
+
+
+def _style(line: str) -> str:
+    text = line.strip()
+    if line and not line.startswith(" "):
+        return "bold"
+    return _SIGNS.get(text[:1], "dim") if text[1:2] == " " else "dim"
+
+
+def _waiting(found: Preview) -> Iterator[Line]:
+    from instep.schema.change import key
+
+    held = {key(d.change) for d in found.detection.waiting}
+    ids = [r.id for r in found.reviews.values() if r.key in held and r.status == "open"]
+    if ids:
+        yield f"Waiting for you: {', '.join(ids)}", "bold yellow"
+        yield f"  instep changes show {ids[0]} · instep changes approve {ids[0]} · instep changes reject {ids[0]}", "dim"
+
+
+def _backfills(found: Preview) -> Iterator[Line]:
+    """Rows that a cursor does not move for keep NULL in a new column: said before it happens."""
+    for decision in found.detection.applied:
+        change = decision.change
+        if change.kind != "column.added" or found.detection.version == 0:
+            continue
+        table = found.plan.after.get(change.table)  # type: ignore[union-attr]
+        choice = found.choices.get(table.ref) if table else None
+        if table and choice and choice.cursor and decision.modifiers.backfill == "none":
+            column = change.after.name  # type: ignore[union-attr]
+            yield f"{table.path}.{column}: rows that do not change keep NULL until `instep backfill {table.path}`", "yellow"
+
+
+def _modes(found: Preview, *, every: bool) -> Iterator[Line]:
+    known = {t.ref for t in found.detection.accepted.tables}
+    tables = [t for t in found.plan.after.tables if t.ref in found.choices and (every or t.ref not in known)]
+    if tables:
+        yield "How tables are synced", "bold"
+    for table in tables:
+        yield f"  {_mode(table, found.choices[table.ref])}", ""
+
+
+def _mode(table: Table, choice: Choice) -> str:
+    deletes = f", deletes {choice.deletes}" if choice.mode == "upsert" else ""
+    hint = f"; {choice.suggestion}" if choice.suggestion else ""
+    return f"{table.path}: {choice.mode}{deletes} ({choice.why}{hint})"

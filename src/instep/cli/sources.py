@@ -1,0 +1,84 @@
+"""`instep source ...` and `instep destination ...`: what can be reached, and what is there."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.context import emit, fail, open_app
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from instep.model import Check
+    from instep.sources.base import Discovery
+
+source = typer.Typer(help="Look at sources: test the connection, list what is there.", no_args_is_help=True)
+destination = typer.Typer(help="Look at destinations.", no_args_is_help=True)
+Name = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(source, name="source")
+    app.add_typer(destination, name="destination")
+
+
+@source.command("test", epilog="Example: instep source test shop_pg")
+def test_source(name: Name = None) -> None:
+    """Log in, read the catalog, and say which grants are missing."""
+    with open_app() as app:
+        _show_checks(app.source(name).test())
+
+
+@destination.command("test", epilog="Example: instep destination test lake")
+def test_destination(name: Name = None) -> None:
+    """Create, write, alter and drop a scratch table."""
+    with open_app() as app:
+        _show_checks(app.destination(name).test())
+
+
+@source.command(epilog="Example: instep source discover shop_pg --columns --output json")
+def discover(
+    name: Name = None, columns: Annotated[bool, typer.Option("--columns", help="Show the columns, too.")] = False
+) -> None:
+    """List schemas, tables and (with --columns) columns with their types."""
+    from instep.schema.table import catalog_to_dict
+
+    with open_app() as app:
+        found = app.source(name).discover()
+    emit(catalog_to_dict(found.catalog), lambda out: _show_catalog(out, found, columns=columns))
+
+
+def _show_checks(checks: Sequence[Check]) -> None:
+    def render(out: Console) -> None:
+        for check in checks:
+            mark, style = ("ok  ", "green") if check.ok else ("FAIL", "bold red")
+            out.print(mark, style=style, end=" ")
+            out.print(f"{check.name}{': ' + check.detail if check.detail else ''}", markup=False)
+            if check.hint:
+                out.print(f"     {check.hint}", style="dim", markup=False)
+
+    emit({"checks": [asdict(c) for c in checks]}, render)
+    if not all(c.ok for c in checks):
+        raise fail(4)
+
+
+def _show_catalog(out: Console, found: Discovery, *, columns: bool) -> None:
+    from rich.table import Table as Grid
+
+    grid = Grid("table", "kind", "rows (estimate)", "key", "columns", box=None, header_style="bold")
+    for table in found.catalog.tables:
+        stats = found.stats.get(table.ref)
+        rows = f"{stats.rows:,}" if stats else "?"
+        grid.add_row(table.path, table.kind, rows, ", ".join(table.key) or "none", str(len(table.columns)))
+        if columns:
+            for c in table.columns:
+                note = f" ({c.note})" if c.note else ""
+                grid.add_row(f"  {c.name}", f"{c.type}{'' if c.nullable else ' not null'}{note}", "", "", c.native)
+    out.print(grid)
+    for path, why in sorted(found.denied.items()):
+        out.print(f"not readable: {'.'.join(path)}: {why}", markup=False, style="yellow")

@@ -1,0 +1,35 @@
+"""Pausing and resuming a connection or one of its tables."""
+
+from __future__ import annotations
+
+from instep.errors import Blocked
+from instep.events import Paused, Resumed
+from instep.model import Pause
+from instep.store.store import Store
+
+Ref = tuple[str, str]
+BREAKING = ("key.changed", "key.removed", "cursor.changed", "cursor.removed")
+
+
+def pause(store: Store, connection: str, reason: str, table: Ref | None = None) -> bool:
+    """False if it is paused by hand already."""
+    with store.transaction():
+        new = store.pauses.pause(connection, reason, table=table)
+        if new:
+            store.events.add(Paused(connection, reason, ".".join(table) if table else ""))
+    return new
+
+
+def resume(store: Store, connection: str, who: str, table: Ref | None = None) -> list[Pause]:
+    """Ends the pauses; refused (Blocked) while a breaking change of it is still open."""
+    for review in store.reviews.list(connection, ("open",)):
+        if review.kind in BREAKING and (table is None or review.table == table):
+            raise Blocked(
+                f"change {review.id} is still open: {review.summary}",
+                hint=f"decide it first: `instep changes approve {review.id}` or `reject`",
+            )
+    with store.transaction():
+        ended = store.pauses.resume(connection, who=who, table=table)
+        if ended:
+            store.events.add(Resumed(connection, who, ".".join(table) if table else ""))
+    return ended

@@ -1,0 +1,50 @@
+"""One run of a connection at a time, kept alive while it works and ended with what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from instep.crash import crashpoint
+from instep.errors import Blocked
+from instep.events import RunEnded, RunStarted
+from instep.model import Run, RunKind, RunStatus, TableRun
+from instep.store.heartbeat import Heartbeat
+from instep.sync.pipe import Pipe
+
+
+@contextmanager
+def claimed(pipe: Pipe, kind: RunKind) -> Iterator[Run]:
+    """A run of the connection, kept alive by a heartbeat and ended with what became of it."""
+    if paused := pipe.store.pauses.connection(pipe.name):
+        raise Blocked(
+            f"connection {pipe.name} is paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
+            hint=f"see `instep changes list`, decide, then `instep resume {pipe.name}`",
+        )
+    crashpoint("sync.claim.before")
+    run = pipe.store.runs.claim(pipe.name, kind, pipe.who)
+    crashpoint("sync.claim.after")
+    pipe.store.events.add(RunStarted(pipe.name, run.id, kind))
+    try:
+        with Heartbeat(pipe.store.runs, run):
+            yield run
+    except BaseException as error:
+        text = str(error) or type(error).__name__
+        status: RunStatus = "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
+        _end(pipe, run, "blocked" if isinstance(error, Blocked) else status, text)
+        raise
+    _end(pipe, run, status_of(pipe.store.runs.tables(run.id)), "")
+    crashpoint("sync.done.after")
+
+
+def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
+    with pipe.store.transaction():
+        pipe.store.runs.finish(run, status, error)
+        pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
+
+
+def status_of(tables: Sequence[TableRun]) -> RunStatus:
+    failures = sum(t.status == "failed" for t in tables)
+    if not failures:
+        return "done"
+    return "failed" if failures == len(tables) else "partial"

@@ -1,0 +1,67 @@
+"""Plans and applies schema changes without moving rows: what `plan` shows and `apply` does. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from instep.errors import Blocked
+from instep.model import Review
+from instep.schema.explain import Impact
+from instep.schema.plan import Plan, unnamed_drops
+from instep.schema.table import Catalog
+from instep.sync.apply import apply_plan, check, make_plan
+from instep.sync.choose import Choice, choose
+from instep.sync.claim import claimed
+from instep.sync.detect import Detection, detect, look, record
+from instep.sync.pause import hold
+from instep.sync.pipe import Pipe, Ref
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A plan with what people want to know beside it. `choices`: how each table that is read is synced."""
+
+    detection: Detection
+    reviews: Mapping[str, Review]
+    plan: Plan
+    impact: Mapping[Ref, Impact]
+    choices: Mapping[Ref, Choice]
+
+
+def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview:
+    """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
+    confirm removals. `pauses`: what policy pauses is paused."""
+    detection = detect(pipe, look(pipe))
+    reviews = record(pipe, detection, count=count)
+    if pauses:
+        hold(pipe, detection, reviews)
+    made = make_plan(pipe, detection)
+    return Preview(detection, reviews, made, _impact(pipe, made), _choices(pipe, made.after))
+
+
+def _impact(pipe: Pipe, made: Plan) -> dict[Ref, Impact]:
+    found = {}
+    for ref in {s.table for s in made.steps}:
+        state = pipe.destination.state(ref)
+        if state:
+            found[ref] = Impact(state.rows, state.bytes, state.files)
+    return found
+
+
+def _choices(pipe: Pipe, accepted: Catalog) -> dict[Ref, Choice]:
+    return {t.ref: choose(t, pipe.settings(t)) for t in accepted.tables if not t.retained}
+
+
+def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = ()) -> int:
+    """Applies a plan as one run and returns the accepted version.
+
+    Raises StalePlan if its base has moved, Blocked if it drops what neither policy nor `allowed` names.
+    """
+    drops = unnamed_drops(made, allowed)
+    if drops:
+        names = ", ".join(s.object for s in drops)
+        raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
+    with claimed(pipe, "apply") as run:
+        check(pipe, made)
+        return apply_plan(pipe, run, made, pipe.store.reviews.standing(pipe.name))

@@ -1,0 +1,79 @@
+"""SQL over a destination's tables: DuckDB over Arrow, so that no engine extension has to be fetched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from instep.destinations.base import Destination, Ref
+from instep.errors import DestinationError, InstepError
+from instep.schema.names import quote
+
+
+@dataclass(frozen=True)
+class Answer:
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+
+
+def ask(destination: Destination, sql: str) -> Answer:
+    """Runs one SELECT over the tables that it names, with or without their namespace; InstepError if it cannot
+    be run. Rows that the source has deleted are there, marked in the system column."""
+    with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
+        connection.execute("set timezone = 'UTC'")
+        try:
+            for number, (named, ref) in enumerate(_wanted(connection, destination, sql).items()):
+                _register(connection, destination, named, ref, f"arrow_{number}")
+            cursor = connection.execute(sql)
+            columns = [d[0] for d in cursor.description or ()]
+            return Answer(columns, cursor.fetchall())
+        except duckdb.Error as error:
+            hint = 'names that are reserved words or have capitals need quotes: shop."order"'
+            raise InstepError(f"the query failed: {error}", hint=hint) from None
+
+
+def _wanted(connection: duckdb.DuckDBPyConnection, destination: Destination, sql: str) -> dict[Ref, Ref]:
+    """(schema or "", table) as the query writes it -> the destination's table."""
+    row = connection.execute("select json_serialize_sql(?)", [sql]).fetchone()
+    tree = json.loads(row[0]) if row else {}
+    if tree.get("error"):
+        raise InstepError(f"the query cannot be run: {tree.get('error_message')}", hint="it must be one SELECT")
+    known = destination.tables()
+    found: dict[Ref, Ref] = {}
+    for schema, name in _tables(tree):
+        fits = [r for r in known if _same(r[1], name) and (not schema or _same(r[0], schema))]
+        if len(fits) > 1:
+            raise DestinationError(f"table {name} exists in several namespaces", hint="write namespace.table")
+        if fits:
+            found[schema, name] = fits[0]
+    return found
+
+
+def _same(a: str, b: str) -> bool:
+    return a.lower() == b.lower()
+
+
+def _tables(node: Any) -> Iterator[Ref]:
+    if isinstance(node, dict):
+        if node.get("type") == "BASE_TABLE":
+            yield node["schema_name"], node["table_name"]
+        for child in node.values():
+            yield from _tables(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from _tables(child)
+
+
+def _register(
+    connection: duckdb.DuckDBPyConnection, destination: Destination, named: Ref, ref: Ref, source: str
+) -> None:
+    connection.register(source, destination.read(ref).read_all())
+    schema, name = (quote(part, "ansi") for part in named)
+    if named[0]:
+        connection.execute(f"create schema if not exists {schema}")
+    view = f"{schema}.{name}" if named[0] else name
+    connection.execute(f"create view {view} as select * from {source}")  # noqa: S608

@@ -1,0 +1,153 @@
+"""Proves that a destination table equals its source: counts, checksums of every column, and which keys differ.
+
+Both sides are read now: the source in one snapshot through the same conform step that loads use, so that equal
+means equal under the accepted schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import duckdb
+import pyarrow as pa
+
+from instep.schema.names import destination_ref, quote
+from instep.schema.read import TableRead
+from instep.sources.base import CursorRange, Snapshot
+from instep.stage.conform import Conformer
+from instep.sync.choose import choose
+from instep.sync.detect import detect
+from instep.sync.loads import Load
+from instep.sync.pipe import Pipe
+from instep.sync.progress import Progress, Silent
+from instep.sync.run import selected_reads
+from instep.sync.specs import stage_spec
+
+SHOWN = 5
+"""Keys shown of rows that differ."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`differences` are sentences for people; none when the table is equal."""
+
+    table: str
+    equal: bool
+    source_rows: int
+    destination_rows: int
+    differences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Side:
+    rows: int
+    sums: Mapping[str, int]
+
+
+def verify(pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | None = None) -> list[Verdict]:
+    """One verdict a table, of those that are accepted, switched on and not missing."""
+    told = progress or Silent()
+    verdicts = []
+    with pipe.source.snapshot() as snapshot:
+        detection = detect(pipe, snapshot.discover())
+        found, missing = selected_reads(pipe, detection)
+        for number, read in enumerate(r for r in found if not only or r.table.path in only):
+            told.table(read.table.path, step="verifying")
+            verdicts.append(_verify(pipe, snapshot, read, number))
+            told.table(read.table.path, rows=verdicts[-1].source_rows, step="done")
+    for gone in missing:
+        if not only or gone.table.path in only:
+            verdicts.append(Verdict(gone.table.path, False, 0, 0, (gone.why,)))
+    return verdicts
+
+
+def _verify(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int) -> Verdict:
+    ref = destination_ref(read.table, pipe.naming)
+    if not pipe.destination.state(ref):
+        return Verdict(read.table.path, False, snapshot.count(read), 0, ("it was never loaded: run `instep sync`",))
+    columns = [c.column.alias or c.column.name for c in read.columns]
+    source = _checksum(_source_rows(pipe, snapshot, read, number), columns)
+    destination = _checksum(_destination_rows(pipe, read, columns), columns)
+    if source == destination:
+        return Verdict(read.table.path, True, source.rows, destination.rows)
+    differing = [c for c in columns if source.sums.get(c) != destination.sums.get(c)]
+    lines = [f"columns that differ: {', '.join(differing)}"] if differing else ["the same values stand in other rows"]
+    if read.table.key:
+        lines += _keys(pipe, snapshot, read, number, columns)
+    return Verdict(read.table.path, False, source.rows, destination.rows, tuple(lines))
+
+
+def _source_rows(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int) -> pa.RecordBatchReader:
+    """The table as a load would stage it, without its system columns."""
+    ref = destination_ref(read.table, pipe.naming)
+    load = Load(number, read, ref, choose(read.table, pipe.settings(read.table)), "overwrite")
+    target = pipe.destination.target(ref)
+    spec = stage_spec(pipe, load, target, snapshot.yields(read), "verify", 0)
+    names = [c.name for c in spec.columns]
+    spec = replace(spec, misfit="null")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with snapshot.reader.open() as session:
+            for chunk in snapshot.chunks(read, load.spec, CursorRange()):
+                conformer = Conformer(spec)
+                for batch in session.read(chunk):
+                    yield conformer.conform(batch).batch.select(names)
+
+    schema = pa.schema([target.schema.field(n).remove_metadata() for n in names])
+    return pa.RecordBatchReader.from_batches(schema, (_plain(b, schema) for b in batches()))
+
+
+def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _destination_rows(pipe: Pipe, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
+    """The rows that stand: those marked as deleted are left out."""
+    deleted = f"{pipe.naming.prefix}deleted"
+    ref = destination_ref(read.table, pipe.naming)
+    if not read.table.key:
+        return pipe.destination.read(ref, columns)
+    rows = pipe.destination.read(ref, [*columns, deleted])
+    with_mark: Iterable[pa.RecordBatch] = rows
+    schema = pa.schema([rows.schema.field(c) for c in columns])
+
+    def standing() -> Iterator[pa.RecordBatch]:
+        import pyarrow.compute as pc
+
+        for batch in with_mark:
+            mask = pc.invert(pc.fill_null(batch.column(batch.schema.get_field_index(deleted)), False))
+            yield batch.filter(mask).select(list(columns))
+
+    return pa.RecordBatchReader.from_batches(schema, standing())
+
+
+def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
+    """Independent of the order of rows: the sum of the hashes of each column, and of whole rows."""
+    names = [quote(c, "ansi") for c in columns]
+    sums = [f"sum(hash({n})::hugeint)" for n in names] + [f"sum(hash({', '.join(names)})::hugeint)"]
+    with duckdb.connect(":memory:") as connection:
+        connection.register("side", rows)
+        count, *values = connection.execute(f"select count(*), {', '.join(sums)} from side").fetchone() or (0,)  # noqa: S608
+    return _Side(count, dict(zip([*columns, ""], values, strict=True)))
+
+
+def _keys(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]) -> list[str]:
+    """The first keys that are missing on one side or whose rows differ."""
+    aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
+    key = [quote(aliases[k], "ansi") for k in read.table.key]
+    same = " and ".join(f"s.{k} is not distinct from d.{k}" for k in key)
+    differ = " or ".join(f"s.{c} is distinct from d.{c}" for c in (quote(c, "ansi") for c in columns))
+    shown = ", ".join(f"coalesce(s.{k}, d.{k})::varchar" for k in key)
+    with duckdb.connect(":memory:") as connection:
+        connection.register("source_rows", _source_rows(pipe, snapshot, read, number).read_all())
+        connection.register("destination_rows", _destination_rows(pipe, read, columns).read_all())
+        found = connection.execute(
+            f"select case when s.there is null then 'only in the destination' when d.there is null then 'missing' "  # noqa: S608
+            f"else 'differs' end as what, count(*) over (partition by what), concat_ws(', ', {shown}) "
+            f"from (select *, true as there from source_rows) s full join "
+            f"(select *, true as there from destination_rows) d on {same} "
+            f"where s.there is null or d.there is null or {differ} "
+            f"qualify row_number() over (partition by what order by {shown}) <= {SHOWN} order by 1, 3"
+        ).fetchall()
+    return [f"{what} ({count:,} rows): key {values}" for what, count, values in found]
