@@ -1,0 +1,115 @@
+"""The Iceberg destination: a lake of format-2 tables that Spark, DuckDB and pyiceberg read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from instep.destinations.base import Commit, LoadState, Merge, Outcome, Ref, Target
+from instep.destinations.iceberg_catalog import IcebergConfig, Lake
+from instep.destinations.iceberg_records import load_state, ours, read_pending, read_table
+from instep.destinations.types import ICEBERG_PROMOTIONS
+from instep.model import Check
+from instep.schema.hazard import Capabilities
+from instep.schema.plan import Step
+from instep.schema.table import Catalog, Table
+from instep.stage.spec import StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CAPABILITIES", "IcebergConfig", "IcebergDestination"]
+
+CAPABILITIES = Capabilities(
+    name="iceberg",
+    promotes=ICEBERG_PROMOTIONS,
+    nested=True,
+    case_sensitive=False,
+    transactional_ddl=True,
+    undo_by_id=True,
+    simultaneous_renames=True,
+    comments=True,
+    max_name_bytes=255,
+)
+
+
+class IcebergDestination:
+    """See `destinations.base.Destination`. pyiceberg is imported where a table is written or read, not to inspect."""
+
+    kind = "iceberg"
+    capabilities = CAPABILITIES
+
+    def __init__(self, config: IcebergConfig) -> None:
+        self.config = config
+        self.lake = Lake(config)
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        """Spark settings under which the lake is the catalog `self.lake.name`; nothing secret is among them."""
+        return self.lake.spark_conf()
+
+    def test(self) -> list[Check]:
+        from instep.destinations.iceberg_test import check_lake
+
+        return check_lake(self.lake)
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        return Catalog.of(read_table(ref, metadata) for ref, metadata in self.lake.metadata(refs).items())
+
+    def tables(self) -> list[Ref]:
+        """All tables of ours that people may query."""
+        hidden = (self.lake.staging, self.lake.dropped)
+        return sorted(ref for ref in self.lake.refs() if ref[0] not in hidden)
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        from instep.destinations import iceberg_load
+
+        iceberg_load.claim(self.lake, ref, fence)
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        from instep.destinations import iceberg_ddl
+
+        iceberg_ddl.execute(self.lake, ref, steps, after, commit)
+
+    def target(self, ref: Ref) -> Target:
+        from instep.destinations import iceberg_load
+        from instep.destinations.iceberg_ddl import iceberg_schema, pending_fields
+        from instep.destinations.iceberg_files import arrow_schema
+
+        table, metadata = iceberg_load.load_ours(self.lake, ref)
+        pending = read_pending(ref, metadata)
+        schema = iceberg_schema(pending_fields(pending, metadata)) if pending else table.schema()
+        place = table.location()
+        return Target(arrow_schema(schema), f"{place}/data", f"{place}/quarantine", self.lake.io())
+
+    def state(self, ref: Ref) -> LoadState | None:
+        metadata = self.lake.metadata([ref]).get(ref)
+        if metadata is None:
+            return None
+        ours(ref, metadata)
+        return None if read_pending(ref, metadata) else load_state(metadata)
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        from instep.destinations import iceberg_load
+
+        return iceberg_load.append(self.lake, ref, files, commit)
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        from instep.destinations import iceberg_load
+
+        return iceberg_load.overwrite(self.lake, ref, files, commit)
+
+    def merge(
+        self, spark: SparkSession, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+    ) -> Outcome:
+        from instep.destinations import iceberg_merge
+
+        return iceberg_merge.merge(self.lake, spark, ref, files, merge, commit)
+
+    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+        from instep.destinations import iceberg_load
+
+        table, _ = iceberg_load.load_ours(self.lake, ref)
+        scan = table.scan(selected_fields=tuple(columns)) if columns else table.scan()
+        return scan.to_arrow_batch_reader()

@@ -1,0 +1,194 @@
+"""Executes the steps of one table: one commit for its columns, a rename for its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table as IcebergTable
+
+from instep.destinations.base import Commit, Ref
+from instep.destinations.iceberg_catalog import Lake
+from instep.destinations.iceberg_commit import Change, new_table
+from instep.destinations.iceberg_evolve import as_held, check_equal, evolve, first_fields
+from instep.destinations.iceberg_fence import check_fence
+from instep.destinations.iceberg_records import (
+    ACCEPTED,
+    CHANGES,
+    CHANGES_KEPT,
+    FENCE,
+    RUN,
+    Pending,
+    changes_done,
+    current_fields,
+    pending_property,
+    read_pending,
+    read_table,
+    table_properties,
+)
+from instep.destinations.iceberg_rewrite import rewritten
+from instep.destinations.iceberg_schema import IcebergField, highest_id, schema_of
+from instep.destinations.iceberg_updates import MAIN, ref_is, schema_is, set_schema, set_tag
+from instep.errors import Conflict, DestinationError
+from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.step import Step
+from instep.schema.table import Table
+
+if TYPE_CHECKING:
+    from instep.destinations.iceberg_records import Metadata
+
+UNDO = "instep-undo-"
+
+
+def execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+    metadata = lake.metadata([ref]).get(ref)
+    if metadata is not None and after is not None and read_table(ref, metadata) == after:
+        return None
+    for step in steps:
+        match step.change:
+            case TableAdded(after=table):
+                return _create(lake, ref, after or table, steps, commit)
+            case TableRemoved():
+                return _park(lake, ref, step, commit)
+            case TableReplaced(after=table):
+                return _replace(lake, ref, step, after or table, steps, commit)
+    renamed = next((s.change.after for s in steps if isinstance(s.change, TableRenamed)), None)
+    if renamed is not None and metadata is None and lake.load(renamed.ref) is not None:
+        return None
+    if renamed is None:
+        return _alter(lake, ref, steps, _wanted(after, ref), commit)
+    _alter(lake, ref, steps, _wanted(after or renamed, renamed.ref), commit)
+    return _rename(lake, ref, renamed.ref)
+
+
+def _wanted(after: Table | None, ref: Ref) -> Table:
+    if after is None:
+        raise DestinationError(f"the steps for table {'.'.join(ref)} come without the table that they lead to")
+    return after
+
+
+def iceberg_schema(fields: Sequence[IcebergField], schema_id: int = 0) -> Schema:
+    return Schema.model_validate(schema_of(fields, schema_id))
+
+
+def _facts(table: Table, fields: Sequence[IcebergField], done: Sequence[str], commit: Commit) -> dict[str, str]:
+    kept = json.dumps(list(dict.fromkeys(done))[-CHANGES_KEPT:])
+    recorded = {FENCE: str(commit.fence), RUN: commit.run, CHANGES: kept}
+    return table_properties(table, fields) | recorded | ({ACCEPTED: commit.accepted} if commit.accepted else {})
+
+
+def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+    lake.ensure_namespace(ref[0])
+    fields = first_fields(table)
+    properties = _facts(table, fields, [s.id for s in steps], commit)
+    change = new_table(lake.catalog, ref, iceberg_schema(fields), lake.new_location(ref), properties)
+    if not isinstance(lake.catalog, MetastoreCatalog):
+        change.append([], {})
+    try:
+        change.land_new()
+    except Conflict:
+        found = lake.metadata([ref]).get(ref)
+        if found is None or read_table(ref, found) != as_held(table, fields):
+            raise
+
+
+def _load(lake: Lake, ref: Ref) -> tuple[IcebergTable, Metadata]:
+    table = lake.load(ref)
+    if table is None:
+        raise DestinationError(f"table {'.'.join(ref)} is not there", hint="plan again")
+    return table, json.loads(table.metadata.model_dump_json())
+
+
+def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Commit) -> None:
+    table, metadata = _load(lake, ref)
+    read_table(ref, metadata)
+    if read_pending(ref, metadata):
+        return _replace(lake, ref, steps[-1], after, steps, commit)
+    evolution = evolve(current_fields(metadata), metadata["last-column-id"], steps, after)
+    change = Change(table)
+    _tag(change, [step for _, step in evolution.dropped])
+    _set_fields(change, metadata, evolution.fields)
+    done = [*changes_done(metadata), *(s.id for s in steps)]
+    facts = _facts(after, evolution.fields, done, commit)
+    change.properties(facts)
+    with rewritten(table, change, evolution, commit):
+        change.land(commit.fence)
+    check_equal(_read_back(lake, ref), replace(as_held(after, evolution.fields), schema=ref[0], name=ref[1]))
+    return None
+
+
+def _read_back(lake: Lake, ref: Ref) -> Table:
+    return read_table(ref, lake.metadata([ref])[ref])
+
+
+def _set_fields(change: Change, metadata: Mapping[str, Any], fields: Sequence[IcebergField]) -> None:
+    """A new current schema, unless nothing in it changes."""
+    if tuple(fields) == current_fields(metadata):
+        return
+    number = max(s.get("schema-id", 0) for s in metadata["schemas"]) + 1
+    change.update(*set_schema(iceberg_schema(fields, number)))
+    change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
+
+
+def _tag(change: Change, names: Sequence[str]) -> None:
+    """Keeps the snapshot from before a drop: with it, the values can be brought back whatever happens to files."""
+    main = change.metadata.current_snapshot()
+    if main is not None and names:
+        change.update(*(set_tag(f"{UNDO}{name}", main.snapshot_id) for name in names))
+        change.require(ref_is(MAIN, main.snapshot_id))
+
+
+def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+    """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
+    loaded, metadata = _load(lake, ref)
+    done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
+    wanted = as_held(table, first_fields(table))
+    change = Change(loaded)
+    change.properties(pending_property(Pending(wanted, step.id)) | {CHANGES: done, RUN: commit.run})
+    change.land(commit.fence)
+    check_equal(_read_back(lake, ref), wanted)
+
+
+def swap_in(change: Change, pending: Pending, metadata: Metadata, commit: Commit) -> tuple[IcebergField, ...]:
+    """Makes the waiting generation's columns the table's, all with new field ids; returns them."""
+    fields = pending_fields(pending, metadata)
+    _tag(change, [pending.change])
+    _set_fields(change, metadata, fields)
+    change.properties(_facts(pending.table, fields, changes_done(metadata), commit))
+    return fields
+
+
+def pending_fields(pending: Pending, metadata: Metadata) -> tuple[IcebergField, ...]:
+    """The columns of the waiting generation: no value of the old one can ever be read as one of the new."""
+    return first_fields(pending.table, max(metadata["last-column-id"], highest_id(current_fields(metadata))))
+
+
+def _rename(lake: Lake, ref: Ref, new: Ref) -> None:
+    lake.ensure_namespace(new[0])
+    try:
+        lake.catalog.rename_table(ref, new)
+    except TableAlreadyExistsError as error:
+        raise Conflict(f"table {'.'.join(ref)} cannot be renamed: {'.'.join(new)} exists", hint="plan again") from error
+    except NoSuchTableError as error:
+        raise Conflict(f"table {'.'.join(ref)} is gone", hint="plan again") from error
+
+
+def _park(lake: Lake, ref: Ref, step: Step, commit: Commit) -> None:
+    """A dropped table moves out of sight with all its files, to be purged when its time for undoing is over."""
+    table = lake.load(ref)
+    if table is None:
+        return
+    metadata = json.loads(table.metadata.model_dump_json())
+    read_table(ref, metadata)
+    check_fence(table.metadata, commit.fence, ".".join(ref))
+    change = Change(table)
+    parked = json.dumps({"table": list(ref), "step": step.id, "run": commit.run})
+    change.properties({"instep.dropped": parked})
+    change.land(commit.fence)
+    _rename(lake, ref, (lake.dropped, f"{ref[0]}.{ref[1]}.{step.id}"))

@@ -1,0 +1,218 @@
+"""The upsert: staged beside the table, merged on a branch, looked at there, published by one fenced commit."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.table import Table as IcebergTable
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.destinations.iceberg_catalog import Lake
+from instep.destinations.iceberg_commit import Change, new_table
+from instep.destinations.iceberg_ddl import iceberg_schema
+from instep.destinations.iceberg_files import data_files, latest, null_keys
+from instep.destinations.iceberg_load import BRANCH, drop_table, load_ours, overwrite, staging_stem, summary
+from instep.destinations.iceberg_records import (
+    current_fields,
+    load_state,
+    read_pending,
+    read_table,
+    state_record,
+    system_columns,
+)
+from instep.destinations.iceberg_updates import MAIN, ref_is, remove_ref, set_branch
+from instep.errors import DestinationError, StageError
+from instep.spark.merge import MergePlan, MergeSettings, Verdict, run_merge
+from instep.stage.spec import StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SPARK_TYPES = {
+    "int": "INT", "long": "BIGINT", "float": "FLOAT", "double": "DOUBLE", "date": "DATE",
+    "timestamp": "TIMESTAMP_NTZ", "timestamptz": "TIMESTAMP", "boolean": "BOOLEAN",
+}  # fmt: skip
+
+
+def merge(
+    lake: Lake, spark: SparkSession, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+) -> Outcome:
+    """Readers see the rows before or after, and never a half. A crash at any point leaves `main` as it was."""
+    table, metadata = load_ours(lake, ref)
+    if read_pending(ref, metadata):
+        return _first_load(lake, ref, files, how, commit)
+    _check(ref, metadata, files, how)
+    table = _with_base(table, commit)
+    if not files and not how.complete and not how.keys:
+        return _note(table, metadata, commit)
+    staged = _stage(lake, ref, table, files, how, commit)
+    crashpoint("merge.staged")
+    base = _branch(table, commit)
+    plan = merge_plan(lake, ref, metadata, files, how, commit, staged)
+    conf = {**lake.spark_conf(), **lake.spark_secrets()}
+    verdict = run_merge(spark, plan, MergeSettings(summary(commit), conf))
+    crashpoint("merge.merged")
+    outcome = _publish(lake, ref, base, how, commit, verdict, sum(f.rows for f in files))
+    crashpoint("merge.published")
+    for name in staged:
+        drop_table(lake, name)
+    return outcome
+
+
+def _first_load(lake: Lake, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit) -> Outcome:
+    """A replaced table has no rows to meet: the whole new table takes its place."""
+    if not how.complete:
+        raise DestinationError(
+            f"table {'.'.join(ref)} was replaced and its new rows have not been loaded", hint="load the whole table"
+        )
+    return overwrite(lake, ref, files, commit)
+
+
+def _check(ref: Ref, metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge) -> None:
+    columns = {f.name for f in current_fields(metadata)}
+    used = {*how.key, *([how.cursor] if how.cursor else []), *([how.since[0]] if how.since else [])}
+    if missing := sorted(used - columns):
+        raise DestinationError(f"table {'.'.join(ref)} has no column {missing[0]!r} to merge by", hint="plan again")
+    if not how.key and how.since is None:
+        raise DestinationError(f"table {'.'.join(ref)} has no key to merge by", hint="use append or full_refresh")
+    if nulls := null_keys([*files, *how.keys], how.key):
+        raise StageError(f"table {'.'.join(ref)}: {nulls} staged rows have NULL in their key {', '.join(how.key)}")
+
+
+def _with_base(table: IcebergTable, commit: Commit) -> IcebergTable:
+    """A branch starts at a snapshot: a table without one gets an empty one."""
+    if table.metadata.current_snapshot() is not None:
+        return table
+    change = Change(table)
+    change.require(ref_is(MAIN, None))
+    change.append([], {})
+    return change.land(commit.fence)
+
+
+def _note(table: IcebergTable, metadata: Mapping[str, Any], commit: Commit) -> Outcome:
+    """Nothing came: the cursor moves on all the same."""
+    snapshot = table.metadata.current_snapshot()
+    assert snapshot is not None
+    change = Change(table)
+    change.require(ref_is(MAIN, snapshot.snapshot_id))
+    _record(change, metadata, commit, snapshot.snapshot_id, marked=0)
+    change.land(commit.fence)
+    return Outcome()
+
+
+def _record(change: Change, metadata: Mapping[str, Any], commit: Commit, snapshot: int, *, marked: int) -> None:
+    state = load_state(metadata)
+    deleted = marked > 0 or (state is not None and state.deleted)
+    said = state_record(commit.run, commit.fence, commit.cursor, commit.accepted, snapshot, deleted=deleted)
+    change.properties(said)
+
+
+def _stage(
+    lake: Lake, ref: Ref, table: IcebergTable, files: Sequence[StagedFile], how: Merge, commit: Commit
+) -> list[Ref]:
+    """Staging tables (rows, then keys) with the target's own field ids, so that Spark reads the very types."""
+    lake.ensure_namespace(lake.staging)
+    fields = current_fields(json.loads(table.metadata.model_dump_json()))
+    parts = [(files, fields)]
+    if how.keys:
+        parts.append((how.keys, tuple(f for f in fields if f.name in how.key)))
+    made = []
+    for number, (part, columns) in enumerate(parts):
+        name = f"{staging_stem(ref)}{commit.fence}_{number}_{uuid.uuid4().hex[:8]}"
+        staging, schema = (lake.staging, name), iceberg_schema(columns)
+        change = new_table(lake.catalog, staging, schema, lake.new_location(staging), {})
+        if part:
+            change.append(data_files(part, change.metadata, schema), {})
+        change.land_new()
+        made.append(staging)
+    return made
+
+
+def _branch(table: IcebergTable, commit: Commit) -> int:
+    """Puts this run's branch onto `main`'s snapshot, which it returns."""
+    main = table.metadata.current_snapshot()
+    assert main is not None
+    change = Change(table)
+    change.update(set_branch(f"{BRANCH}{commit.fence}", main.snapshot_id))
+    change.require(ref_is(MAIN, main.snapshot_id))
+    change.land(commit.fence)
+    return main.snapshot_id
+
+
+def merge_plan(
+    lake: Lake,
+    ref: Ref,
+    metadata: Mapping[str, Any],
+    files: Sequence[StagedFile],
+    how: Merge,
+    commit: Commit,
+    staged: Sequence[Ref],
+) -> MergePlan:
+    """What Spark is asked to do. Retained columns are set for new rows only; `meta` is compared like a value."""
+    table = read_table(ref, metadata)
+    system = system_columns(table, lake.config.prefix)
+    stamps = [c for c in (system.synced, system.deleted) if c]
+    live = [c.name for c in table.live if c.name not in stamps]
+    kinds = {f.name: f.type for f in current_fields(metadata)}
+    now = latest(files, system.synced) if system.synced else None
+    since = (*how.since, _spark_type(kinds[how.since[0]])) if how.since else None
+    return MergePlan(
+        table=(lake.name, *ref),
+        branch=f"{BRANCH}{commit.fence}",
+        rows=(lake.name, *staged[0]),
+        keys=(lake.name, *staged[1]) if len(staged) > 1 else (),
+        key=how.key,
+        values=tuple(c for c in live if c not in how.key),
+        stamps=tuple(stamps),
+        inserted=tuple(c.name for c in table.columns),
+        at=now if now is not None else time.time_ns() // 1000,
+        order=tuple(f.path for f in sorted(files, key=lambda f: (f.chunk, f.path))),
+        cursor=how.cursor,
+        complete=how.complete,
+        deletes=how.deletes,
+        synced=system.synced,
+        deleted=system.deleted,
+        since=since,
+    )
+
+
+def _spark_type(stored: Any) -> str:
+    return _SPARK_TYPES.get(stored, stored if str(stored).startswith("decimal") else "STRING")
+
+
+def _publish(lake: Lake, ref: Ref, base: int, how: Merge, commit: Commit, verdict: Verdict, staged: int) -> Outcome:
+    """Moves `main` to the branch, if the branch holds what it should."""
+    table, metadata = load_ours(lake, ref)
+    branch = f"{BRANCH}{commit.fence}"
+    head = table.metadata.refs[branch].snapshot_id
+    if verdict.twice or verdict.found != verdict.staged:
+        raise StageError(
+            f"table {'.'.join(ref)}: after the merge {verdict.found} of {verdict.staged} keys are there and "
+            f"{verdict.twice} more than once; nothing was published",
+            hint="the table may hold duplicate keys already: `instep sync --full` rebuilds it",
+        )
+    change = Change(table)
+    change.require(ref_is(MAIN, base), ref_is(branch, head))
+    if head != base:
+        change.update(set_branch(MAIN, head))
+    change.update(remove_ref(branch))
+    _record(change, metadata, commit, head, marked=verdict.marked)
+    change.land(commit.fence)
+    return _outcome(metadata, base, head, how, verdict, staged)
+
+
+def _outcome(metadata: Mapping[str, Any], base: int, head: int, how: Merge, verdict: Verdict, staged: int) -> Outcome:
+    snapshots = {s["snapshot-id"]: s["summary"] for s in metadata["snapshots"]}
+    before, after = _rows(snapshots[base]), _rows(snapshots[head])
+    if how.since is not None:
+        return Outcome(inserted=staged, deleted=before + staged - after)
+    return Outcome(inserted=after - before, updated=0, deleted=verdict.marked)
+
+
+def _rows(said: Mapping[str, str]) -> int:
+    return int(said.get("total-records", 0)) - int(said.get("total-position-deletes", 0))

@@ -1,0 +1,215 @@
+# ruff: noqa: S608 - identifiers pass through `name`, values through `text`
+"""The upsert as one Spark MERGE on a branch of its own, in a session of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Name = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """What is merged into what.
+
+    `table`, `rows` and `keys` are catalog, namespace, name; `rows` holds the staged rows, `keys` the keys of the
+    whole source table (empty: not known). `order` are the staged files, oldest first. `values` are compared and
+    set, `stamps` (system columns) set but not compared, `inserted` all columns of a new row. `synced` and
+    `deleted` are system columns ("" without); `at` is microseconds since 1970 UTC. `since`: (column,
+    literal, SQL type).
+    """
+
+    table: Name
+    branch: str
+    rows: Name
+    key: tuple[str, ...]
+    values: tuple[str, ...]
+    stamps: tuple[str, ...]
+    inserted: tuple[str, ...]
+    at: int
+    keys: Name = ()
+    order: tuple[str, ...] = ()
+    cursor: str = ""
+    complete: bool = False
+    deletes: Literal["soft", "hard", "ignore"] = "soft"
+    synced: str = ""
+    deleted: str = ""
+    since: tuple[str, str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The branch after the MERGE: `staged` distinct keys came, `found` of them are there, `twice` more than once;
+    `marked` rows were marked as deleted by it."""
+
+    staged: int = 0
+    found: int = 0
+    twice: int = 0
+    marked: int = 0
+
+
+@dataclass(frozen=True)
+class MergeSettings:
+    """`properties` go into the snapshot's summary, `conf` is for this session only (may hold credentials)."""
+
+    properties: Mapping[str, str]
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> Verdict:
+    """Runs the statements of `plan` on its branch and looks at what came of them."""
+    session = own_session(spark, settings)
+    for statement in statements(plan):
+        session.sql(statement).collect()
+    if not plan.key:
+        return Verdict()
+    row = session.sql(audit_sql(plan)).collect()[0]
+    return Verdict(row["staged"], row["found"], row["twice"], row["marked"])
+
+
+def own_session(spark: SparkSession, settings: MergeSettings) -> SparkSession:
+    """A session that shares the context and nothing else; on Connect `newSession` does not exist."""
+    new = getattr(spark, "newSession", None)
+    session: SparkSession = spark.cloneSession() if _is_connect(spark) or new is None else new()  # type: ignore[attr-defined]
+    for key, value in settings.conf.items():
+        session.conf.set(key, value)
+    for key, value in settings.properties.items():
+        session.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
+    session.conf.set("spark.sql.storeAssignmentPolicy", "STRICT")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
+
+
+def _is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def statements(plan: MergePlan) -> list[str]:
+    """The statements of `plan`, in order; each makes a snapshot on the branch."""
+    if plan.since is None:
+        return [merge_sql(plan)]
+    column, literal, kind = plan.since
+    bound = f"CAST({text(literal)} AS {kind})"
+    columns = _list(plan.inserted)
+    return [
+        f"DELETE FROM {target(plan)} WHERE {name(column)} >= {bound}",
+        f"INSERT INTO {target(plan)} ({columns}) SELECT {columns} FROM {path(plan.rows)}",
+    ]
+
+
+def merge_sql(plan: MergePlan) -> str:
+    """One MERGE: changed rows updated, new ones inserted, rows that left the source marked or deleted."""
+    on = " AND ".join(f"t.{name(k)} <=> s.{name(k)}" for k in plan.key)
+    return f"MERGE INTO {target(plan)} t USING ({source_sql(plan)}) s ON {on}\n" + "\n".join(_clauses(plan))
+
+
+def _clauses(plan: MergePlan) -> list[str]:
+    columns = [*plan.values, *plan.stamps]
+    sets = ", ".join(f"t.{name(c)} = s.{name(c)}" for c in columns)
+    values = ", ".join(f"s.{name(c)}" for c in plan.inserted)
+    found = [f"WHEN MATCHED AND {_updates(plan)} THEN UPDATE SET {sets}"]
+    if plan.keys and plan.deleted:
+        found.append(f"WHEN MATCHED AND NOT s.{STAGED} AND {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'false')}")
+    found.append(f"WHEN NOT MATCHED AND s.{STAGED} THEN INSERT ({_list(plan.inserted)}) VALUES ({values})")
+    if (plan.complete or plan.keys) and plan.deletes == "hard":
+        found.append("WHEN NOT MATCHED BY SOURCE THEN DELETE")
+    if (plan.complete or plan.keys) and plan.deletes == "soft" and plan.deleted:
+        found.append(f"WHEN NOT MATCHED BY SOURCE AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'true')}")
+    return found
+
+
+def _updates(plan: MergePlan) -> str:
+    """A staged row that is not older than the table's and differs from it, or comes back."""
+    same = " AND ".join(f"t.{name(c)} <=> s.{name(c)}" for c in plan.values) or "true"
+    differs = f"NOT ({same})"
+    if plan.deleted:
+        differs = f"({_is_deleted(plan)} OR {differs})"
+    if not plan.cursor:
+        return f"s.{STAGED} AND {differs}"
+    cursor = name(plan.cursor)
+    return f"s.{STAGED} AND coalesce(s.{cursor} >= t.{cursor}, true) AND {differs}"
+
+
+def _is_deleted(plan: MergePlan) -> str:
+    return f"coalesce(t.{name(plan.deleted)}, false)"
+
+
+def _mark(plan: MergePlan, deleted: str) -> str:
+    stamp = f", t.{name(plan.synced)} = timestamp_micros({plan.at})" if plan.synced else ""
+    return f"t.{name(plan.deleted)} = {deleted}{stamp}"
+
+
+STAGED, _RANK, _ORDER = "`__staged`", "`__rank`", "`__order`"
+
+
+def source_sql(plan: MergePlan) -> str:
+    """One row a key: the latest staged one, or the bare key where only `keys` has it."""
+    if not plan.keys:
+        return f"SELECT *, true AS {STAGED} FROM ({latest_sql(plan)})"
+    keyed = ", ".join(f"coalesce(r.{name(k)}, k.{name(k)}) AS {name(k)}" for k in plan.key)
+    rest = "".join(f", r.{name(c)}" for c in plan.inserted if c not in plan.key)
+    on = " AND ".join(f"r.{name(k)} <=> k.{name(k)}" for k in plan.key)
+    return (
+        f"SELECT {keyed}{rest}, r.{name(plan.key[0])} IS NOT NULL AS {STAGED} FROM ({latest_sql(plan)}) r "
+        f"FULL OUTER JOIN (SELECT DISTINCT {_list(plan.key)} FROM {path(plan.keys)}) k ON {on}"
+    )
+
+
+def latest_sql(plan: MergePlan) -> str:
+    """The staged rows without duplicate keys: the highest cursor wins, then the later file, then the later row."""
+    order = [f"r.{name(plan.cursor)} DESC NULLS LAST"] if plan.cursor else []
+    join = ""
+    if len(plan.order) > 1:
+        files = ", ".join(f"({text(file)}, {number})" for number, file in enumerate(plan.order))
+        join = f" LEFT JOIN (SELECT * FROM VALUES {files} AS f(`__file`, {_ORDER})) f ON r.`__path` = f.`__file`"
+        order.append(f"f.{_ORDER} DESC")
+    order.append("r.`__pos` DESC")
+    rows = f"(SELECT {_list(plan.inserted)}, _file AS `__path`, _pos AS `__pos` FROM {path(plan.rows)})"
+    rank = f"row_number() OVER (PARTITION BY {_list(plan.key, 'r')} ORDER BY {', '.join(order)}) AS {_RANK}"
+    return (
+        f"SELECT {_list(plan.inserted)} FROM (SELECT {_list(plan.inserted, 'r')}, {rank} FROM {rows} r{join}) "
+        f"WHERE {_RANK} = 1"
+    )
+
+
+def audit_sql(plan: MergePlan) -> str:
+    """The staged keys, as they stand on the branch; and the rows that were marked now."""
+    key, on = _list(plan.key), " AND ".join(f"t.{name(k)} <=> s.{name(k)}" for k in plan.key)
+    staged = f"SELECT DISTINCT {key} FROM {path(plan.rows)}"
+    there = f"{target(plan)} t LEFT SEMI JOIN ({staged}) s ON {on}"
+    groups = f"SELECT count(*) AS n FROM {there} GROUP BY {_list(plan.key, 't')}"
+    marked = "0"
+    if plan.deleted and plan.synced and plan.deletes == "soft":
+        now = f"{name(plan.synced)} = timestamp_micros({plan.at})"
+        marked = f"(SELECT count(*) FROM {target(plan)} WHERE {name(plan.deleted)} AND {now})"
+    return (
+        f"SELECT (SELECT count(*) FROM ({staged})) AS staged, count(*) AS found, "
+        f"coalesce(count_if(n > 1), 0) AS twice, {marked} AS marked FROM ({groups})"
+    )
+
+
+def target(plan: MergePlan) -> str:
+    return path((*plan.table, f"branch_{plan.branch}"))
+
+
+def path(parts: Sequence[str]) -> str:
+    return ".".join(name(part) for part in parts)
+
+
+def name(identifier: str) -> str:
+    return "`" + identifier.replace("`", "``") + "`"
+
+
+def text(value: str) -> str:
+    """A string literal."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _list(columns: Sequence[str], table: str = "") -> str:
+    prefix = f"{table}." if table else ""
+    return ", ".join(prefix + name(c) for c in columns)
