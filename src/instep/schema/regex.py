@@ -15,10 +15,10 @@ MAX_LENGTH = 200
 MAX_REPEATS = 4
 MAX_COUNT = 100
 
-_HINT = "a glob such as public.log_* is enough for most; see docs/selection.md"
+_HINT = "a glob such as public.log_* is enough for most"
 _TOKEN = re.compile(
     r"(?P<back>\\[1-9])|(?P<escape>\\.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<special>\(\?[^:])"
-    r"|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<repeat>[*+?]|\{\d*,?\d*\})|(?P<either>\|)|(?P<other>.)",
+    r"|(?P<open>\((?:\?:)?)|(?P<close>\))|(?P<repeat>(?:[*+?]|\{\d*,?\d*\})[?+]?)|(?P<either>\|)|(?P<other>.)",
     re.DOTALL,
 )
 
@@ -44,11 +44,11 @@ def _slow(text: str) -> str:
     for kind, token, inner in _walk(text.removeprefix("(?i)")):
         if kind in ("back", "special"):
             return f"uses {token}, which may be slow"
-        if kind == "repeat" and inner and token != "?":
+        if kind == "repeat" and inner and token[0] != "?":
             return "repeats a group that itself repeats or has alternatives"
         if kind == "repeat" and any(int(n) > MAX_COUNT for n in re.findall(r"\d+", token)):
             return f"repeats more than {MAX_COUNT} times"
-        variable += kind == "repeat" and not re.fullmatch(r"\{\d+\}", token)
+        variable += kind == "repeat" and not re.fullmatch(r"\{\d+\}[?+]?", token)
     return f"has more than {MAX_REPEATS} repeats of variable length" if variable > MAX_REPEATS else ""
 
 
