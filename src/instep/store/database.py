@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from instep.errors import Conflict, ConnectError, InstepError, ProjectError
 
@@ -101,15 +101,15 @@ class Database:
     def _plain_errors(self) -> Iterator[None]:
         try:
             yield
-        except InstepError:
-            raise
-        except SQLAlchemyError as error:
+        except IntegrityError:
+            raise  # a mistake in this program, not of the database
+        except (DBAPIError, NoSuchModuleError) as error:
             raise self._translate(error) from error
         except ImportError as error:
             raise self._error(f"its driver is not installed ({error.name})", "install the driver's package") from error
 
-    def _translate(self, error: SQLAlchemyError) -> InstepError:
-        said = str(error.orig) if isinstance(error, DatabaseError) else str(error)
+    def _translate(self, error: DBAPIError | NoSuchModuleError) -> InstepError:
+        said = str(error.orig) if isinstance(error, DBAPIError) else str(error)
         if "database is locked" in said:
             hint = "another instep process is writing; try again when it is done"
             return Conflict(f"the store {self.place} stayed locked for {BUSY_SECONDS:.0f} s", hint=hint)

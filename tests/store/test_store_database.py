@@ -1,0 +1,230 @@
+"""Opening, transactions, migrations, and files that are not as they should be."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine, inspect, text
+from store_world import catalog, finding
+
+from instep.errors import Conflict, ConnectError, InstepError, ProjectError
+from instep.events import RunStarted
+from instep.store import migrate
+from instep.store.database import Database
+from instep.store.store import Store, utc_now
+from instep.store.tables import metadata
+
+
+def test_calls_in_a_transaction_commit_together(any_store: Store) -> None:
+    with pytest.raises(ZeroDivisionError), any_store.transaction():  # noqa: PT012
+        any_store.accepted.add("c", catalog("orders"), who="a", why="b")
+        any_store.reviews.record("c", [finding("k")], "f")
+        any_store.events.add(RunStarted("c", "r", "sync"))
+        assert any_store.accepted.latest("c") is not None
+        raise ZeroDivisionError
+    assert any_store.accepted.latest("c") is None
+    assert any_store.reviews.find() == []
+    assert any_store.events.after() == []
+    with any_store.transaction():
+        any_store.accepted.add("c", catalog("orders"), who="a", why="b")
+        any_store.events.add(RunStarted("c", "r", "sync"))
+    assert any_store.accepted.latest("c") is not None
+
+
+def test_a_call_that_fails_inside_a_transaction_undoes_only_itself(any_store: Store) -> None:
+    with any_store.transaction():
+        any_store.names.claim("lake", ("n", "t"), "c", ("public", "t"))
+        with pytest.raises(Conflict):
+            any_store.names.claim("lake", ("n", "t"), "d", ("public", "t"))
+        any_store.pauses.pause("c", "after the failure")
+    assert [c.name for c in any_store.connections.all()] == ["c"]
+    assert any_store.pauses.connection("c") is not None
+
+
+def test_other_threads_do_not_see_an_open_transaction(store: Store) -> None:
+    seen: list[int] = []
+    with store.transaction():
+        store.pauses.pause("c", "why")
+        thread = threading.Thread(target=lambda: seen.append(len(store.pauses.active("c"))))
+        thread.start()
+        thread.join()
+    assert seen == [0]
+    assert len(store.pauses.active("c")) == 1
+
+
+def test_sqlite_is_set_up_for_several_processes(store: Store) -> None:
+    with sqlite3.connect(str(store.file)) as raw:
+        assert raw.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    raw.close()
+    with store._db.read() as connection:
+        assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
+        assert connection.execute(text("PRAGMA synchronous")).scalar() == 2
+
+
+def test_times_must_be_aware(url: str) -> None:
+    from datetime import datetime
+
+    from sqlalchemy.exc import StatementError
+
+    with Store(url, now=lambda: datetime(2026, 1, 1)) as store, pytest.raises((InstepError, StatementError)):
+        store.pauses.pause("c", "why")
+
+
+def test_an_up_to_date_database_opens_without_alembic(url: str) -> None:
+    Store(url).close()
+    code = (
+        "import sys, time; from instep.store.store import Store; began = time.perf_counter();"
+        f"Store({url!r}).runs.history(); print(time.perf_counter() - began);"
+        "loaded = [m for m in ('alembic', 'pyspark', 'pyarrow', 'pyiceberg', 'pydantic', 'pandas') if m in sys.modules];"
+        "assert not loaded, loaded"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 0.3
+
+
+def test_the_package_without_the_store_loads_no_sqlalchemy() -> None:
+    code = "import sys, instep.model, instep.events, instep.crash; assert 'sqlalchemy' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class TestMigrations:
+    def test_they_make_the_tables_of_the_code(self, any_url: str) -> None:
+        Store(any_url).close()
+        engine = create_engine(any_url)
+        with engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"compare_server_default": False})
+            assert compare_metadata(context, metadata) == []
+        engine.dispose()
+
+    def test_indexes_keep_their_conditions(self, store: Store) -> None:
+        wanted = {
+            i.name: str(i.dialect_options["sqlite"]["where"]) for t in metadata.tables.values() for i in t.indexes
+        }
+        wanted = {name: condition for name, condition in wanted.items() if condition != "None"}
+        with store._db.read() as connection:
+            query = text("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%WHERE%'")
+            made = {name: sql.partition(" WHERE ")[2] for name, sql in connection.execute(query)}
+        assert made == wanted
+        assert len(made) == 4
+
+    def test_down_and_up_again(self, any_url: str) -> None:
+        Store(any_url).close()
+        database = Database(any_url, utc_now)
+        with database.write() as connection:
+            migrate.run(connection, "base")
+            assert inspect(connection).get_table_names() == ["alembic_version"]
+            migrate.run(connection, migrate.HEAD)
+        database.close()
+        with Store(any_url) as store:
+            assert store.pauses.pause("c", "why")
+
+    def test_one_that_fails_leaves_nothing(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = migrate.run
+
+        def fail(connection: object, target: str) -> None:
+            real(connection, target)  # type: ignore[arg-type]
+            raise RuntimeError("power cut")
+
+        monkeypatch.setattr(migrate, "run", fail)
+        with pytest.raises(RuntimeError):
+            Store(url)
+        monkeypatch.undo()
+        with Store(url) as store:
+            assert store.events.last_number() == 0
+
+    def test_the_newest_is_the_head(self) -> None:
+        folder = Path(migrate.__file__).parent / "migrations" / "versions"
+        assert max(p.name for p in folder.glob("m*.py")).startswith(f"m{migrate.HEAD}_")
+
+    def test_a_newer_database_is_refused(self, url: str) -> None:
+        with Store(url) as store, store._db.write() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = '0999'"))
+        with pytest.raises(Conflict, match=r"made by a newer instep \(its version is 0999, this one knows") as error:
+            Store(url)
+        assert "update instep" in error.value.hint
+
+
+class TestBadPlaces:
+    def test_not_a_database(self, tmp_path: Path) -> None:
+        file = tmp_path / "state.db"
+        file.write_bytes(b"hello" * 1000)
+        with pytest.raises(ConnectError, match="is not a SQLite database") as error:
+            Store(f"sqlite:///{file}")
+        assert str(file) in error.value.message
+        assert file.read_bytes() == b"hello" * 1000
+
+    def test_a_damaged_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "state.db"
+        with Store(f"sqlite:///{file}") as store:
+            store.events.add(*(RunStarted("c", "r" * 100, "sync") for _ in range(500)))
+        data = bytearray(file.read_bytes())
+        data[4096:] = b"\xff" * (len(data) - 4096)
+        file.write_bytes(data)
+        with pytest.raises(ConnectError, match=r"state\.db cannot be used"), Store(f"sqlite:///{file}") as store:
+            store.events.after()
+
+    def test_a_folder_in_its_place(self, tmp_path: Path) -> None:
+        with pytest.raises(ConnectError, match="cannot be opened"):
+            Store(f"sqlite:///{tmp_path}")
+
+    def test_a_file_where_its_folder_should_be(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(ConnectError, match="its folder cannot be made"):
+            Store(f"sqlite:///{tmp_path}/file/state.db")
+
+    def test_a_full_disk(self, tmp_path: Path) -> None:
+        with Store(f"sqlite:///{tmp_path}/state.db") as store:
+            store.pauses.pause("c", "before")
+            with store._db.read() as connection:
+                pages = connection.execute(text("PRAGMA page_count")).scalar()
+                connection.execute(text(f"PRAGMA max_page_count = {pages}"))
+            with pytest.raises(ConnectError, match="the disk is full") as error:
+                store.events.add(*(RunStarted("c", "r" * 4000, "sync") for _ in range(50)))
+            assert "nothing was changed" in error.value.hint
+            assert store.events.after() == []
+            assert store.pauses.connection("c") is not None
+
+    @pytest.mark.skipif(not shutil.which("setpriv") or os.geteuid() != 0, reason="needs a second user")
+    def test_a_folder_that_may_not_be_written(self, tmp_path: Path) -> None:
+        folder = tmp_path / "locked"
+        folder.mkdir()
+        Store(f"sqlite:///{folder}/state.db").close()
+        for path in (tmp_path, *tmp_path.parents[:-2]):
+            path.chmod(path.stat().st_mode | 0o055)
+        code = f"from instep.store.store import Store; Store('sqlite:///{folder}/state.db').pauses.pause('c', 'x')"
+        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, cwd="/")
+        assert done.returncode != 0
+        assert "ConnectError: the store " in done.stderr or "Permission denied" in done.stderr
+        assert "Permission denied" in done.stderr or "check who owns the file" in done.stderr
+
+    @pytest.mark.parametrize("url", ["nonsense", "postgres//x:geheim@y", ""])
+    def test_no_url(self, url: str) -> None:
+        with pytest.raises(ProjectError, match="no database URL") as error:
+            Store(url)
+        assert "geheim" not in str(error.value)
+
+    @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+    def test_memory_is_no_store(self, url: str) -> None:
+        with pytest.raises(ProjectError, match="needs a file"):
+            Store(url)
+
+    def test_no_server(self) -> None:
+        with pytest.raises(ConnectError, match=r"the store .* cannot be used") as error:
+            Store("postgresql+psycopg://me:geheim@127.0.0.1:1/db?connect_timeout=2")
+        assert "geheim" not in str(error.value)
+
+    @pytest.mark.parametrize("url", ["oracle+oracledb://me:geheim@h/db", "nosuch://me:geheim@h/db"])
+    def test_no_driver(self, url: str) -> None:
+        with pytest.raises(ConnectError, match="cannot be used") as error:
+            Store(url)
+        assert "geheim" not in str(error.value)
