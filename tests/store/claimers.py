@@ -7,6 +7,8 @@ import time
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+from store_world import catalog
+
 from instep.errors import RunInProgress
 from instep.store.store import Store
 
@@ -39,12 +41,8 @@ def count_up(url: str, rounds: int) -> None:
         for _ in range(rounds):
             with store.transaction():
                 before = store.accepted.latest("c")
-                from store_world import catalog
-
-                number = before.version if before else 0
-                store.accepted.add(
-                    "c", catalog(f"t{number}"), who="x", why="y", base=before.fingerprint if before else ""
-                )
+                number, base = (before.version, before.fingerprint) if before else (0, "")
+                store.accepted.add("c", catalog(f"t{number}"), who="x", why="y", base=base)
 
 
 def hold(url: str) -> None:

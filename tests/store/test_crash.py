@@ -47,9 +47,8 @@ def test_a_misspelt_action_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_points_are_read_from_the_source(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "x.py").write_text(
-        'crashpoint("two")\n    crashpoint(\n        \'one\'\n    )\nnot_a_crashpoint("no")\n'
-    )
+    source = 'crashpoint("two")\n    crashpoint(\n        "one"\n    )\nnot_a_crashpoint("no")\n'
+    (tmp_path / "a" / "x.py").write_text(source)
     (tmp_path / "y.py").write_text('crashpoint("two")')
     assert points(tmp_path) == ("one", "two")
 
