@@ -36,6 +36,11 @@ _TABLE_COLUMNS = (
     " ORDER BY l.name, c.cid"
 )
 
+_DEFINITIONS = (
+    "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+    " ORDER BY type, name, tbl_name"
+)
+
 
 @dataclass(frozen=True)
 class Storage:
@@ -159,7 +164,7 @@ def row_id_range(connection: sqlite3.Connection, table: str, rowid: str) -> tupl
 def fingerprint(connection: sqlite3.Connection, config: SqliteConfig) -> str:
     """A digest of every definition in the file (a view may stand on any table) and of the selection."""
     digest = hashlib.sha256(json.dumps([_VERSION, config.include, config.exclude]).encode())
-    for row in connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name, tbl_name"):
+    for row in connection.execute(_DEFINITIONS):
         digest.update(json.dumps(row, ensure_ascii=True).encode())
     return digest.hexdigest()[:32]
 

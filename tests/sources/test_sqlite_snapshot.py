@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from instep.errors import ConnectError, ProjectError, ReadError
+from instep.sources.sqlite import SqliteConfig, SqliteSource
+from source_reads import EVERYTHING, accept, batches, find
+
+TWO = "CREATE TABLE orders (id INTEGER PRIMARY KEY, v int); CREATE TABLE stock (id INTEGER PRIMARY KEY); "
+
+ONE_ROW = f"{TWO} INSERT INTO orders VALUES (1, 1)"
+
+
+def write(path: Path, script: str, journal: str = "delete") -> None:
+    with closing(sqlite3.connect(path, timeout=0)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {journal}")
+        connection.executescript(script)
+
+
+def source(path: Path, **options: object) -> SqliteSource:
+    return SqliteSource(SqliteConfig(str(path), timeout=0, **options))  # type: ignore[arg-type]
+
+
+def test_with_a_rollback_journal_writers_wait_and_chunks_are_free(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    write(path, ONE_ROW)
+    read = accept(find(source(path), "orders"))
+    with source(path).snapshot() as snapshot:
+        chunks = snapshot.chunks(read, "orders", EVERYTHING)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            write(path, "INSERT INTO orders VALUES (2, 2)")
+        assert [b.num_rows for b in batches(snapshot, chunks)] == [1]
+    assert {c.lane for c in chunks} == {""}
+    write(path, "INSERT INTO orders VALUES (2, 2)")
+
+
+def test_in_wal_mode_writers_go_on_and_one_lane_sees_one_moment(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    write(path, ONE_ROW, "wal")
+    reads = [accept(find(source(path), name)) for name in ("orders", "stock")]
+    with source(path).snapshot() as snapshot:
+        chunks = [c for read in reads for c in snapshot.chunks(read, read.table.name, EVERYTHING)]
+        write(path, "INSERT INTO orders VALUES (2, 2); INSERT INTO stock VALUES (2)", "wal")
+        assert snapshot.count(reads[0]) == 1
+        with snapshot.reader.open() as session:
+            first = sum(b.num_rows for b in session.read(chunks[0]))
+            write(path, "INSERT INTO stock VALUES (3)", "wal")
+            assert (first, sum(b.num_rows for b in session.read(chunks[1]))) == (2, 1)
+    assert len({c.lane for c in chunks}) == 1
+    assert all(c.lane for c in chunks)
+
+
+def _replace(path: Path) -> None:
+    shutil.copy(path, path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)
+
+
+MOVES: list[tuple[str, str, Callable[[Path], None], str]] = [
+    ("replaced", "delete", _replace, "changed or replaced"),
+    ("replaced in WAL mode", "wal", _replace, "changed or replaced"),
+    ("altered in WAL mode", "wal", lambda p: write(p, "ALTER TABLE orders ADD COLUMN w", "wal"), "altered"),
+    ("touched", "delete", lambda p: os.utime(p, (1, 1)), "changed or replaced"),
+]
+
+
+@pytest.mark.parametrize(("journal", "move", "message"), [m[1:] for m in MOVES], ids=[m[0] for m in MOVES])
+def test_a_file_that_moved_is_not_read(
+    tmp_path: Path, journal: str, move: Callable[[Path], None], message: str
+) -> None:
+    path = tmp_path / "a.db"
+    write(path, TWO, journal)
+    with source(path).snapshot() as snapshot:
+        move(path)
+        with pytest.raises(ReadError, match=message) as failed, snapshot.reader.open():
+            pass
+    assert "sync again" in failed.value.hint
+
+
+def test_moved_names_what_changed_since(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    write(path, TWO, "wal")
+    with source(path).snapshot() as snapshot:
+        catalog = snapshot.discover().catalog
+        assert snapshot.moved(catalog) == frozenset()
+        write(path, "ALTER TABLE orders ADD COLUMN w; DROP TABLE stock", "wal")
+        assert snapshot.moved(catalog) == {("main", "orders"), ("main", "stock")}
+        assert snapshot.discover().catalog == catalog
+
+
+def test_vacuum_and_user_version_do_not_change_the_fingerprint(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    write(path, TWO + "DROP TABLE stock")
+    before = source(path).fingerprint()
+    write(path, "PRAGMA user_version = 9; VACUUM; INSERT INTO orders VALUES (1, 1); ANALYZE")
+    assert source(path).fingerprint() == before
+    assert source(path, include=("orders",)).fingerprint() != before
+
+
+def test_catalog_details(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    write(
+        path,
+        "CREATE TABLE a (k1 text, k2 int, v int NOT NULL DEFAULT 7, PRIMARY KEY (k2, k1)) WITHOUT ROWID;"
+        "CREATE TABLE b (id text PRIMARY KEY, g int AS (1)); CREATE TABLE c (id INTEGER PRIMARY KEY);"
+        "CREATE VIRTUAL TABLE words USING fts5(body); CREATE VIEW broken AS SELECT * FROM gone;"
+        "CREATE VIEW fine AS SELECT 1 AS one; INSERT INTO c VALUES (5), (9); ANALYZE",
+    )
+    found = source(path).discover()
+    tables = {t.name: t for t in found.catalog.tables}
+    assert {n: t.kind for n, t in tables.items()} == {
+        "a": "table", "b": "table", "c": "table", "words": "foreign", "fine": "view",
+    }  # fmt: skip
+    assert (tables["a"].key, tables["a"].by_name["v"].default) == (("k2", "k1"), "7")
+    nullable = [c.nullable for t in "abc" for c in tables[t].columns]
+    assert nullable == [False, False, False, True, True, False]
+    assert [c.name for c in tables["words"].columns] == ["body"]
+    assert set(found.denied) == {("main", "broken")}
+    assert found.stats["main", "c"].rows == 2
+    assert (found.identity, found.proves_absence) == ("", False)
+    assert [(c.name, c.ok) for c in source(path).test()][-1] == ("read main.broken", False)
+
+
+PATTERNS = [
+    (("orders",), (), {"orders"}),
+    (("main.*",), ("stock",), {"orders"}),
+    (("re:^st",), (), {"stock"}),
+    ((), ("re:s$",), {"stock"}),
+    (("[nope",), (), set()),
+]
+
+
+@pytest.mark.parametrize(("include", "exclude", "expected"), PATTERNS)
+def test_patterns_with_and_without_the_schema(
+    tmp_path: Path, include: tuple[str, ...], exclude: tuple[str, ...], expected: set[str]
+) -> None:
+    write(tmp_path / "a.db", TWO)
+    found = source(tmp_path / "a.db", include=include, exclude=exclude).discover()
+    assert {t.name for t in found.catalog.tables} == expected
+
+
+def test_a_bad_pattern_is_the_projects_fault(tmp_path: Path) -> None:
+    write(tmp_path / "a.db", TWO)
+    with pytest.raises(ProjectError, match=r"re:\(.*regular expression"):
+        source(tmp_path / "a.db", include=("re:(",)).discover()
+
+
+def _locked(path: Path) -> None:
+    write(path, TWO)
+    keep = sqlite3.connect(path, isolation_level=None)
+    keep.execute("BEGIN EXCLUSIVE")
+    _open.append(keep)
+
+
+_open: list[sqlite3.Connection] = []
+BAD: list[tuple[str, Callable[[Path], object], str]] = [
+    ("missing", lambda p: None, "does not exist"),
+    ("a folder", lambda p: p.mkdir(), "not a file"),
+    ("empty", lambda p: p.touch(), "is empty"),
+    ("no database", lambda p: p.write_text("a,b\n" * 1000), "not a database"),
+    ("truncated", lambda p: (write(p, TWO), p.write_bytes(p.read_bytes()[:5000])), "malformed"),
+    ("locked", _locked, "locked"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), [b[1:] for b in BAD], ids=[b[0] for b in BAD])
+def test_a_bad_file_is_named_with_its_cause_and_a_hint(
+    tmp_path: Path, make: Callable[[Path], object], message: str
+) -> None:
+    path = tmp_path / "it's.db"
+    make(path)
+    try:
+        with pytest.raises((ConnectError, ReadError), match=message) as failed:
+            source(path).discover()
+        assert str(path) in failed.value.message
+        assert failed.value.hint
+        assert source(path).test()[0].ok is False
+    finally:
+        while _open:
+            _open.pop().close()
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    write(tmp_path / "a.db", TWO)
+    (tmp_path / "a.db").chmod(0)
+    with pytest.raises(ConnectError, match="may not be read"):
+        source(tmp_path / "a.db").discover()
+
+
+def test_a_table_that_is_gone_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.db", TWO)
+    read = accept(find(source(tmp_path / "a.db"), "orders"))
+    write(tmp_path / "a.db", "DROP TABLE orders")
+    with source(tmp_path / "a.db").snapshot() as snapshot, pytest.raises(ReadError, match="no table orders"):
+        snapshot.chunks(read, "orders", EVERYTHING)
