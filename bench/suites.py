@@ -83,6 +83,8 @@ def tell(suite: Suite, record: Record) -> None:
         f" {record['cpu']:8.2f} CPU s {record['peak_mb']:6} MB{state}",
         file=sys.stderr,
     )
+    if last := record.get("error", "").strip().splitlines()[-1:]:
+        print(f"bench:         {last[0][:160]}", file=sys.stderr)
 
 
 def checked(record: Record, line: Line, task: Task, truth: Path) -> Record:
