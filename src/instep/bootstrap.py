@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from instep.destinations.base import Destination
     from instep.project.project import Project
+    from instep.schema.policy import Policy
     from instep.schema.selection import Selection
     from instep.schema.table import Table
     from instep.sources.base import Source
@@ -81,8 +82,9 @@ class App:
         source = self.source(project.source_of(connection))
         destination = self.destination(project.destination_of(connection))
         settings = project.destination(project.destination_of(connection))
+        policy = project.policy(connection)
         naming = Naming(
-            namespace=settings["namespace"] + project.namespace_of(connection),
+            namespace=project.namespace_of(connection),
             prefix=settings["prefix"],
             default_schema=source.default_schema,
             max_bytes=destination.capabilities.max_name_bytes,
@@ -92,10 +94,10 @@ class App:
             name=connection,
             source=source,
             destination=destination,
-            policy=project.policy(connection),
+            policy=policy,
             selection=selection_of(project, connection),
             naming=naming,
-            settings=lambda table: table_settings(project, connection, table),
+            settings=lambda table: table_settings(project, connection, table, policy),
             store=self.store,
             spark=self._spark(destination),
             tags=tuple(project.connection(connection).tags),
@@ -130,12 +132,13 @@ class App:
             self.store.close()
 
 
-def table_settings(project: Project, connection: str, table: Table) -> TableSettings:
+def table_settings(project: Project, connection: str, table: Table, policy: Policy) -> TableSettings:
     """How the project file wants a table to be synced."""
     options = project.table(connection, table.ref)
+    misfit = options.misfit or policy.modifiers.get("misfit", "quarantine")
     return TableSettings(
         mode=options.mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
-        key=options.key, misfit=options.misfit,
+        key=options.key, misfit=misfit,
     )  # fmt: skip
 
 
@@ -161,11 +164,13 @@ def _source(name: str, project: Project) -> Source:
 
             return PostgresSource(PostgresConfig(**settings))
         case "mysql" | "mariadb":
-            from instep.sources.mysql import MySqlConfig, MySqlSource
+            from instep.sources.mysql import MySqlSource
+            from instep.sources.mysql_connect import MySqlConfig
 
             return MySqlSource(MySqlConfig(**settings))
         case "sqlite":
-            from instep.sources.sqlite import SqliteConfig, SqliteSource
+            from instep.sources.sqlite import SqliteSource
+            from instep.sources.sqlite_connect import SqliteConfig
 
             return SqliteSource(SqliteConfig(**settings))
     raise ProjectError(f"source {name}: unknown type {settings.type!r}")
@@ -174,13 +179,7 @@ def _source(name: str, project: Project) -> Source:
 def _destination(name: str, project: Project) -> Destination:
     from instep.destinations.iceberg import IcebergConfig, IcebergDestination
 
-    settings = project.destination(name)
-    return IcebergDestination(
-        IcebergConfig(
-            name=name, warehouse=settings["warehouse"], catalog=settings["catalog"],
-            properties=settings["properties"], prefix=settings["prefix"],
-        )
-    )  # fmt: skip
+    return IcebergDestination(IcebergConfig(name=name, **project.destination(name)))
 
 
 def user() -> str:

@@ -118,7 +118,7 @@ def list_changes(
     from instep.control.reviews import waiting
 
     with open_app() as app:
-        found = app.store.reviews.list(connection) if every else waiting(app.store, connection)
+        found = app.store.reviews.find(connection) if every else waiting(app.store, connection)
     emit({"changes": [asdict(r) for r in found]}, lambda out: _show_changes(out, found))
 
 

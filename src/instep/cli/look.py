@@ -78,7 +78,7 @@ def history(
             rows = [asdict(r) for r in app.store.runs.history(name, limit=limit)]
             emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
         elif schema:
-            rows = [asdict(v) for v in app.store.accepted.history(name, limit=limit)]
+            rows = [asdict(v) for v in app.store.accepted.history(name)[:limit]]
             emit({"versions": rows}, lambda out: _lines(out, rows, ("version", "at", "who", "why")))
         else:
             rows = [asdict(e) for e in app.store.events.latest(connection=name, limit=limit)]
@@ -125,7 +125,9 @@ def _grid(out: Console, columns: list[str], rows: list[tuple[Any, ...]], limit: 
     from rich.table import Table as Grid
     from rich.text import Text
 
-    grid = Grid(*map(Text, columns), box=None, header_style="bold", padding=(0, 2, 0, 0))
+    grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        grid.add_column(Text(column))
     for row in rows[:limit]:
         grid.add_row(*(Text("NULL", style="dim") if v is None else Text(str(v)) for v in row))
     out.print(grid)

@@ -15,6 +15,8 @@ from typer.exceptions import TyperException
 
 from instep.cli import changes, demo, look, move, setup, sources
 from instep.cli.context import INTERRUPTED, USAGE, options
+from instep.cli.errors import report
+from instep.errors import InstepError
 
 EPILOG = "Start with `instep init --demo`, or `instep init` and edit instep.yml. Exit codes: docs/cli.md."
 
@@ -53,8 +55,6 @@ def run(arguments: list[str] | None = None) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
-    from instep.errors import InstepError
-
     try:
         given = sys.argv[1:] if arguments is None else arguments
         result = app(hoisted(given), standalone_mode=False, prog_name="instep")
@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         show() if show else print(error, file=sys.stderr)
         return USAGE if error.exit_code == 2 else error.exit_code
     except InstepError as error:
-        return _report(error)
+        return report(error)
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -92,12 +92,6 @@ def hoisted(arguments: list[str]) -> list[str]:
         else:
             rest.append(argument)
     return first + rest
-
-
-def _report(error: Exception) -> int:
-    from instep.cli.errors import report
-
-    return report(error)
 
 
 if __name__ == "__main__":

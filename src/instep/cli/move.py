@@ -89,7 +89,9 @@ def _show_report(out: Console, report: Report) -> None:
 
     grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("table", "mode", "read", "inserted", "updated", "deleted", "quarantined", "status"):
-        grid.add_column(name, justify="right" if name in ("read", "inserted", "updated", "deleted", "quarantined") else "left")
+        grid.add_column(
+            name, justify="right" if name in ("read", "inserted", "updated", "deleted", "quarantined") else "left"
+        )
     for t in report.tables:
         style = {"done": "green", "failed": "bold red"}.get(t.status, "yellow")
         numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.misfits))
@@ -97,7 +99,9 @@ def _show_report(out: Console, report: Report) -> None:
     out.print(grid)
     for t in report.tables:
         if t.error:
-            out.print(f"{'.'.join(t.table)}: {t.error}", style="red" if t.status == "failed" else "yellow", markup=False)
+            out.print(
+                f"{'.'.join(t.table)}: {t.error}", style="red" if t.status == "failed" else "yellow", markup=False
+            )
     for note in report.notes:
         out.print(f"note: {note}", style="yellow", markup=False)
     if report.waiting:

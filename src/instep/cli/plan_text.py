@@ -39,7 +39,10 @@ def _waiting(found: Preview) -> Iterator[Line]:
     ids = [r.id for r in found.reviews.values() if r.key in held and r.status == "open"]
     if ids:
         yield f"Waiting for you: {', '.join(ids)}", "bold yellow"
-        yield f"  instep changes show {ids[0]} · instep changes approve {ids[0]} · instep changes reject {ids[0]}", "dim"
+        yield (
+            f"  instep changes show {ids[0]} · instep changes approve {ids[0]} · instep changes reject {ids[0]}",
+            "dim",
+        )
 
 
 def _backfills(found: Preview) -> Iterator[Line]:
@@ -52,7 +55,10 @@ def _backfills(found: Preview) -> Iterator[Line]:
         choice = found.choices.get(table.ref) if table else None
         if table and choice and choice.cursor and decision.modifiers.backfill == "none":
             column = change.after.name  # type: ignore[union-attr]
-            yield f"{table.path}.{column}: rows that do not change keep NULL until `instep backfill {table.path}`", "yellow"
+            yield (
+                f"{table.path}.{column}: rows that do not change keep NULL until `instep backfill {table.path}`",
+                "yellow",
+            )
 
 
 def _modes(found: Preview, *, every: bool) -> Iterator[Line]:

@@ -28,14 +28,14 @@ def register(app: typer.Typer) -> None:
 
 
 @source.command("test", epilog="Example: instep source test shop_pg")
-def test_source(name: Name = None) -> None:
+def source_test(name: Name = None) -> None:
     """Log in, read the catalog, and say which grants are missing."""
     with open_app() as app:
         _show_checks(app.source(name).test())
 
 
 @destination.command("test", epilog="Example: instep destination test lake")
-def test_destination(name: Name = None) -> None:
+def destination_test(name: Name = None) -> None:
     """Create, write, alter and drop a scratch table."""
     with open_app() as app:
         _show_checks(app.destination(name).test())

@@ -22,7 +22,7 @@ def pause(store: Store, connection: str, reason: str, table: Ref | None = None) 
 
 def resume(store: Store, connection: str, who: str, table: Ref | None = None) -> list[Pause]:
     """Ends the pauses; refused (Blocked) while a breaking change of it is still open."""
-    for review in store.reviews.list(connection, ("open",)):
+    for review in store.reviews.find(connection, ("open",)):
         if review.kind in BREAKING and (table is None or review.table == table):
             raise Blocked(
                 f"change {review.id} is still open: {review.summary}",

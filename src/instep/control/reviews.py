@@ -16,13 +16,13 @@ Answer = Literal["approved", "rejected"]
 
 def waiting(store: Store, connection: str | None = None) -> list[Review]:
     """Open changes that need a person; those that policy has listed as switched off do not."""
-    return [r for r in store.reviews.list(connection, ("open",)) if r.action != "ignore"]
+    return [r for r in store.reviews.find(connection, ("open",)) if r.action != "ignore"]
 
 
 def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Sequence[str]) -> list[Review]:
     """The changes with these ids, and the open ones whose kind or table.column fits a pattern."""
     found = {r.id: r for r in map(store.reviews.get, ids)}
-    for review in store.reviews.list(connection, ("open",)) if patterns else ():
+    for review in store.reviews.find(connection, ("open",)) if patterns else ():
         path = ".".join(filter(None, (*review.table, review.column)))
         if any(fnmatchcase(path, p) or fnmatchcase(review.kind, p) for p in patterns):
             found[review.id] = review

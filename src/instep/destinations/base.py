@@ -17,7 +17,6 @@ from instep.model import Check
 from instep.schema.hazard import Capabilities
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
-from instep.schema.types import DataType
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -93,15 +92,18 @@ class Outcome:
 
 
 class Destination(Protocol):
-    kind: str
-    capabilities: Capabilities
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        """The Spark configuration under which Spark reaches it; without credentials."""
+        ...
 
     def test(self) -> list[Check]:
         """Creates, writes, alters and drops a scratch table."""
-        ...
-
-    def stored(self, kind: DataType) -> DataType:
-        """The type that the destination keeps for a type (Iceberg keeps time as string)."""
         ...
 
     def tables(self) -> list[Ref]:

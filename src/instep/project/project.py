@@ -6,13 +6,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from instep.errors import ProjectError
+from instep.model import Deletes
 from instep.project.models import Connection, ProjectFile, TableSection
 from instep.project.policies import to_policy
 from instep.project.problems import near, raise_all
@@ -21,6 +21,7 @@ from instep.project.tree import Path as TreePath
 from instep.project.tree import Tree
 from instep.project.values import Section
 from instep.schema.policy import Policy
+from instep.schema.selection import Pattern, Selection
 
 
 class Settings(dict[str, Any]):
@@ -40,12 +41,13 @@ class Settings(dict[str, Any]):
 class TableOptions:
     """How one table is loaded. `lookback` is in seconds or cursor units; `key` replaces the primary key."""
 
-    mode: str = "auto"
+    mode: Literal["auto", "full_refresh", "append", "upsert"] = "auto"
     cursor: str = ""
     lookback: float = 0
-    deletes: str = "soft"
+    deletes: Deletes = "soft"
     key: tuple[str, ...] = ()
     enabled: bool = True
+    misfit: Literal["quarantine", "null", "fail"] | None = None
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,12 @@ class Project:
         return self.connection(connection).destination or next(iter(self.model.destinations))
 
     def namespace_of(self, connection: str) -> str:
-        """The destination namespace: the connection's own or its name."""
-        return self.connection(connection).namespace or connection
+        """The destination namespace: the connection's own, else the destination's, else the connection's name."""
+        destination = self.destination_of(connection)
+        common = self._resolved(
+            self.model.destinations[destination].namespace, ("destinations", destination, "namespace")
+        )
+        return self.connection(connection).namespace or str(common) or connection
 
     def store_url(self) -> str:
         """The control database's URL; a SQLite path is made absolute from the project's folder."""
@@ -133,12 +139,15 @@ class Project:
         section = self.connection(connection)
         return to_policy(section.policy, self.model.policies.get(section.policy), section.tables)
 
+    def selection(self, connection: str) -> Selection:
+        return self.connection(connection).selection()
+
     def table(self, connection: str, ref: tuple[str, str]) -> TableOptions:
         """The options of (schema, name). Of several patterns that match, the first that sets a key decides it."""
         path = ".".join(filter(None, ref))
         found: dict[str, Any] = {}
         for pattern, section in self.connection(connection).tables.items():
-            if _matches(pattern, path):
+            if Pattern(pattern).matches(path):
                 given = section.model_fields_set & TableOptions.__dataclass_fields__.keys()
                 found = {field: getattr(section, field) for field in given} | found
         return TableOptions(**found)
@@ -171,8 +180,8 @@ class Project:
         except ValidationError as error:
             wrong = {(*path, *detail["loc"]) for detail in error.errors(include_input=False)}
             raise_all(self.file.name, [self._misfit(place) for place in wrong], "correct the variable or the file")
-        out = {name: getattr(checked, name) for name in values if name != "type"}
-        for name in getattr(section, "paths", ()):
+        out = checked.arguments()
+        for name in checked.local_paths():
             if out[name] and "://" not in out[name]:
                 out[name] = str(self.root / Path(out[name]).expanduser())
         return Settings(getattr(section, "type", ""), out)
@@ -186,12 +195,6 @@ class Project:
         if isinstance(value, dict):
             return {key: self._resolved(item, (*path, key)) for key, item in value.items()}
         return value
-
-
-def _matches(pattern: str, path: str) -> bool:
-    import re
-
-    return bool(re.search(pattern[3:], path)) if pattern.startswith("re:") else fnmatchcase(path, pattern)
 
 
 def _written(value: Any) -> Any:

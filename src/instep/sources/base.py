@@ -59,7 +59,8 @@ class CursorBounds:
 class Snapshot(Protocol):
     """One consistent read point. Valid until the context that made it ends."""
 
-    reader: Reader
+    @property
+    def reader(self) -> Reader: ...
 
     def discover(self) -> Discovery:
         """The catalog as of this snapshot."""
@@ -95,8 +96,11 @@ class Snapshot(Protocol):
 class Source(Protocol):
     """A database or a connector. `default_schema` needs no mention in destination names."""
 
-    kind: str
-    default_schema: str
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def default_schema(self) -> str: ...
 
     def test(self) -> list[Check]: ...
 

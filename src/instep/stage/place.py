@@ -89,6 +89,16 @@ class NewFile:
             self._filesystem.delete_file(self._path)
 
 
+def remove(uri: str, io: Mapping[str, str]) -> None:
+    """Deletes a folder and what is in it; one that is not there is fine. Best effort: what stays is an orphan."""
+    from pyarrow import fs
+
+    filesystem, path = Place(uri, io).resolve("")
+    with suppress(OSError):
+        if filesystem.get_file_info(path.rstrip("/")).type == fs.FileType.Directory:
+            filesystem.delete_dir(path.rstrip("/"))
+
+
 @contextmanager
 def clear_errors(place: str) -> Iterator[None]:
     """Turns failures to write into a StageError that names the place and the next step."""

@@ -32,13 +32,11 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     refs = sorted({t.ref for t in before.tables} | {t.ref for t in wanted.tables})
     there = pipe.destination.inspect(refs)
     able = pipe.destination.capabilities
-    return plan(
-        detection.decisions, detection.accepted, after, there, wanted, able, prefix=pipe.naming.prefix
-    )
+    return plan(detection.decisions, detection.accepted, after, there, wanted, able, prefix=pipe.naming.prefix)
 
 
 def _desired(pipe: Pipe, accepted: Catalog) -> Catalog:
-    return desired(accepted, pipe.naming, stored=pipe.destination.stored)
+    return desired(accepted, pipe.naming)
 
 
 def apply_plan(pipe: Pipe, run: Run, made: Plan, reviews: Mapping[str, Review]) -> int:
@@ -62,8 +60,12 @@ def check(pipe: Pipe, made: Plan) -> None:
 def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> int:
     """One transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the events."""
     refused = set(made.refused)
-    applied = [d for d in made.decisions if d.applied and key(d.change) in reviews and table_of(d.change) not in refused]
-    why = "; ".join(describe(d.change) for d in applied[:5]) + (f"; and {len(applied) - 5} more" if len(applied) > 5 else "")
+    applied = [
+        d for d in made.decisions if d.applied and key(d.change) in reviews and table_of(d.change) not in refused
+    ]
+    why = "; ".join(describe(d.change) for d in applied[:5]) + (
+        f"; and {len(applied) - 5} more" if len(applied) > 5 else ""
+    )
     with pipe.store.transaction():
         version = pipe.store.accepted.add(pipe.name, made.after, who=pipe.who, why=why or "refreshed").version
         pipe.store.reviews.applied(reviews[key(d.change)].id for d in applied)

@@ -45,7 +45,9 @@ class Detection:
     def replaced(self) -> frozenset[Ref]:
         """Accepted tables whose replacement under the same name is not accepted."""
         kinds = ("table.replaced",)
-        return frozenset(table_of(d.change) or ("", "") for d in self.decisions if d.change.kind in kinds and not d.applied)
+        return frozenset(
+            table_of(d.change) or ("", "") for d in self.decisions if d.change.kind in kinds and not d.applied
+        )
 
     @property
     def applied(self) -> tuple[Decision, ...]:

@@ -103,7 +103,11 @@ def verify(load: Load, chunks: Iterable[Chunk], results: Iterable[ChunkResult]) 
 
 
 def commit_all(
-    pipe: Pipe, spark: SparkSession, loads: Sequence[Load], staged: Mapping[int, Staged | InstepError], run: Run,
+    pipe: Pipe,
+    spark: SparkSession,
+    loads: Sequence[Load],
+    staged: Mapping[int, Staged | InstepError],
+    run: Run,
     progress: Progress,
 ) -> list[Loaded]:
     """Commits each load by itself; one that fails leaves the others alone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from instep.destinations.base import Destination, LoadState, Ref
@@ -28,7 +28,7 @@ class Load:
     ref: Ref
     choice: Choice
     action: Action
-    rows: CursorRange = CursorRange()
+    rows: CursorRange = field(default_factory=CursorRange)
     cursor: str = ""
     complete: bool = True
     keys: bool = False

@@ -100,7 +100,12 @@ def warm(pipe: Pipe, start: Callable[[], SparkSession] | None) -> Iterator[Futur
 
 
 def _once(
-    pipe: Pipe, run: Run, wanted: Wanted, told: Progress, spark: Future[SparkSession], outcome: Outcome,
+    pipe: Pipe,
+    run: Run,
+    wanted: Wanted,
+    told: Progress,
+    spark: Future[SparkSession],
+    outcome: Outcome,
     only: frozenset[Ref] | None,
 ) -> frozenset[Ref]:
     """One pass over the tables (`only` these, in a second pass); answers those whose schema moved meanwhile."""
@@ -154,7 +159,12 @@ def selected_reads(pipe: Pipe, detection: Detection) -> tuple[tuple[TableRead, .
 
 
 def _plan_loads(
-    pipe: Pipe, run: Run, wanted: Wanted, snapshot: Snapshot, detection: Detection, outcome: Outcome,
+    pipe: Pipe,
+    run: Run,
+    wanted: Wanted,
+    snapshot: Snapshot,
+    detection: Detection,
+    outcome: Outcome,
     only: frozenset[Ref] | None,
 ) -> list[Load]:
     found, missing = selected_reads(pipe, detection)
@@ -177,7 +187,13 @@ def _plan_loads(
 
 
 def _plan_one(
-    pipe: Pipe, run: Run, wanted: Wanted, snapshot: Snapshot, number: int, read: TableRead, loads: list[Load],
+    pipe: Pipe,
+    run: Run,
+    wanted: Wanted,
+    snapshot: Snapshot,
+    number: int,
+    read: TableRead,
+    loads: list[Load],
     outcome: Outcome,
 ) -> None:
     ref = destination_ref(read.table, pipe.naming)
@@ -221,5 +237,13 @@ def _event(pipe: Pipe, run: Run, result: TableRun) -> TableFailed | TableLoaded:
     if result.status != "done":
         return TableFailed(pipe.name, run.id, path, result.error)
     return TableLoaded(
-        pipe.name, run.id, path, result.mode, result.read, result.inserted, result.updated, result.deleted, result.misfits
+        pipe.name,
+        run.id,
+        path,
+        result.mode,
+        result.read,
+        result.inserted,
+        result.updated,
+        result.deleted,
+        result.misfits,
     )

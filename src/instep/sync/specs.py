@@ -27,7 +27,9 @@ def system_columns(pipe: Pipe, load: Load) -> SystemColumns:
     )
 
 
-def stage_columns(read: TableRead, yields: Mapping[str, DataType], only: tuple[str, ...] = ()) -> tuple[StageColumn, ...]:
+def stage_columns(
+    read: TableRead, yields: Mapping[str, DataType], only: tuple[str, ...] = ()
+) -> tuple[StageColumn, ...]:
     """The accepted columns of a read in order (`only` these accepted names, if any)."""
     return tuple(
         StageColumn(
@@ -44,11 +46,11 @@ def stage_columns(read: TableRead, yields: Mapping[str, DataType], only: tuple[s
     )
 
 
-def stage_spec(pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int) -> StageSpec:
+def stage_spec(
+    pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
+) -> StageSpec:
     """How the rows of a load become files of the destination table."""
-    kept = tuple(
-        StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained
-    )
+    kept = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
     return StageSpec(
         table=load.spec,
         columns=stage_columns(load.read, yields) + kept,
@@ -64,7 +66,9 @@ def stage_spec(pipe: Pipe, load: Load, target: Target, yields: Mapping[str, Data
     )
 
 
-def key_spec(pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int) -> StageSpec:
+def key_spec(
+    pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
+) -> StageSpec:
     """How the keys of a whole table become files: for finding rows that the source has deleted."""
     columns = stage_columns(load.read, yields, load.table.key)
     schema = pa.schema([target.schema.field(c.name) for c in columns], metadata=target.schema.metadata)

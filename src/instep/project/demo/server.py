@@ -41,6 +41,11 @@ def change_shop(where: dict[str, str]) -> None:
     _execute(where, _sql("changes.sql"))
 
 
+def changes_sql() -> str:
+    """What `change_shop` runs."""
+    return _sql("changes.sql")
+
+
 def _sql(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
