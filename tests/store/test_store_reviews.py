@@ -87,10 +87,7 @@ def test_applied_changes_are_closed(any_store: Store, clock: Clock) -> None:
     assert (decided.status, decided.decided_by, decided.decided_at) == ("approved", "ana", clock())
     any_store.reviews.applied([one.id])
     any_store.reviews.obsolete([one.id, two.id])
-    assert [r.status for r in any_store.reviews.find("c", ["applied", "obsolete"])] == sorted(
-        (any_store.reviews.get(i).status for i in (one.id, two.id)), key=lambda s: (one.id > two.id) ^ (s != "applied")
-    )
-    assert any_store.reviews.get(one.id).status == "applied"
+    assert {r.id: r.status for r in any_store.reviews.find("c")} == {one.id: "applied", two.id: "obsolete"}
     with pytest.raises(Conflict, match=f"change {one.id} is already applied: orders.total"):
         any_store.reviews.decide(one.id, "rejected", "bob")
 
@@ -121,7 +118,7 @@ def test_changes_are_named_by_the_start_of_their_id(store: Store) -> None:
     with pytest.raises(InstepError, match=r"fits several changes: c-"):
         store.reviews.get("c-")
     for wrong in ("zzz", "%", "c-_"):
-        with pytest.raises(InstepError, match="no change .* is known"):
+        with pytest.raises(InstepError, match=r"no change .* is known"):
             store.reviews.get(wrong)
 
 

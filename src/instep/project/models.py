@@ -14,19 +14,22 @@ from instep.project.reference import Reference
 from instep.project.schedule import cron, timezone
 from instep.project.values import (
     Name,
-    Pattern,
     Patterns,
     Port,
     Seconds,
     Secret,
     Section,
+    TablePattern,
     Text,
     Url,
     Words,
+    as_text,
     check_properties,
 )
+from instep.schema.selection import Pattern, Selection, patterns
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
+MySqlSsl = Literal["disable", "prefer", "require", "verify_ca", "verify_identity"]
 
 
 def _checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
@@ -54,9 +57,13 @@ class Spark(Section):
     driver_memory: str = ""
     conf: Annotated[Properties, BeforeValidator(_plain_conf)] = Field(default_factory=dict)
 
+    def arguments(self) -> dict[str, Any]:
+        out = super().arguments()
+        return {**out, "conf": as_text(out["conf"])}
+
 
 class PostgresSource(Section):
-    paths: ClassVar[tuple[str, ...]] = ("sslrootcert",)
+    files: ClassVar[tuple[str, ...]] = ("sslrootcert",)
     type: Literal["postgres"]
     host: Text = "localhost"
     port: Port = 5432
@@ -73,39 +80,55 @@ class PostgresSource(Section):
 
 
 class MySqlSource(Section):
-    paths: ClassVar[tuple[str, ...]] = ("ssl_ca",)
+    files: ClassVar[tuple[str, ...]] = ("ssl_ca", "ssl_cert", "ssl_key")
     type: Literal["mysql", "mariadb"]
     host: Text = "localhost"
     port: Port = 3306
     database: Text
     user: Text
     password: Secret = ""
+    ssl: MySqlSsl = "prefer"
     ssl_ca: Text = ""
-    ssl_verify: bool = True
+    ssl_cert: Text = ""
+    ssl_key: Text = ""
     include: Patterns = ()
     exclude: Patterns = ()
     connect_timeout: Annotated[int, Field(ge=0)] = 10
+    read_timeout: Seconds = 0
 
 
 class SqliteSource(Section):
-    paths: ClassVar[tuple[str, ...]] = ("path",)
+    files: ClassVar[tuple[str, ...]] = ("path",)
     type: Literal["sqlite"]
     path: Text
     include: Patterns = ()
     exclude: Patterns = ()
+    timeout: Seconds = 10
 
 
 class IcebergDestination(Section):
-    """`catalog` is `sqlite` (a file beside the warehouse) or the URI of a REST catalog; `properties` go to it.
-    `namespace` is put before the names of all its connections' namespaces; `prefix` begins system columns."""
+    """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog or another catalog type;
+    `properties` go to it. `namespace` is that of connections without one; `prefix` begins system columns."""
 
-    paths: ClassVar[tuple[str, ...]] = ("warehouse",)
     type: Literal["iceberg"]
     warehouse: Text = "lake"
     catalog: Url = "sqlite"
     properties: Properties = Field(default_factory=dict)
     namespace: Text = ""
     prefix: Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")] = "_instep_"
+
+    def local_paths(self) -> tuple[str, ...]:
+        """The warehouse of another catalog may be a name."""
+        return ("warehouse",) if self.catalog == "sqlite" else ()
+
+    def arguments(self) -> dict[str, Any]:
+        out = super().arguments()
+        del out["namespace"]
+        properties = as_text(out["properties"])
+        if "://" in out["catalog"]:
+            properties = {"uri": out["catalog"], **properties}
+            out["catalog"] = "rest"
+        return {**out, "properties": properties}
 
 
 Source = Annotated[PostgresSource | MySqlSource | SqliteSource, Field(discriminator="type")]
@@ -123,7 +146,11 @@ class TableSection(OverrideSection):
     enabled: bool = True
 
 
-class Filter(Section):
+class Include(Section):
+    tables: Patterns = ()
+
+
+class Exclude(Section):
     tables: Patterns = ()
     columns: Patterns = ()
 
@@ -157,14 +184,29 @@ class Connection(Section):
     policy: str = ""
     namespace: str = ""
     tags: Words = ()
-    include: Filter = Filter()
-    exclude: Filter = Filter()
+    include: Include = Include()
+    exclude: Exclude = Exclude()
     hash: Patterns = ()
     salt: Secret = ""
-    tables: dict[Pattern, TableSection] = Field(default_factory=dict)
+    tables: dict[TablePattern, TableSection] = Field(default_factory=dict)
     detect: Detect = Detect()
     schedule: Schedule = Schedule()
     notify: tuple[Notify, ...] = ()
+
+    def selection(self) -> Selection:
+        """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""
+        said = {
+            Pattern(text): table.enabled for text, table in self.tables.items() if "enabled" in table.model_fields_set
+        }
+        excluded = [pattern.text for pattern, on in said.items() if not on and not pattern.is_exact]
+        return Selection(
+            include=patterns(self.include.tables),
+            exclude_tables=patterns([*self.exclude.tables, *excluded]),
+            exclude_columns=patterns(self.exclude.columns),
+            hashed=patterns(self.hash),
+            on=frozenset(pattern.text for pattern, on in said.items() if on and pattern.is_exact),
+            off=frozenset(pattern.text for pattern, on in said.items() if not on and pattern.is_exact),
+        )
 
 
 class Channel(Section):

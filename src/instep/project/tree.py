@@ -40,7 +40,7 @@ def parse(text: str) -> Tree:
     """The tree of one YAML document; syntax errors and duplicate keys are among its problems."""
     tree = Tree()
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = _compose(text)
         if node is not None:
             tree.data = _Reader(tree).value(node, ())
     except yaml.MarkedYAMLError as error:
@@ -54,6 +54,14 @@ def parse(text: str) -> Tree:
     except RecursionError:
         tree.problems.append((1, "nested too deeply"))
     return tree
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """By the fast C parser where there is one; what it refuses is told in the words of the Python one."""
+    try:
+        return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
 def _said(error: yaml.MarkedYAMLError) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import (
     AfterValidator,
@@ -19,7 +19,9 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from instep.errors import SchemaError
 from instep.project.reference import Reference
+from instep.schema import selection
 
 SECRET_NAME = re.compile(r"passw|secret|token|credential|private.?key|api.?key|webhook", re.IGNORECASE)
 URL_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s$]+@")
@@ -34,6 +36,7 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    files: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -43,6 +46,14 @@ class Section(BaseModel):
         if info.context is not None:
             info.context[id(data)] = cls
         return {key: value for key, value in data.items() if value is not None or key not in cls.model_fields}
+
+    def local_paths(self) -> tuple[str, ...]:
+        """The fields that hold paths, which are relative to the project's folder."""
+        return self.files
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of what this section configures; called when all references are resolved."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name != "type"}
 
 
 class _Referable:
@@ -93,15 +104,16 @@ def _listed(value: Any) -> Any:
 
 
 def _pattern(value: str) -> str:
-    if not value:
-        raise PydanticCustomError("pattern", "an empty pattern matches nothing")
-    if value.startswith("re:"):
-        try:
-            re.compile(value[3:])
-        except re.error as error:
-            said = {"why": str(error)}
-            raise PydanticCustomError("pattern", "the regular expression is wrong: {why}", said) from None
+    try:
+        selection.Pattern(value)
+    except SchemaError as error:
+        raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
     return value
+
+
+def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Properties as the texts that catalogs and Spark expect; truth values in lower case."""
+    return {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in properties.items()}
 
 
 def check_properties(value: Mapping[str, Any]) -> None:
@@ -118,7 +130,7 @@ Url = Annotated[str | Reference, _Referable(str), AfterValidator(_no_password)]
 Port = Annotated[int | Reference, _Referable(Annotated[int, Field(ge=1, le=65535)])]
 Secret = Annotated[str | Reference, _Referable(str, secret=True)]
 Seconds = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(ge=0)]
-Pattern = Annotated[str, AfterValidator(_pattern)]
-Patterns = Annotated[tuple[Pattern, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
+TablePattern = Annotated[str, AfterValidator(_pattern)]
+Patterns = Annotated[tuple[TablePattern, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
 Words = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
