@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import assert_never
@@ -60,20 +60,21 @@ def apply(changes: Iterable[Change], catalog: Catalog) -> Catalog:
     change that does not fit the catalog: what it names is missing or is not as the change found it.
     """
     tables = dict(catalog.by_ref)
-    for _, group in groupby(changes, _batch):
-        _apply(tables, list(group))
+    for batch in _batches(changes):
+        _apply(tables, batch)
     return Catalog.of(tables.values())
 
 
-def _batch(change: Change) -> object:
-    """Neighbours with an equal value are applied together."""
-    match change:
-        case TableRenamed():
-            return TableRenamed
-        case ColumnRenamed():
-            return change.table
-        case _:
-            return id(change)
+def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """One change each, but neighbouring renames of tables, or of one table's columns, together."""
+    for rename, group in groupby(changes, _renames):
+        yield from [list(group)] if rename else ([change] for change in group)
+
+
+def _renames(change: Change) -> object:
+    if isinstance(change, ColumnRenamed):
+        return change.table
+    return isinstance(change, TableRenamed)
 
 
 def _apply(tables: dict[Ref, Table], batch: list[Change]) -> None:
