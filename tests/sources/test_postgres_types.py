@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from conftest import Database
 from instep.errors import ReadError
 from instep.schema.read import ColumnRead, TableRead
+from instep.schema.selection import Pattern
 from instep.schema.types import DataType, Decimal, String, parse
 from instep.sources.base import CursorRange
 from instep.sources.postgres import PostgresSource
@@ -199,13 +200,22 @@ def test_quoting_ends_where_the_text_ends(text: str) -> None:
     assert body.replace("''", "").count("'") == 0
 
 
-def test_literals_and_patterns_are_what_the_server_understands(postgres: Database) -> None:
-    texts = ["it's", "back\\slash", "\\'", "a%b_c", "line\nbreak", "🫖", "E'x'"]
-    for text in texts:
+TEXTS = ("it's", "back\\slash", "\\'", "a%b_c", "line\nbreak", "🫖", "E'x'", "x[1]", "a^b", "]-[", "tmp_1")
+
+
+def test_literals_are_what_the_server_understands(postgres: Database) -> None:
+    for text in TEXTS:
         assert postgres.execute(f"SELECT {literal(text)}") == [(text,)]
-        for pattern in (text, text[0] + "*", "*" + text[-1], "?" * len(text), "*.*", "[!z]*"):
-            table = matches("'s'::text", f"{literal(text)}::text", (pattern,), ())
-            assert postgres.execute(f"SELECT {table}") == [(True,)], (text, pattern)
-        assert postgres.execute(f"SELECT {matches('%s'.replace('%s', literal('s')), literal(text), (), (text,))}") == [
-            (False,)
-        ]
+
+
+GLOBS = ("*", "?", "s.*", "*.t*_?", "s.[!z]*", "s.[a-eE]*", "*[]]*", "s.x[[]1]", "tmp_?", "s.a^b", "S.*", "re:s[.]tmp_")
+GLOBS += ("re:s[.]tmp_.*", "re:.*\\d", "re:tmp|s[.]a.*", "s.[^a]*")
+
+
+@pytest.mark.parametrize("pattern", [*GLOBS, *TEXTS])
+def test_patterns_match_as_selections_do(postgres: Database, pattern: str) -> None:
+    conditions = ", ".join(matches("'s'::text", f"{literal(t)}::text", (pattern,), ()) for t in TEXTS)
+    expected = [Pattern(pattern).matches(f"s.{t}") for t in TEXTS]
+    if "." not in pattern:
+        expected = [e or Pattern(pattern).matches(t) for e, t in zip(expected, TEXTS, strict=True)]
+    assert list(postgres.execute(f"SELECT {conditions}")[0]) == expected

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from instep.schema.names import quote
+
+__all__ = ["literal", "matches", "quote", "quote_table", "select"]
+
 _GLOB = re.compile(r"[*?\[]")
-
-
-def quote(name: str) -> str:
-    """An identifier, always quoted."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def quote_table(schema: str, name: str) -> str:
@@ -31,7 +30,10 @@ def literal(text: str) -> str:
 
 def matches(schema: str, name: str, include: Sequence[str], exclude: Sequence[str]) -> str:
     """A condition on a table, given the expressions for its schema and name: included by some pattern, or no
-    include is given, and excluded by none. A pattern is about `schema.name`; one without a dot, about `name` too."""
+    include is given, and excluded by none.
+
+    A pattern is about the whole of `schema.name`, as in a selection; one without a dot, about `name` too.
+    """
     terms = [f"({' OR '.join(_matches(schema, name, p) for p in include)})"] if include else []
     terms += [f"NOT {_matches(schema, name, p)}" for p in exclude]
     return " AND ".join(terms) or "true"
@@ -40,17 +42,17 @@ def matches(schema: str, name: str, include: Sequence[str], exclude: Sequence[st
 def _matches(schema: str, name: str, pattern: str) -> str:
     path = f"({schema} || '.' || {name})"
     if pattern.startswith("re:"):
-        return f"({path} ~ {literal(pattern[3:])})"
-    test = _test(pattern)
-    return f"({path} {test})" if "." in pattern else f"({path} {test} OR {name} {test})"
+        return f"({path} ~ {literal(f'^(?:{pattern[3:]})$')})"
+    subjects = [path] if "." in pattern else [path, name]
+    return f"({' OR '.join(f'{s} {test}' for s in subjects for test in _tests(pattern))})"
 
 
-def _test(pattern: str) -> str:
+def _tests(pattern: str) -> list[str]:
+    """A name that holds glob characters matches itself too."""
+    exact = [f"= {literal(pattern)}"]
     if "[" in pattern:
-        return f"~ {literal(_glob_to_regex(pattern))}"
-    if _GLOB.search(pattern):
-        return f"LIKE {literal(_glob_to_like(pattern))}"
-    return f"= {literal(pattern)}"
+        return [f"~ {literal(_glob_to_regex(pattern))}", *exact]
+    return [f"LIKE {literal(_glob_to_like(pattern))}", *exact] if _GLOB.search(pattern) else exact
 
 
 def _glob_to_like(pattern: str) -> str:
@@ -68,5 +70,12 @@ def _glob_part(part: str) -> str:
     if part in ("*", "?"):
         return ".*" if part == "*" else "."
     if len(part) > 1:
-        return part.replace("\\", "\\\\").replace("[!", "[^", 1)
+        return _class(part[1:-1])
     return part if part.isalnum() else f"[{part}]" if part not in "^\\" else "\\" + part
+
+
+def _class(body: str) -> str:
+    """The inside of `[...]`: only `!` negates there."""
+    negated, members = body.startswith("!"), body.removeprefix("!").replace("\\", "\\\\")
+    escaped = "\\" + members if members.startswith("^") else members
+    return f"[{'^' * negated}{escaped}]"
