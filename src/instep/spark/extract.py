@@ -1,0 +1,154 @@
+"""Reads all chunks of all tables in one Spark job; the tasks write the files, only their names come back."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from instep.errors import InstepError
+from instep.spark.failure import explain
+from instep.spark.pack import pack
+from instep.spark.watch import Counts, TaskProgress, collect
+from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
+from instep.stage.task import run_chunks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TASKS_PER_CORE = 2
+_POLL = 0.5
+_SCHEMA = "result binary"
+
+
+def extract(
+    spark: SparkSession,
+    reader: Reader,
+    specs: Iterable[StageSpec],
+    chunks: Sequence[Chunk],
+    *,
+    tasks: int = 0,
+    progress: Callable[[Counts], None] | None = None,
+) -> list[ChunkResult]:
+    """Runs one job over `chunks` and returns one result each, in no order, or one with an `error` per failed table.
+
+    `specs` names each table's StageSpec by `Chunk.table`. `tasks`: 0 for two a core. `progress` is told rows and
+    bytes per table about twice a second, from this thread, and once at the end. A task whose worker dies runs
+    again under other file names; only what a finished task returned is in the result. Raises InstepError when
+    the job as a whole fails. KeyboardInterrupt cancels the job first.
+    """
+    if not chunks:
+        return []
+    parts = pack(chunks, tasks or TASKS_PER_CORE * _cores(spark))
+    by_table = {spec.table: spec for spec in specs}
+    with tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("") as folder:
+        work = [_payload(reader, by_table, part) for part in parts]
+        rows = _Job(spark, _Task(tuple(work), folder)).run(lambda: progress(collect(folder)) if progress else None)
+        results = [result for row in rows for result in pickle.loads(row)]
+        if progress:
+            progress(_totals(results))
+    return results
+
+
+def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chunk]) -> bytes:
+    """What one task needs, and no other task's specs."""
+    return pickle.dumps((reader, {c.table: specs[c.table] for c in part}, list(part)))
+
+
+def _totals(results: Iterable[ChunkResult]) -> dict[str, tuple[int, int]]:
+    total: dict[str, tuple[int, int]] = {}
+    for result in results:
+        rows, size = total.get(result.table, (0, 0))
+        total[result.table] = (rows + result.read, size + sum(f.bytes for f in result.files))
+    return total
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What travels to the workers: called once per partition with its number as the only row."""
+
+    work: tuple[bytes, ...] = field(repr=False)
+    folder: str
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from instep.spark import pandas_free
+
+        pandas_free.settle()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield pa.record_batch([pa.array([self.one(number)], pa.binary())], names=["result"])
+
+    def one(self, number: int) -> bytes:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        reader, specs, chunks = pickle.loads(self.work[number])
+        told = TaskProgress(self.folder, number) if self.folder and os.path.isdir(self.folder) else None
+        attempt = context.attemptNumber() if context else 0
+        return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, told)))
+
+
+class _Job:
+    """The job on a thread of its own, so that this one can tell progress and be interrupted."""
+
+    def __init__(self, spark: SparkSession, task: _Task) -> None:
+        self.spark, self.task = spark, task
+        self.tag = f"instep-{uuid.uuid4().hex}"
+        self.rows: list[bytes] = []
+        self.error: BaseException | None = None
+
+    def run(self, tick: Callable[[], None]) -> list[bytes]:
+        thread = threading.Thread(target=self._collect, name="extract", daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(_POLL)
+                tick()
+        except BaseException:
+            self.cancel()
+            thread.join(10)
+            raise
+        if self.error is not None:
+            raise self.error if isinstance(self.error, InstepError) else explain(self.error) from self.error
+        return self.rows
+
+    def _collect(self) -> None:
+        try:
+            self._tagged()
+            frame = self.spark.range(0, len(self.task.work), 1, len(self.task.work))
+            rows = frame.mapInArrow(self.task, _SCHEMA).collect()  # type: ignore[arg-type]
+            self.rows = [bytes(row[0]) for row in rows]
+        except BaseException as error:  # noqa: BLE001 - told on the calling thread
+            self.error = error
+
+    def _tagged(self) -> None:
+        if context := _context(self.spark):
+            context.addJobTag(self.tag)
+            context.setJobDescription("extract")
+        else:
+            self.spark.addTag(self.tag)
+
+    def cancel(self) -> None:
+        with suppress(Exception):
+            if context := _context(self.spark):
+                context.cancelJobsWithTag(self.tag)
+            else:
+                self.spark.interruptTag(self.tag)
+
+
+def _context(spark: SparkSession) -> Any:
+    """The SparkContext of a classic session, None on Connect."""
+    return getattr(spark, "_sc", None)
+
+
+def _cores(spark: SparkSession) -> int:
+    context = _context(spark)
+    return max(1, context.defaultParallelism if context else os.cpu_count() or 1)

@@ -1,0 +1,45 @@
+"""Says in one sentence what made a Spark job fail."""
+
+from __future__ import annotations
+
+import re
+
+import instep.errors as errors
+from instep.errors import InstepError, SetupError, StageError
+
+_OURS = re.compile(r"^\s*instep\.errors\.(\w+): (.*)$", re.MULTILINE)
+_PYTHON = re.compile(r"^\s*([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
+_JAVA = re.compile(r"(?:Caused by: )?([\w.$]+(?:Exception|Error)): ([^\n]+)")
+_DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "EOFException")
+
+
+def explain(error: BaseException) -> InstepError:
+    """The InstepError that a task raised, or one that says what Spark says without its stack trace."""
+    text = str(error)
+    if found := _last(_OURS, text):
+        kind = getattr(errors, found[0], StageError)
+        if isinstance(kind, type) and issubclass(kind, InstepError):
+            return kind(found[1])
+    if "No module named 'instep" in text:
+        return SetupError(
+            "Spark's workers do not have instep installed",
+            hint="install the same version of instep with its dependencies on every worker, for the driver's Python",
+        )
+    if found := _last(_PYTHON, text):
+        return StageError(f"a Spark task failed: {found[0]}: {found[1]}", hint=_AGAIN)
+    if any(sign in text for sign in _DIED):
+        return StageError(
+            "a Python worker ended without a word, four times",
+            hint="most likely memory ran out: lower spark.master's cores (local[1]) or free memory, then sync again",
+        )
+    if found := _last(_JAVA, text):
+        return StageError(f"Spark failed: {found[1][:300]}", hint=_AGAIN)
+    return StageError(f"Spark failed: {(text.splitlines() or [type(error).__name__])[0][:300]}", hint=_AGAIN)
+
+
+_AGAIN = "nothing was committed: sync again"
+
+
+def _last(pattern: re.Pattern[str], text: str) -> tuple[str, str] | None:
+    found: list[tuple[str, str]] = pattern.findall(text)
+    return found[-1] if found else None

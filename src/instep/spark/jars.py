@@ -1,0 +1,169 @@
+"""The jars that Spark needs beside its own: pinned, fetched once by Spark's resolver, verified, kept in a cache.
+
+`python -m instep.spark.jars` fetches them and makes the class archive that shortens later starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from instep.errors import InstepError, SetupError
+from instep.spark.cache import cache_folder, sha256_file
+from instep.spark.java import Jvm, find_java, launch
+
+
+@dataclass(frozen=True)
+class Jar:
+    """A jar by its Maven coordinates and content."""
+
+    group: str
+    name: str
+    version: str
+    sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        return f"{self.group}:{self.name}:{self.version}"
+
+    @property
+    def file(self) -> str:
+        return f"{self.name}-{self.version}.jar"
+
+
+ICEBERG = Jar(
+    "org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.11.0",
+    "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242",
+)  # fmt: skip
+SQLITE = Jar(
+    "org.xerial", "sqlite-jdbc", "3.50.3.0",
+    "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
+)  # fmt: skip
+PINNED = (ICEBERG, SQLITE)
+
+
+def ensure(jars: Sequence[Jar] = PINNED, cache: str = "") -> tuple[Path, ...]:
+    """The jars' files in order, fetched if they are not there; raises SetupError.
+
+    A jar that is there was verified when it came; it is verified again if its size or time has changed.
+    """
+    folder = cache_folder(cache) / "jars"
+    missing = [jar for jar in jars if not _verified(folder / jar.file, jar)]
+    if missing:
+        fetch(missing, folder)
+    return tuple(folder / jar.file for jar in jars)
+
+
+def _verified(file: Path, jar: Jar) -> bool:
+    mark = file.with_suffix(".verified")
+    if not file.exists():
+        return False
+    stat = file.stat()
+    known = f"{jar.sha256} {stat.st_size} {stat.st_mtime_ns}"
+    if mark.exists() and mark.read_text() == known:
+        return True
+    if sha256_file(file) != jar.sha256:
+        return False
+    mark.write_text(known)
+    return True
+
+
+def fetch(jars: Sequence[Jar], folder: Path) -> None:
+    """Resolves `jars` into `folder`, each verified before it takes its place; raises SetupError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="fetch-", dir=folder) as scratch:
+            found = _resolve(jars, Path(scratch))
+            for jar in jars:
+                _adopt(jar, found, folder)
+    except OSError as error:
+        raise SetupError(
+            f"the jars cannot be kept in {folder}: {error.strerror}",
+            hint="set INSTEP_CACHE to a folder with 200 MB free",
+        ) from error
+
+
+def _adopt(jar: Jar, found: Iterable[Path], folder: Path) -> None:
+    file = next((f for f in found if f.name.endswith(jar.file)), None)
+    if file is None:
+        raise SetupError(f"the resolver did not bring {jar.coordinates}", hint=_HINT)
+    if (digest := sha256_file(file)) != jar.sha256:
+        raise SetupError(
+            f"{jar.coordinates} is not the pinned file: SHA-256 {digest[:16]}… instead of {jar.sha256[:16]}…",
+            hint="a repository or proxy on the way serves another file: do not use it",
+        )
+    file.replace(folder / jar.file)
+    _verified(folder / jar.file, jar)
+
+
+_HINT = "check the network (behind a mirror set DEFAULT_ARTIFACT_REPOSITORY to its URL), then run `make setup` again"
+
+
+def _resolve(jars: Sequence[Jar], scratch: Path) -> list[Path]:
+    """Spark's own resolver, in a JVM of its own, into `scratch`."""
+    jvm = launch(find_java(), spark_jars(), ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
+    try:
+        return _ask(jvm, ",".join(jar.coordinates for jar in jars), scratch)
+    finally:
+        jvm.close(timeout=10)
+
+
+def _ask(jvm: Jvm, coordinates: str, scratch: Path) -> list[Path]:
+    from py4j.java_gateway import GatewayParameters, JavaGateway
+    from py4j.protocol import Py4JJavaError
+
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=jvm.port, auth_token=jvm.secret))
+    try:
+        java, option = gateway.jvm, getattr(gateway.jvm.scala, "Option")  # noqa: B009 - Option is a Java class
+        said = java.java.io.PrintStream(java.java.io.ByteArrayOutputStream())
+        resolver = java.org.apache.spark.util.MavenUtils
+        cached, fresh = (
+            resolver.buildIvySettings(option.apply(None), option.apply(str(scratch)), use, said)
+            for use in (True, False)
+        )
+        none = java.scala.collection.immutable.List.newBuilder().result()
+        found = resolver.resolveMavenCoordinates(coordinates, cached, option.apply(fresh), False, none, False, said)
+        return [Path(found.apply(at)) for at in range(found.size())]
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.getMessage()).strip().replace("\n", " ")
+        raise SetupError(f"the jars cannot be fetched: {reason[:400]}", hint=_HINT) from None
+    finally:
+        gateway.shutdown()
+
+
+def spark_jars() -> list[Path]:
+    """The jars that come with pyspark, in an order that does not change."""
+    import pyspark
+
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    return sorted((home / "jars").glob("*.jar"))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The console entry: exit code 0, or 1 with the reason on standard error."""
+    parser = argparse.ArgumentParser(prog="python -m instep.spark.jars", description="fetch the pinned jars once")
+    parser.add_argument(
+        "--cache", default="", help="folder to keep them in (default: $INSTEP_CACHE or ~/.cache/instep)"
+    )
+    parser.add_argument("--no-archive", action="store_true", help="do not make the class archive")
+    chosen = parser.parse_args(arguments)
+    try:
+        files = ensure(cache=chosen.cache)
+        print(f"jars: {len(files)} in {files[0].parent}")
+        if not chosen.no_archive:
+            from instep.spark.archive import build
+
+            print(f"class archive: {build(chosen.cache)}")
+    except InstepError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

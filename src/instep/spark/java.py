@@ -1,0 +1,149 @@
+"""Finds Java and starts the JVM that Spark runs in: directly, without the two shell and Java launchers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from instep.errors import SetupError
+
+MINIMUM = 17
+INSTALL = (
+    f"install Java {MINIMUM} or newer (Debian: apt-get install openjdk-17-jre-headless), "
+    "or set JAVA_HOME to one that is there"
+)
+_OPENED = [
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+]
+SPARK_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Djava.net.preferIPv4Stack=true",
+    f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}",
+)
+
+
+@dataclass(frozen=True)
+class Java:
+    """An installed Java: its launcher and full version."""
+
+    path: Path
+    version: str
+
+
+def find_java() -> Java:
+    """JAVA_HOME's Java or the one on the PATH; raises SetupError if there is none or it is too old."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not found or not Path(found).exists():
+        where = f"JAVA_HOME ({home}) has no bin/java" if home else "Java was not found on the PATH"
+        raise SetupError(f"{where}; Spark needs Java {MINIMUM} or newer", hint=INSTALL)
+    path = Path(found).resolve()
+    version = _version(path)
+    major = int(re.split(r"[.\-+_]", version.removeprefix("1."))[0] or 0)
+    if major < MINIMUM:
+        raise SetupError(f"Java {version} ({path}) is too old; Spark needs {MINIMUM} or newer", hint=INSTALL)
+    return Java(path, version)
+
+
+def _version(java: Path) -> str:
+    """From the release file, or by asking (which starts a JVM)."""
+    with suppress(OSError):
+        if match := re.search(r'^JAVA_VERSION="([^"]+)"', (java.parents[1] / "release").read_text(), re.MULTILINE):
+            return match[1]
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SetupError(f"{java} does not run: {error}", hint=INSTALL) from error
+    match = re.search(r'version "([^"]+)"', told)
+    return match[1] if match else "0"
+
+
+@dataclass
+class Jvm:
+    """A running JVM with a gateway on loopback; it ends with this process, however that ends."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    secret: str = field(repr=False)
+    log: Path
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def close(self, timeout: float = 60) -> None:
+        """Asks the JVM to end and waits for it; kills it after `timeout` seconds."""
+        if self.process.stdin:
+            with suppress(OSError):
+                self.process.stdin.close()
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.unlink(missing_ok=True)
+
+
+class JvmExited(SetupError):
+    """The JVM ended before it was ready."""
+
+
+def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: Mapping[str, str] | None = None) -> Jvm:
+    """Starts a JVM with a Python gateway; raises JvmExited with what it said last."""
+    folder = Path(tempfile.mkdtemp(prefix="instep-jvm-"))
+    info, log = folder / "gateway", folder.with_suffix(".log")
+    command = [
+        str(java.path), "-cp", ":".join(map(str, classpath)), *SPARK_OPTIONS, *options,
+        "org.apache.spark.api.python.PythonGatewayServer",
+    ]  # fmt: skip
+    environment = {**os.environ, **(env or {}), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "SPARK_CONNECT_MODE": "0"}
+    try:
+        with log.open("wb") as out:  # a process group of its own: Ctrl-C reaches the driver only, which ends the JVM
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=out, process_group=0
+            )
+        port, secret = _gateway(process, info, log)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Jvm(process, port, secret, log)
+
+
+def _gateway(process: subprocess.Popen[bytes], info: Path, log: Path) -> tuple[int, str]:
+    """(port, secret) once the JVM has written them."""
+    while not info.exists():
+        if process.poll() is not None:
+            tail = " | ".join(log.read_text(errors="replace").strip().splitlines()[-3:])[:600]
+            log.unlink(missing_ok=True)
+            raise JvmExited(
+                f"Java ended with exit code {process.returncode} before Spark could start: {tail or 'it said nothing'}",
+                hint="check that memory is free (spark.driver_memory in instep.yml), then `instep doctor`",
+            )
+        time.sleep(0.01)
+    data = info.read_bytes()
+    port, length = struct.unpack("!ii", data[:8])
+    return int(port), data[8 : 8 + length].decode()

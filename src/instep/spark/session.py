@@ -1,0 +1,266 @@
+"""Starts Spark: quickly and quietly on this machine, by Spark's own launcher on a cluster, or over Connect."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import InstepError, SetupError
+from instep.spark import archive, jars
+from instep.spark.java import Java, Jvm, JvmExited, find_java, launch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RETRIES = 4
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*(\d+))?\])?")
+_SECRET = re.compile(r"secret|password|token|credential|access-?key|account-?key|sas", re.IGNORECASE)
+_lock = threading.Lock()
+_jvm: Jvm | None = None
+
+
+@dataclass(frozen=True)
+class SparkSettings:
+    """How to get a session.
+
+    `master`: a Spark master; `local[N]` always becomes `local[N,4]`, without which a task is never retried.
+    `remote`: a Connect address (`sc://host:port`), which wins over `master`. `driver_memory`: as `-Xmx` takes
+    it, "" for a quarter of this machine's memory, 1 to 4 GB. `conf`: further Spark settings. `catalogs`: per
+    name its settings, with or without the prefix `spark.sql.catalog.<name>`. `jars`: files beside the pinned
+    ones. `cache`: folder for jars and class archives. `quick`: start fast and compile little (a run of
+    minutes); False for a process that lives for hours.
+    """
+
+    master: str = "local[*]"
+    remote: str | None = None
+    driver_memory: str = ""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    catalogs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    jars: tuple[str, ...] = ()
+    cache: str = ""
+    quick: bool = True
+
+
+def start(settings: SparkSettings) -> SparkSession:
+    """A session with these settings; raises SetupError when Java, jars, memory or the cluster are missing.
+
+    A classic session of this process that is already there is returned with the settings that can change.
+    """
+    conf = configuration(settings)
+    with _lock:
+        if settings.remote:
+            return _connect(settings.remote, conf)
+        if local_master(settings.master):
+            _ensure_jvm(settings)
+        return _classic(settings, conf)
+
+
+def stop(spark: SparkSession) -> None:
+    """Ends the session and the JVM that `start` made for it."""
+    global _jvm
+    spark.stop()
+    with _lock:
+        if _jvm is not None:
+            _forget_gateway()
+            _jvm.close()
+            _jvm = None
+
+
+def local_master(master: str) -> str:
+    """`local[N,4]` for a local master, "" for another."""
+    match = _LOCAL.fullmatch(master)
+    if not match:
+        return ""
+    cores = match[1] or "1"
+    return f"local[{os.cpu_count() if cores == '*' else cores},{max(RETRIES, int(match[2] or 0))}]"
+
+
+def classpath(cache: str = "", extra: tuple[str, ...] = ()) -> list[Path]:
+    """The jars of a local session, ours first: the archive is valid for exactly this list."""
+    for jar in extra:
+        if not Path(jar).is_file():
+            raise SetupError(f"the jar {jar} does not exist", hint="correct spark.jars in instep.yml")
+    return [*jars.ensure(cache=cache), *map(Path, extra), *jars.spark_jars()]
+
+
+def configuration(settings: SparkSettings) -> dict[str, str]:
+    """Every Spark setting of the session; raises SetupError if one would hold a secret."""
+    conf = dict(_SESSION)
+    if settings.remote is None:
+        conf |= _CONTEXT
+        if local_master(settings.master):
+            conf |= _LOCAL_ONLY
+    for name, catalog in settings.catalogs.items():
+        prefix = f"spark.sql.catalog.{name}"
+        for key, value in catalog.items():
+            conf[key if key.startswith("spark.") else f"{prefix}.{key}" if key else prefix] = value
+    conf |= dict(settings.conf)
+    for key, value in conf.items():
+        if _SECRET.search(key) and value and key not in ("spark.redaction.regex",):
+            raise SetupError(
+                f"Spark setting {key} looks like a secret", hint="give it under the destination's properties"
+            )
+    return conf
+
+
+_SESSION = {
+    "spark.sql.storeAssignmentPolicy": "STRICT",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+}
+_CONTEXT = {
+    "spark.app.name": "instep",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",
+    "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    "spark.redaction.regex": "(?i)secret|password|token|credential|access[.-]?key",
+    "spark.python.worker.reuse": "true",
+}
+_LOCAL_ONLY = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "instep.spark.daemon",
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+    "spark.shuffle.compress": "true",
+    "spark.cleaner.periodicGC.interval": "1h",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+
+
+def _ensure_jvm(settings: SparkSettings) -> None:
+    """A JVM with pyspark's gateway to it, unless one is running."""
+    global _jvm
+    if _jvm is not None and _jvm.alive:
+        return
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None and _jvm is None:
+        return  # somebody else's gateway: a notebook or spark-submit
+    _forget_gateway()
+    java = find_java()
+    jvm = _launch(java, settings)
+    _adopt(jvm)
+    _jvm = jvm
+
+
+def _launch(java: Java, settings: SparkSettings) -> Jvm:
+    path = classpath(settings.cache, settings.jars)
+    kept = archive.path_for(java, path, settings.cache)
+    fast = archive.options(kept) if settings.quick else ()
+    env = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(path[-1].parents[1])}
+    thread = threading.Thread(target=_import_meanwhile, daemon=True)
+    thread.start()
+    try:
+        return launch(java, path, (*_memory(settings), *_compiler(settings), *fast), env)
+    except JvmExited:
+        if not fast:
+            raise
+        archive.discard(kept)
+        return launch(java, path, (*_memory(settings), *_compiler(settings)), env)
+
+
+def _import_meanwhile() -> None:
+    """What the first job will need of Python, imported while the JVM starts."""
+    for name in ("pandas", "pyspark.sql.pandas.functions"):
+        importlib.import_module(name)
+
+
+def _memory(settings: SparkSettings) -> tuple[str, ...]:
+    if settings.driver_memory:
+        return (f"-Xmx{settings.driver_memory}",)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (f"-Xmx{min(4096, max(1024, total // 4 >> 20))}m",)
+
+
+def _compiler(settings: SparkSettings) -> tuple[str, ...]:
+    small = (os.cpu_count() or 1) <= 4
+    return (*(("-XX:TieredStopAtLevel=1",) if settings.quick else ()), *(("-XX:+UseSerialGC",) if small else ()))
+
+
+def _adopt(jvm: Jvm) -> None:
+    """Makes `jvm` the one that pyspark talks to. The variables are how pyspark is told, and only that long."""
+    from pyspark import SparkContext
+
+    told = {"PYSPARK_GATEWAY_PORT": str(jvm.port), "PYSPARK_GATEWAY_SECRET": jvm.secret}
+    os.environ.update(told)
+    try:
+        SparkContext._ensure_initialized()
+    finally:
+        for name in told:
+            os.environ.pop(name, None)
+
+
+def _forget_gateway() -> None:
+    """Lets pyspark start anew after its JVM has ended."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._gateway is not None:
+        with suppress(Exception):  # the other side may be gone
+            SparkContext._gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
+    builder: Any = SparkSession.builder.master(local_master(settings.master) or settings.master)
+    if not local_master(settings.master):
+        conf = {**_cluster(settings), **conf}
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except InstepError:
+        raise
+    except PySparkException as error:
+        raise SetupError(f"Spark does not start on {settings.master}: {error}", hint=_CLUSTER_HINT) from error
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        reason = next((line.strip() for line in lines[1:] if ": " in line), type(error).__name__)
+        raise SetupError(f"Spark does not start on {settings.master}: {reason}", hint=_CLUSTER_HINT) from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+_CLUSTER_HINT = "check spark.master and spark.remote in instep.yml, then `instep doctor`"
+
+
+def _cluster(settings: SparkSettings) -> dict[str, str]:
+    """What Spark's own launcher needs for a master elsewhere; the jars must be on every worker's class path."""
+    find_java()
+    path = ":".join(map(str, [*jars.ensure(cache=settings.cache), *map(Path, settings.jars)]))
+    out = {
+        "spark.driver.extraClassPath": path,
+        "spark.jars": path.replace(":", ","),
+        "spark.task.maxFailures": str(RETRIES),
+    }
+    return out | ({"spark.driver.memory": settings.driver_memory} if settings.driver_memory else {})
+
+
+def _connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    try:
+        session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
+        for key, value in conf.items():
+            session.conf.set(key, value)
+        session.version  # noqa: B018 - the first call that reaches the server
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SetupError(f"the Spark server at {remote} does not answer: {reason[:300]}", hint=_CLUSTER_HINT) from error
+    return session
