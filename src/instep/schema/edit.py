@@ -68,7 +68,8 @@ def apply(changes: Iterable[Change], catalog: Catalog) -> Catalog:
 def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
     """One change each, but neighbouring renames of tables, or of one table's columns, together."""
     for rename, group in groupby(changes, _renames):
-        yield from [list(group)] if rename else ([change] for change in group)
+        batch = list(group)
+        yield from [batch] if rename else ([change] for change in batch)
 
 
 def _renames(change: Change) -> object:
