@@ -50,7 +50,7 @@ class IcebergDestination:
         return self.lake.spark_conf()
 
     def test(self) -> list[Check]:
-        from instep.destinations.iceberg_test import check_lake
+        from instep.destinations.iceberg_check import check_lake
 
         return check_lake(self.lake)
 

@@ -78,7 +78,7 @@ class Lake:
                 f"lake {self.config.name}: a sqlite catalog needs a place beside the warehouse {self.warehouse}",
                 hint="set the property uri to a local file, or use a REST catalog",
             )
-        return Path(self.warehouse.removeprefix("file://")) / "catalog.db"
+        return local_path(self.warehouse) / "catalog.db"
 
     @cached_property
     def name(self) -> str:
@@ -137,7 +137,7 @@ class Lake:
         if not self.is_sqlite or "_catalog" in self.__dict__:
             return True
         if not self.database.exists():
-            folder = Path(self.warehouse.removeprefix("file://"))
+            folder = local_path(self.warehouse)
             if self.warehouse.startswith("file://") and folder.exists() and not _is_empty_folder(folder):
                 raise DestinationError(
                     f"lake {self.config.name}: {folder} is not empty and holds no catalog of ours",
@@ -191,7 +191,7 @@ class Lake:
         if location not in self._parsed:
             if len(self._parsed) > 2000:
                 self._parsed.clear()
-            self._parsed[location] = json.loads(Path(location.removeprefix("file://")).read_bytes())
+            self._parsed[location] = json.loads(local_path(location).read_bytes())
         return self._parsed[location]
 
     def names(self, namespace: str) -> list[str]:
@@ -223,6 +223,12 @@ class Lake:
             f"-{uuid.uuid4().hex[:12]}"
         )
 
+    def redacted(self, message: str) -> str:
+        """The message of a foreign library without the values of secret properties."""
+        for value in (v for k, v in self.config.properties.items() if v and _SECRET.search(k)):
+            message = message.replace(value, "***")
+        return message
+
     def spark_conf(self) -> dict[str, str]:
         """Spark's settings for the same catalog, without anything secret."""
         conf = {"": "org.apache.iceberg.spark.SparkCatalog", ".cache-enabled": "false"}
@@ -243,6 +249,11 @@ class Lake:
         it is in no environment page and no event log as long as `spark.redaction.regex` covers `credential`."""
         secret = {k: v for k, v in self.config.properties.items() if _SECRET.search(k)}
         return {f"spark.sql.catalog.{self.name}.{k}": v for k, v in secret.items()}
+
+
+def local_path(uri: str) -> Path:
+    """The path of a file URI, whose two spellings (pyiceberg's and Hadoop's) both occur in one table."""
+    return Path(uri.removeprefix("file:").removeprefix("//"))
 
 
 def _is_empty_folder(folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from instep.destinations.base import Commit, Outcome, Ref
-from instep.destinations.iceberg_catalog import Lake
+from instep.destinations.iceberg_catalog import Lake, local_path
 from instep.destinations.iceberg_commit import Change
 from instep.destinations.iceberg_ddl import swap_in
 from instep.destinations.iceberg_fence import check_fence, claim_updates, held_fence
@@ -24,6 +25,7 @@ from instep.destinations.iceberg_records import (
     FENCE,
     PENDING,
     RUN,
+    exact_rows,
     load_state,
     ours,
     read_pending,
@@ -99,9 +101,12 @@ def drop_staging(lake: Lake, ref: Ref, *, below: int) -> None:
 def drop_table(lake: Lake, ref: Ref) -> None:
     """Drops a table of ours with its metadata; its data files go with it."""
     try:
+        location = lake.catalog.load_table(ref).location()
         lake.catalog.purge_table(ref)
     except NoSuchTableError:
         return
+    if location.startswith("file:"):
+        shutil.rmtree(local_path(location), ignore_errors=True)
 
 
 def summary(commit: Commit) -> dict[str, str]:
@@ -123,9 +128,10 @@ def append(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) ->
     change = Change(table)
     _stand_on_main(change)
     snapshot = change.append(data_files(files, table.metadata), summary(commit) | {FILES: digest})
-    deleted = bool((state := load_state(metadata)) and state.deleted)
-    _finish(change, commit, snapshot, deleted=deleted)
-    return Outcome(inserted=sum(f.rows for f in files))
+    deleted, added = bool((state := load_state(metadata)) and state.deleted), sum(f.rows for f in files)
+    before = exact_rows(metadata, metadata.get("current-snapshot-id") or -1) if state else 0
+    _finish(change, commit, snapshot, None if before is None else before + added, deleted=deleted)
+    return Outcome(inserted=added)
 
 
 def _was_added(metadata: Mapping[str, Any], digest: str) -> bool:
@@ -146,11 +152,11 @@ def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit)
         swap_in(change, pending, metadata, commit)
         change.update(remove_properties(PENDING))
     snapshot = change.replace(data_files(files, change.metadata), summary(commit))
-    _finish(change, commit, snapshot, deleted=False)
-    return Outcome(inserted=sum(f.rows for f in files), deleted=state.rows if state else 0)
+    rows = sum(f.rows for f in files)
+    _finish(change, commit, snapshot, rows, deleted=False)
+    return Outcome(inserted=rows, deleted=state.rows if state else 0)
 
 
-def _finish(change: Change, commit: Commit, snapshot: int, *, deleted: bool) -> None:
-    record = state_record(commit.run, commit.fence, commit.cursor, commit.accepted, snapshot, deleted=deleted)
-    change.properties(record)
+def _finish(change: Change, commit: Commit, snapshot: int, rows: int | None, *, deleted: bool) -> None:
+    change.properties(state_record(commit, snapshot, rows, deleted=deleted))
     change.land(commit.fence)

@@ -15,10 +15,12 @@ from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.iceberg_catalog import Lake
 from instep.destinations.iceberg_commit import Change, new_table
 from instep.destinations.iceberg_ddl import iceberg_schema
+from instep.destinations.iceberg_fence import check_fence
 from instep.destinations.iceberg_files import data_files, latest, null_keys
 from instep.destinations.iceberg_load import BRANCH, drop_table, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg_records import (
     current_fields,
+    exact_rows,
     load_state,
     read_pending,
     read_table,
@@ -26,7 +28,7 @@ from instep.destinations.iceberg_records import (
     system_columns,
 )
 from instep.destinations.iceberg_updates import MAIN, ref_is, remove_ref, set_branch
-from instep.errors import DestinationError, StageError
+from instep.errors import Conflict, DestinationError, StageError
 from instep.spark.merge import MergePlan, MergeSettings, Verdict, run_merge
 from instep.stage.spec import StagedFile
 
@@ -100,15 +102,18 @@ def _note(table: IcebergTable, metadata: Mapping[str, Any], commit: Commit) -> O
     assert snapshot is not None
     change = Change(table)
     change.require(ref_is(MAIN, snapshot.snapshot_id))
-    _record(change, metadata, commit, snapshot.snapshot_id, marked=0)
+    rows = exact_rows(metadata, snapshot.snapshot_id)
+    _record(change, metadata, commit, snapshot.snapshot_id, rows, deletes=False)
     change.land(commit.fence)
     return Outcome()
 
 
-def _record(change: Change, metadata: Mapping[str, Any], commit: Commit, snapshot: int, *, marked: int) -> None:
+def _record(
+    change: Change, metadata: Mapping[str, Any], commit: Commit, snapshot: int, rows: int | None, *, deletes: bool
+) -> None:
     state = load_state(metadata)
-    deleted = marked > 0 or (state is not None and state.deleted)
-    said = state_record(commit.run, commit.fence, commit.cursor, commit.accepted, snapshot, deleted=deleted)
+    deleted = deletes or (state is not None and state.deleted)
+    said = state_record(commit, snapshot, rows, deleted=deleted)
     change.properties(said)
 
 
@@ -189,30 +194,52 @@ def _publish(lake: Lake, ref: Ref, base: int, how: Merge, commit: Commit, verdic
     """Moves `main` to the branch, if the branch holds what it should."""
     table, metadata = load_ours(lake, ref)
     branch = f"{BRANCH}{commit.fence}"
+    check_fence(table.metadata, commit.fence, ".".join(ref))
+    if branch not in table.metadata.refs:
+        raise Conflict(f"table {'.'.join(ref)}: the branch {branch} of this run is gone", hint="run the sync again")
     head = table.metadata.refs[branch].snapshot_id
-    if verdict.twice or verdict.found != verdict.staged:
-        raise StageError(
-            f"table {'.'.join(ref)}: after the merge {verdict.found} of {verdict.staged} keys are there and "
-            f"{verdict.twice} more than once; nothing was published",
-            hint="the table may hold duplicate keys already: `instep sync --full` rebuilds it",
-        )
+    outcome = _audit(ref, metadata, base, head, how, verdict, staged)
     change = Change(table)
     change.require(ref_is(MAIN, base), ref_is(branch, head))
     if head != base:
         change.update(set_branch(MAIN, head))
     change.update(remove_ref(branch))
-    _record(change, metadata, commit, head, marked=verdict.marked)
+    _record(change, metadata, commit, head, verdict.rows, deletes=how.deletes == "soft" and outcome.deleted > 0)
     change.land(commit.fence)
-    return _outcome(metadata, base, head, how, verdict, staged)
+    return outcome
 
 
-def _outcome(metadata: Mapping[str, Any], base: int, head: int, how: Merge, verdict: Verdict, staged: int) -> Outcome:
-    snapshots = {s["snapshot-id"]: s["summary"] for s in metadata["snapshots"]}
-    before, after = _rows(snapshots[base]), _rows(snapshots[head])
+def _audit(
+    ref: Ref, metadata: Mapping[str, Any], base: int, head: int, how: Merge, verdict: Verdict, staged: int
+) -> Outcome:
+    """What was done, if the branch agrees: each staged key once, and as many rows as what was done leads to."""
+    before = exact_rows(metadata, base)
     if how.since is not None:
-        return Outcome(inserted=staged, deleted=before + staged - after)
-    return Outcome(inserted=after - before, updated=0, deleted=verdict.marked)
+        return Outcome(inserted=staged, deleted=max((before or 0) + staged - verdict.rows, 0))
+    summary_of = {s["snapshot-id"]: s["summary"] for s in metadata["snapshots"]}
+    outcome = counted(summary_of[head] if head != base else {}, verdict.rows - (before or 0))
+    gone = outcome.deleted if how.deletes == "hard" else 0
+    grown = before is None or verdict.rows == before + outcome.inserted - gone
+    if not grown or not verdict.same or verdict.found != verdict.staged:
+        raise StageError(
+            f"table {'.'.join(ref)}: after the merge {verdict.staged} staged keys are in {verdict.found} rows, and "
+            f"{before} rows became {verdict.rows} by {outcome}; nothing was published",
+            hint="the table may hold duplicate keys already: `instep sync --full` rebuilds it",
+        )
+    return outcome
 
 
-def _rows(said: Mapping[str, str]) -> int:
-    return int(said.get("total-records", 0)) - int(said.get("total-position-deletes", 0))
+def counted(said: Mapping[str, str], grown: int) -> Outcome:
+    """Spark's own counts of a MERGE; without them what the number of rows tells."""
+    counts = {k.removeprefix(_COUNT): int(v) for k, v in said.items() if k.startswith(_COUNT)}
+    if not counts or min(counts.values()) < 0:
+        return Outcome(inserted=max(grown, 0), deleted=max(-grown, 0))
+    left = "not-matched-by-source-"
+    return Outcome(
+        inserted=counts["inserted"],
+        updated=counts["matched-updated"],
+        deleted=counts[f"{left}updated"] + counts[f"{left}deleted"],
+    )
+
+
+_COUNT = "spark.merge-into.num-target-rows-"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from instep.destinations.base import LoadState, Ref
+from instep.destinations.base import Commit, LoadState, Ref
 from instep.destinations.iceberg_schema import IcebergField, data_type, fields_of, is_stored_as
 from instep.errors import DestinationError
 from instep.schema.table import Column, Table, column_from_dict, column_to_dict, table_from_dict, table_to_dict
@@ -111,27 +111,35 @@ def changes_done(metadata: Metadata) -> tuple[str, ...]:
     return tuple(json.loads(metadata.get("properties", {}).get(CHANGES, "[]")))
 
 
-def state_record(run: str, fence: int, cursor: str, accepted: str, snapshot: int, *, deleted: bool) -> dict[str, str]:
-    """The property that repeats what the snapshot's summary says: snapshots expire, the cursor must not."""
-    record = {"run": run, "fence": fence, "cursor": cursor, "accepted": accepted}
-    return {STATE: _dump({**record, "snapshot": snapshot, "deleted": deleted}), RUN: run, ACCEPTED: accepted}
+def state_record(commit: Commit, snapshot: int, rows: int | None, *, deleted: bool) -> dict[str, str]:
+    """The property that repeats what the snapshot's summary says: snapshots expire, the cursor must not.
+
+    `rows` is counted: Iceberg's own totals count a delete as often as delete files repeat it."""
+    said = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor, "accepted": commit.accepted}
+    record = said | {"snapshot": snapshot, "rows": rows, "deleted": deleted}
+    return {STATE: _dump(record), RUN: commit.run, ACCEPTED: commit.accepted}
 
 
 def load_state(metadata: Metadata) -> LoadState | None:
     """What the last data commit recorded; after a rollback by hand, what the snapshot rolled back to recorded."""
     main = _snapshot(metadata, metadata.get("current-snapshot-id"))
     saved = json.loads(metadata["properties"].get(STATE, "null"))
+    if main is not None and saved is not None and _rolled_back(metadata, saved["snapshot"]):
+        saved = _summarised(metadata)
     if main is None or saved is None:
         return None
-    if _rolled_back(metadata, saved["snapshot"]):
-        saved = _summarised(metadata)
-    if saved is None:
-        return None
     total = {k: int(v) for k, v in main["summary"].items() if k.startswith("total-")}
-    rows = total.get("total-records", 0) - total.get("total-position-deletes", 0)
+    about = max(total.get("total-records", 0) - total.get("total-position-deletes", 0), 0)
+    rows = about if saved["rows"] is None else saved["rows"]
     size, files = total.get("total-files-size", 0), total.get("total-data-files", 0)
     said = (saved["run"], saved["fence"], saved["cursor"], saved["accepted"])
     return LoadState(*said, rows, size, files, deleted=saved["deleted"])
+
+
+def exact_rows(metadata: Metadata, snapshot: int) -> int | None:
+    """The table's rows at `snapshot`, if a load of ours counted them there."""
+    saved = json.loads(metadata["properties"].get(STATE, "null"))
+    return int(saved["rows"]) if saved and saved["snapshot"] == snapshot and saved["rows"] is not None else None
 
 
 def _rolled_back(metadata: Metadata, snapshot: int) -> bool:
@@ -144,7 +152,7 @@ def _summarised(metadata: Metadata) -> dict[str, Any] | None:
     for snapshot in _ancestors(metadata):
         if run := (summary := snapshot["summary"]).get(RUN):
             record = {"run": run, "fence": int(summary[FENCE]), "cursor": summary.get(CURSOR, "")}
-            return {**record, "accepted": summary.get(ACCEPTED, ""), "deleted": True}
+            return {**record, "accepted": summary.get(ACCEPTED, ""), "rows": None, "deleted": True}
     return None
 
 

@@ -44,13 +44,13 @@ class MergePlan:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The branch after the MERGE: `staged` distinct keys came, `found` of them are there, `twice` more than once;
-    `marked` rows were marked as deleted by it."""
+    """The branch after the statements: its `rows`; how many distinct keys were `staged`, how many rows have one of
+    them (`found`), and whether those keys are the `same` (by the sum of their hashes)."""
 
+    rows: int
     staged: int = 0
     found: int = 0
-    twice: int = 0
-    marked: int = 0
+    same: bool = True
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,8 @@ def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> 
     session = own_session(spark, settings)
     for statement in statements(plan):
         session.sql(statement).collect()
-    if not plan.key:
-        return Verdict()
     row = session.sql(audit_sql(plan)).collect()[0]
-    return Verdict(row["staged"], row["found"], row["twice"], row["marked"])
+    return Verdict(row["rows"], row["staged"]["n"], row["found"], row["staged"]["sum"] == row["sum"])
 
 
 def own_session(spark: SparkSession, settings: MergeSettings) -> SparkSession:
@@ -178,18 +176,17 @@ def latest_sql(plan: MergePlan) -> str:
 
 
 def audit_sql(plan: MergePlan) -> str:
-    """The staged keys, as they stand on the branch; and the rows that were marked now."""
-    key, on = _list(plan.key), " AND ".join(f"t.{name(k)} <=> s.{name(k)}" for k in plan.key)
-    staged = f"SELECT DISTINCT {key} FROM {path(plan.rows)}"
-    there = f"{target(plan)} t LEFT SEMI JOIN ({staged}) s ON {on}"
-    groups = f"SELECT count(*) AS n FROM {there} GROUP BY {_list(plan.key, 't')}"
-    marked = "0"
-    if plan.deleted and plan.synced and plan.deletes == "soft":
-        now = f"{name(plan.synced)} = timestamp_micros({plan.at})"
-        marked = f"(SELECT count(*) FROM {target(plan)} WHERE {name(plan.deleted)} AND {now})"
+    """Rows of the branch and staged keys among them, in one scan of the key columns."""
+    if not plan.key:
+        none = "named_struct('n', 0L, 'sum', 0L) AS staged, 0L AS found, 0L AS sum"
+        return f"SELECT count(*) AS rows, {none} FROM {target(plan)}"
+    on = " AND ".join(f"t.{name(k)} <=> s.{name(k)}" for k in plan.key)
+    hashed = f"xxhash64({_list(plan.key)}) % 1000000007 AS `__hash`"
+    staged = f"SELECT {_list(plan.key)}, {hashed} FROM (SELECT DISTINCT {_list(plan.key)} FROM {path(plan.rows)})"
+    known = f"SELECT struct(count(*) AS n, coalesce(sum(`__hash`), 0) AS sum) FROM ({staged})"
     return (
-        f"SELECT (SELECT count(*) FROM ({staged})) AS staged, count(*) AS found, "
-        f"coalesce(count_if(n > 1), 0) AS twice, {marked} AS marked FROM ({groups})"
+        f"SELECT count(*) AS rows, ({known}) AS staged, count(s.`__hash`) AS found, "
+        f"coalesce(sum(s.`__hash`), 0) AS sum FROM {target(plan)} t LEFT JOIN ({staged}) s ON {on}"
     )
 
 
