@@ -7,10 +7,12 @@ a hash of the original, so that the same name always leads to the same alias and
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, count
 from typing import Literal, TypeVar
 
@@ -24,6 +26,7 @@ SYSTEM = ("synced", "deleted", "id", "meta", "extra")
 HASH = 8
 
 Style = Literal["ansi", "mysql", "spark"]
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _QUOTES: Mapping[Style, str] = {"ansi": '"', "mysql": "`", "spark": "`"}
 
 
@@ -51,9 +54,11 @@ class Naming:
 
     def fold(self, name: str) -> str:
         """Equal for two names that the destination takes for one."""
-        return name if self.case_sensitive else "".join(map(_lower, name))
+        if self.case_sensitive:
+            return name
+        return name.lower() if name.isascii() else "".join(map(_lower, name))
 
-    @property
+    @cached_property
     def system(self) -> frozenset[str]:
         """The names of the system columns, folded."""
         return frozenset(self.fold(self.prefix + name) for name in SYSTEM)
@@ -72,6 +77,8 @@ def check_name(name: str, what: str) -> None:
 
 
 def _flaw(name: str) -> str:
+    if name.isascii() and name.isprintable() and name.strip():
+        return ""
     if not name:
         return "has an empty name"
     if "\x00" in name:
@@ -149,7 +156,9 @@ def _unsystematic(name: str, naming: Naming) -> str:
 def _legal(name: str, original: str, naming: Naming, *, table: bool = False) -> str:
     """`name` if the destination can hold it, else what comes nearest with a hash of the original."""
     forbidden = naming.forbidden_in_tables if table else naming.forbidden
-    clean = "".join("_" if c in forbidden or (table and unicodedata.category(c) == "Cc") else c for c in name)
+    clean = _CONTROL.sub("_", name) if table else name
+    for character in forbidden:
+        clean = clean.replace(character, "_")
     if clean == name and len(name.encode()) <= naming.max_bytes:
         return name
     return _hashed(clean, original, naming)
