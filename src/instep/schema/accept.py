@@ -37,6 +37,7 @@ from instep.schema.change import (
 )
 from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import DataType
 from instep.schema.widen import promote
 
 Lineage = Mapping[tuple[Ref, str], tuple[Ref, str]]
@@ -97,6 +98,10 @@ class _Table:
         columns = [_Column(c, None if c.retained else c.name, c.name if accepted else "") for c in table.columns]
         return cls(table, None if table.retained else table.ref, table.ref if accepted else None, columns)
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        return tuple(c.column.name for c in sorted(self.columns, key=lambda c: c.column.key) if c.column.key)
+
     def find(self, now: str) -> _Column | None:
         return next((c for c in self.columns if c.now == now), None)
 
@@ -114,14 +119,20 @@ class _Table:
         return holder is None
 
     def add(self, column: Column) -> bool:
-        """Adds it, or revives the retained column of its name if the type fits."""
-        holder = self.holder(column.name)
-        if holder is not None and holder.column.retained and (kind := _fitting(holder.column, column)):
-            holder.column = replace(column, type=kind, key=0, alias=holder.column.alias)
-            holder.now = column.name
+        """Adds it, or revives the retained column of its id, else of its name, if the type fits."""
+        twin = next((c for c in self.columns if c.column.retained and column.id and c.column.id == column.id), None)
+        for old in (twin, self.holder(column.name)):
+            if old is None or not old.column.retained or (kind := _fitting(old.column, column)) is None:
+                continue
+            if old.column.name != column.name and not self.free(column.name):
+                return False
+            alias = old.column.alias if old.column.name == column.name else ""
+            old.column, old.now = replace(column, type=kind, key=0, alias=alias), column.name
             return True
         if not self.free(column.name):
             return False
+        if twin is not None:
+            twin.column = replace(twin.column, id=None)
         self.columns.append(_Column(replace(column, key=0), column.name))
         return True
 
@@ -151,10 +162,11 @@ def _version(name: str, taken: Iterable[str]) -> str:
     return versioned
 
 
-def _fitting(old: Column, new: Column) -> Any:
-    """The type that the revived column has: the wider of both, or None if neither holds the other."""
+def _fitting(old: Column, new: Column) -> DataType | None:
+    """The type of the revived column: the wider of two of one family, else None. (String holds everything, and yet a
+    number that returns as text is another column.)"""
     kind = promote(old.type, new.type)
-    return kind if kind in (old.type, new.type) and str(new.type) != "unknown" else None
+    return kind if type(old.type) is type(new.type) and kind in (old.type, new.type) else None
 
 
 def _refreshed(found: _Column, source: Table) -> Column:
@@ -305,18 +317,22 @@ def _ref(change: Any) -> Ref:
 
 
 def _add_table(draft: _Draft, new: Table) -> str:
+    """A retained table of its id, else of its name, is revived if it has the same key."""
     if new.schema in draft.closed:
         return f"schema {new.schema!r} is not accepted"
-    old = next((t for t in draft.tables if t.table.ref == new.ref), None)
-    if old is not None and old.table.retained and old.table.key == new.key:
-        old.table = replace(old.table, retained=False)
-        for c in old.columns:
-            c.column = replace(c.column, retained=True)
-        _replace_columns(old, new)
-        return ""
-    if not draft.free(new.ref):
+    retained = [t for t in draft.tables if t.table.retained]
+    twin = next((t for t in retained if new.id is not None and t.table.id == new.id), None)
+    old = next((t for t in (twin, *(t for t in retained if t.table.ref == new.ref)) if t and t.key == new.key), None)
+    if (old is None or old.table.ref != new.ref) and not draft.free(new.ref):
         return f"the name {new.path!r} is still used by a held change"
-    draft.tables.append(_Table.of(new, accepted=False))
+    if twin is not None and twin is not old:
+        twin.table = replace(twin.table, id=None)
+    if old is None:
+        draft.tables.append(_Table.of(new, accepted=False))
+        return ""
+    alias = old.table.alias if old.table.ref == new.ref else ""
+    old.table = replace(old.table, schema=new.schema, name=new.name, alias=alias, retained=False)
+    _take_over(old, new, same=old.table.id == new.id, replaced=False)
     return ""
 
 
@@ -331,22 +347,20 @@ def _remove_table(draft: _Draft, change: TableRemoved, decision: Decision) -> No
         table.table = replace(table.table, retained=True)
 
 
-def _replace_columns(table: _Table, new: Table) -> None:
-    """The columns of another table under this name: paired by name, since its ids are its own."""
-    table.now = new.ref
+def _take_over(table: _Table, new: Table, *, same: bool, replaced: bool) -> None:
+    """The columns of `new` in the place of those of `table`. Unless it is the `same` table, its old ids say nothing.
+    All rows of a `replaced` one load anew, so that its columns take whatever type the new ones have."""
+    live = {c.column.name: c for c in table.columns if replaced and not c.column.retained}
     for c in table.columns:
-        c.now = None
+        c.column, c.now = replace(c.column, retained=True, key=0, id=c.column.id if same else None), None
     for column in new.columns:
-        holder = table.holder(column.name)
-        if holder is not None and not holder.column.retained:
-            holder.column, holder.now = replace(column, alias=holder.column.alias), column.name
+        if (old := live.get(column.name)) is not None:
+            old.column, old.now = replace(column, alias=old.column.alias), column.name
         else:
             table.add(column)
-    for c in table.columns:
-        if c.now is None and not c.column.retained:
-            c.column = replace(c.column, retained=True, key=0)
     table.rekey(new.key)
     cursor = table.table.cursor if table.find(table.table.cursor or "") else None
+    table.now = new.ref
     table.table = replace(table.table, id=new.id, kind=new.kind, comment=new.comment, cursor=cursor)
 
 
@@ -355,7 +369,7 @@ def _edit(table: _Table, decision: Decision) -> str:
     match change:
         case TableReplaced() if applied:
             table.table = replace(table.table, generation=table.table.generation + 1)
-            _replace_columns(table, change.after)
+            _take_over(table, change.after, same=False, replaced=True)
         case TableReplaced():
             table.waits = True
         case TableComment() if applied:

@@ -210,7 +210,7 @@ def _pair(scene: Scene, match: _Match, found: Table, wanted: Table) -> Pairing:
     before = match.before
     names = {c.name for c in before.columns} if before else set()
     moved = {n: scene.moves[before.ref, n][1] for n in names if before and (before.ref, n) in scene.moves}
-    same_table = not _new_generation(match) and (found.id is None or wanted.id is None or found.id == wanted.id)
+    same_table = not _new_generation(match) and found.id == wanted.id
     dropped = frozenset(names - moved.keys())
     return pair(found, wanted, moved, dropped, prefix=scene.prefix, same_table=same_table)
 

@@ -39,7 +39,8 @@ class Capabilities:
     `promotes` holds the legal in-place promotions as pairs of type forms: plain ones (`("int32", "int64")`) and
     the sized ones of `SIZED`, where `+` means "this or more" (`("decimal(p,s)", "decimal(p+,s)")`).
     `simultaneous_renames`: one commit may swap names without a temporary one. `undo_by_id`: a dropped column comes
-    back with its values; otherwise drops are parked under another name. `comments`: inspect and execute know comments.
+    back with its values; otherwise drops are parked under another name. `comments`, `keys`: inspect and execute know
+    them.
     `max_name_bytes` counts UTF-8 bytes.
     """
 
@@ -53,6 +54,7 @@ class Capabilities:
     drops: bool = True
     simultaneous_renames: bool = False
     comments: bool = False
+    keys: bool = False
     max_name_bytes: int = 255
 
     def fold(self, name: str) -> str:

@@ -18,6 +18,7 @@ from instep.schema.change import (
     ColumnRetyped,
     ColumnWidened,
     KeyChanged,
+    KeyRemoved,
     TableComment,
 )
 from instep.schema.hazard import Capabilities
@@ -84,8 +85,10 @@ def column_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabiliti
     """The edits of one table's columns; raises IllegalChange for what the format cannot do."""
     ref = wanted.ref
     _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, wanted, able)
-    steps: list[StepChange] = [ColumnRemoved(ref, c, found.columns.index(c)) for c in pairing.dropped]
-    if steps and not able.drops:
+    key = _kept_key(found, pairing)
+    steps: list[StepChange] = [KeyRemoved(ref, found.key)] if able.keys and found.key and not key else []
+    steps += [ColumnRemoved(ref, replace(c, key=0), found.columns.index(c)) for c in pairing.dropped]
+    if pairing.dropped and not able.drops:
         raise IllegalChange(f"{able.name} cannot drop a column of {wanted.path}", hint="use removed: retain")
     moves = [(have, want) for have, want in pairing.same if have.name != want.name]
     if moves and not able.renames:
@@ -96,8 +99,16 @@ def column_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabiliti
     for have, want in pairing.same:
         steps += _alter(wanted, replace(have, name=want.name), want, able, renamed=have.name != want.name)
     end = len(found.columns) - len(pairing.dropped)
-    steps += [ColumnAdded(ref, column, end + i) for i, column in enumerate(pairing.added)]
-    return steps + _table(found, wanted, able)
+    steps += [ColumnAdded(ref, replace(column, key=0), end + i) for i, column in enumerate(pairing.added)]
+    if able.keys and key != wanted.key:
+        steps.append(KeyChanged(ref, key, wanted.key) if wanted.key else KeyRemoved(ref, key))
+    return steps + _comment(found, wanted, able)
+
+
+def _kept_key(found: Table, pairing: Pairing) -> tuple[str, ...]:
+    """The key under the new names; empty if one of its columns goes."""
+    now = {have.name: want.name for have, want in pairing.same} | {c.name: c.name for c in pairing.drifted}
+    return tuple(now[n] for n in found.key) if all(n in now for n in found.key) else ()
 
 
 def _check_names(columns: Sequence[Column], foreign: Sequence[Column], wanted: Table, able: Capabilities) -> None:
@@ -142,7 +153,7 @@ def renames(
 
 
 def renamed(have: Column, want: Column) -> Column:
-    return replace(have, name=want.name, id=want.id if want.id is not None else have.id, alias=want.alias)
+    return replace(have, name=want.name, id=want.id, alias=want.alias)
 
 
 def spare(stem: str, taken: set[str]) -> str:
@@ -155,11 +166,11 @@ def spare(stem: str, taken: set[str]) -> str:
 def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, renamed: bool) -> list[StepChange]:
     """A type that is wider than wanted is kept, a NOT NULL is only ever relaxed."""
     ref, steps = table.ref, list[StepChange]()
-    known = have.id is not None and want.id is not None and have.id != want.id
+    known = have.id is not None and have.id != want.id
     if not renamed and have.alias and (known or have.alias != want.alias):
         steps.append(RecordIdentity(ref, have, replace(have, id=want.id, alias=want.alias)))
     if renamed or steps:
-        have = replace(have, id=want.id if want.id is not None else have.id, alias=want.alias)
+        have = replace(have, id=want.id, alias=want.alias)
     if not want.retained and not widens(want.type, have.type):
         after = replace(have, type=want.type)
         if not able.promotes_in_place(have.type, want.type):
@@ -175,13 +186,10 @@ def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, rena
     return steps
 
 
-def _table(found: Table, wanted: Table, able: Capabilities) -> list[StepChange]:
-    steps: list[StepChange] = []
-    if found.key and wanted.key and found.key != wanted.key:
-        steps.append(KeyChanged(wanted.ref, found.key, wanted.key))
+def _comment(found: Table, wanted: Table, able: Capabilities) -> list[StepChange]:
     if able.comments and (found.comment or None) != (wanted.comment or None):
-        steps.append(TableComment(wanted.ref, found.comment, wanted.comment))
-    return steps
+        return [TableComment(wanted.ref, found.comment, wanted.comment)]
+    return []
 
 
 def after_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabilities) -> Table:
@@ -196,4 +204,4 @@ def _after(have: Column, want: Column, able: Capabilities) -> Column:
     comment = want.comment if able.comments else have.comment
     nullable = have.nullable or want.nullable
     kind = have.type if kept else want.type
-    return replace(want, type=kind, nullable=nullable, comment=comment, id=want.id if want.id is not None else have.id)
+    return replace(want, type=kind, nullable=nullable, comment=comment)
