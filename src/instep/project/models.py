@@ -11,8 +11,10 @@ from pydantic_core import PydanticCustomError
 from instep.model import Deletes
 from instep.project.policies import OverrideSection, PolicySection
 from instep.project.reference import Reference
-from instep.project.schedule import cron, timezone
+from instep.project.schedule import cron, time_zone
 from instep.project.values import (
+    SECRET_NAME,
+    URL_PASSWORD,
     Name,
     Patterns,
     Port,
@@ -24,7 +26,7 @@ from instep.project.values import (
     Url,
     Words,
     as_text,
-    check_properties,
+    check_property,
 )
 from instep.schema.selection import Pattern, Selection, patterns
 
@@ -34,15 +36,16 @@ MySqlSsl = Literal["disable", "prefer", "require", "verify_ca", "verify_identity
 
 def _checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
     if not (info.context and info.context.get("resolved")):
-        check_properties(value)
+        for name, text in value.items():
+            check_property(name, text)
     return value
 
 
-def _plain_conf(value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _plain_conf(value: Any) -> Any:
     """Spark shows its configuration on its pages and in its logs."""
-    for name, text in value.items():
-        if isinstance(text, Reference):
-            raise PydanticCustomError("conf_reference", "{name}", {"name": name})
+    for name, text in value.items() if isinstance(value, dict) else ():
+        if isinstance(text, Reference) or SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
+            raise PydanticCustomError("conf_secret", "{name}", {"name": name})
     return value
 
 
@@ -165,7 +168,7 @@ class Detect(Section):
 class Schedule(Section):
     detect: Annotated[str, AfterValidator(cron)] = ""
     sync: Annotated[str, AfterValidator(cron)] = ""
-    timezone: Annotated[str, AfterValidator(timezone)] = "UTC"
+    timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
 
 
 Notice = Literal["detected", "review_needed", "breaking", "ignored", "applied", "paused", "resumed", "failed", "done"]
@@ -195,9 +198,8 @@ class Connection(Section):
 
     def selection(self) -> Selection:
         """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""
-        said = {
-            Pattern(text): table.enabled for text, table in self.tables.items() if "enabled" in table.model_fields_set
-        }
+        tables = self.tables.items()
+        said = {Pattern(text): table.enabled for text, table in tables if "enabled" in table.model_fields_set}
         excluded = [pattern.text for pattern, on in said.items() if not on and not pattern.is_exact]
         return Selection(
             include=patterns(self.include.tables),
@@ -221,7 +223,7 @@ class Channel(Section):
         for name, value in (self.model_extra or {}).items():
             if isinstance(value, Reference) and value.problem():
                 raise PydanticCustomError("reference", "{name}: {why}", {"name": name, "why": value.problem()})
-            check_properties({"webhook" if name == "url" else name: value})
+            check_property(name, value, secret=name == "url")
         return self
 
 

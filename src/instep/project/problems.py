@@ -37,11 +37,17 @@ _SAID: Mapping[str, str] = {
 
 def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[Problem]:
     """(line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
-    found = []
+    found, wrong = [], [detail["loc"] for detail in error.errors(include_url=False)]
     for detail in error.errors(include_url=False):
+        if detail["type"] == "too_short" and any(_inside(place, detail["loc"]) for place in wrong):
+            continue  # pydantic does not count the items that are wrong
         path = data_path(tree.data, detail)
         found.append((tree.line(path), f"{dotted(path)}: {_text(detail, path, tree, seen)}"))
     return list(dict.fromkeys(found))
+
+
+def _inside(place: tuple[int | str, ...], around: tuple[int | str, ...]) -> bool:
+    return len(place) > len(around) and place[: len(around)] == around
 
 
 def raise_all(file: str, problems: Iterable[Problem], hint: str = "") -> None:
@@ -63,7 +69,8 @@ def data_path(data: Any, detail: ErrorDetails) -> Path:
             data = data[part]
         elif at == len(location) - 1 and detail["type"] == "missing":
             path.append(part)
-    return tuple(path)
+    named = detail.get("ctx", {}).get("name")
+    return (*path, named) if named else tuple(path)
 
 
 def dotted(path: Path) -> str:
@@ -83,15 +90,16 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
     match detail["type"]:
         case "extra_forbidden":
             return f"unknown key{near(str(path[-1]), _keys_at(path[:-1], tree, seen))}"
-        case "plain_secret":
+        case "plain_secret" | "property_secret":
             return f"a secret must not stand in the file: write {_suggestion(path)} and set it in .env"
         case "url_secret":
             return f"a password must not stand in the URL: write {_suggestion(path)} and set the whole URL in .env"
-        case "property_secret":
-            name = context["name"]
-            return f"{name} is a secret and must not stand in the file: write {_suggestion((name,))}"
-        case "conf_reference":
-            return f"{context['name']} would be shown by Spark: no references here, credentials go to the destination"
+        case "conf_secret":
+            return "Spark shows its configuration: a secret belongs to the source or the destination"
+        case "greater_than_equal":
+            return f"must be at least {context['ge']}"
+        case "less_than_equal":
+            return f"must be at most {context['le']}"
         case "string_pattern_mismatch" if str(detail["loc"][-1]) == "[key]":
             return "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
         case "literal_error" | "union_tag_invalid":
@@ -117,5 +125,5 @@ def _keys_at(path: Path, tree: Tree, seen: Mapping[Any, Any]) -> list[str]:
 
 
 def _suggestion(path: Path) -> str:
-    words = [str(part).upper() for part in path[1:]] or [str(path[0]).upper()]
+    words = [str(part).upper() for part in path[1:] if part != "properties"] or [str(path[0]).upper()]
     return "${env:" + "_".join("".join(c if c.isalnum() else "_" for c in word) for word in words) + "}"

@@ -46,7 +46,6 @@ class TableOptions:
     lookback: float = 0
     deletes: Deletes = "soft"
     key: tuple[str, ...] = ()
-    enabled: bool = True
     misfit: Literal["quarantine", "null", "fail"] | None = None
 
 

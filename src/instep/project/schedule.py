@@ -49,11 +49,11 @@ def _number(text: str, low: int, words: tuple[str, ...]) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def timezone(name: str) -> str:
+def time_zone(name: str) -> str:
     """An IANA time zone."""
     try:
         ZoneInfo(name)
-    except (OSError, ValueError):
+    except (OSError, ValueError, KeyError):
         raise _wrong(f"unknown time zone {name!r}: use a name such as UTC or Europe/Berlin") from None
     return name
 

@@ -18,7 +18,8 @@ Path = tuple[str | int, ...]
 
 MAX_VALUES = 200_000
 _NULL, _BOOL = frozenset({"", "~", "null", "Null", "NULL"}), {"true": True, "false": False}
-_INT, _FLOAT = re.compile(r"[-+]?(0|[1-9]\d*)"), re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+)([eE][-+]?\d+)?")
+_INT = re.compile(r"[-+]?(0|[1-9]\d*)")
+_FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?|[-+]?[1-9]\d*[eE][-+]?\d+")
 
 
 @dataclass
@@ -48,7 +49,7 @@ def parse(text: str) -> Tree:
         tree.problems.append((mark.line + 1 if mark else 1, _said(error)))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        tree.problems.append((line, f"the character #x{ord(str(error.character)[0]):04x} is not allowed"))
+        tree.problems.append((line, f"the character #x{_code(error.character):04x} is not allowed"))
     except _TooMuch as error:
         tree.problems.append((error.line, "too many values: aliases repeat one another"))
     except RecursionError:
@@ -70,6 +71,10 @@ def _said(error: yaml.MarkedYAMLError) -> str:
     if "'\\t'" in said:
         said += "; indent with spaces"
     return f"{said}; text with special characters needs quotes" if "mapping" in said else said
+
+
+def _code(character: str | int) -> int:
+    return ord(character) if isinstance(character, str) else character
 
 
 class _TooMuch(Exception):

@@ -116,13 +116,12 @@ def as_text(properties: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(v).lower() if isinstance(v, bool) else str(v) for name, v in properties.items()}
 
 
-def check_properties(value: Mapping[str, Any]) -> None:
+def check_property(name: str, value: Any, *, secret: bool = False) -> None:
     """Properties whose name or form tells of a secret must be references."""
-    for name, text in value.items():
-        if isinstance(text, bool) or text in ("", None) or (isinstance(text, Reference) and text.pure):
-            continue
-        if SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
-            raise PydanticCustomError("property_secret", "{name}", {"name": name})
+    if isinstance(value, bool) or value in ("", None) or (isinstance(value, Reference) and value.pure):
+        return
+    if secret or SECRET_NAME.search(name) or URL_PASSWORD.search(str(value)):
+        raise PydanticCustomError("property_secret", "{name}", {"name": name})
 
 
 Text = Annotated[str | Reference, _Referable(str)]

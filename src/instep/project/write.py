@@ -53,7 +53,8 @@ connections:
 
 def starter(name: str, *, source: str = "shop", connection: str = "shop_to_lake") -> str:
     """The text of a project file that validates."""
-    return _STARTER.format(schema=SCHEMA_FILE.as_posix(), name=json.dumps(name), source=source, connection=connection)
+    quoted = json.dumps(name, ensure_ascii=False)
+    return _STARTER.format(schema=SCHEMA_FILE.as_posix(), name=quoted, source=source, connection=connection)
 
 
 def schema_json() -> str:
@@ -87,3 +88,7 @@ def write_project(root: Path, text: str | None = None) -> Path:
     if not ignore.exists():
         ignore.write_text(".instep/\n.env\nlake/\n", encoding="utf-8")
     return file
+
+
+if __name__ == "__main__":
+    print(schema_json(), end="")

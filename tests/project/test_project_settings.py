@@ -1,0 +1,283 @@
+"""What a loaded project answers: settings with secrets resolved, and nothing of them anywhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from project_types import Loads
+
+from instep.errors import ProjectError
+from instep.project.project import Settings, TableOptions
+from instep.project.reference import Environment, Reference, read_env_file
+from instep.sources.mysql_connect import MySqlConfig
+from instep.sources.postgres_connect import PostgresConfig
+from instep.sources.sqlite_connect import SqliteConfig
+
+SECRET = "correct horse"
+PROJECT = """\
+version: 1
+project: shop
+sources:
+  pg:
+    type: postgres
+    host: ${env:PG_HOST:-db.local}
+    port: ${env:PG_PORT:-5433}
+    database: shop
+    user: me
+    password: ${env:PG_PASSWORD}
+    sslmode: verify-full
+    sslrootcert: certs/ca.pem
+    include: public.*
+    statement_timeout: 2m
+  my: {type: mariadb, database: d, user: u, password: "${file:my.secret}", ssl_ca: /etc/ca.pem}
+  lite: {type: sqlite, path: shop.db}
+destinations:
+  lake: {type: iceberg}
+  remote:
+    type: iceberg
+    catalog: https://catalog.local/api
+    warehouse: prod
+    namespace: raw
+    properties: {token: "${env:TOKEN}", header.x: 5, flag: true}
+connections:
+  c:
+    source: pg
+    destination: lake
+    hash: ["public.customer.email"]
+    salt: ${env:SALT}
+    tables:
+      public.orders: {mode: upsert, cursor: updated_at, lookback: 5m, key: id}
+      public.log_*: {mode: append, enabled: false}
+      "public.*": {mode: full_refresh, deletes: hard}
+  d: {source: lite, destination: remote}
+  e: {source: lite, destination: lake, namespace: other}
+"""
+VARIABLES = {"PG_PASSWORD": SECRET, "TOKEN": SECRET, "SALT": SECRET}
+
+
+def test_postgres_settings(loads: Loads, tmp_path: Path) -> None:
+    settings = loads(PROJECT, VARIABLES).source("pg")
+    assert settings.type == "postgres"
+    assert PostgresConfig(**settings) == PostgresConfig(
+        "db.local",
+        "shop",
+        "me",
+        5433,
+        SECRET,
+        "verify-full",
+        str(tmp_path / "certs/ca.pem"),
+        ("public.*",),
+        (),
+        10,
+        120,
+    )
+
+
+def test_mysql_settings(loads: Loads, tmp_path: Path) -> None:
+    (tmp_path / "my.secret").write_text(SECRET + "\n")
+    settings = loads(PROJECT, {}).source("my")
+    assert settings.type == "mariadb"
+    assert MySqlConfig(**settings) == MySqlConfig("localhost", "d", "u", password=SECRET, ssl_ca="/etc/ca.pem")
+
+
+def test_sqlite_settings(loads: Loads, tmp_path: Path) -> None:
+    settings = loads(PROJECT, {}).source("lite")
+    assert SqliteConfig(**settings) == SqliteConfig(str(tmp_path / "shop.db"))
+
+
+def test_iceberg_settings(loads: Loads, tmp_path: Path) -> None:
+    project = loads(PROJECT, VARIABLES)
+    assert project.destination("lake") == {
+        "warehouse": str(tmp_path / "lake"), "catalog": "sqlite", "properties": {}, "prefix": "_instep_",
+    }  # fmt: skip
+    assert project.destination("remote") == {
+        "warehouse": "prod",
+        "catalog": "rest",
+        "properties": {"uri": "https://catalog.local/api", "token": SECRET, "header.x": "5", "flag": "true"},
+        "prefix": "_instep_",
+    }
+
+
+def test_spark_settings(loads: Loads) -> None:
+    text = PROJECT + "spark: {master: '${env:M:-local[2,4]}', conf: {spark.ui.enabled: false, spark.task.cpus: 1}}"
+    assert loads(text, {}).spark() == {
+        "master": "local[2,4]",
+        "remote": "",
+        "driver_memory": "",
+        "conf": {"spark.ui.enabled": "false", "spark.task.cpus": "1"},
+    }
+
+
+def test_secrets_are_in_no_text(loads: Loads) -> None:
+    project = loads(PROJECT, VARIABLES)
+    settings = [project.source("pg"), project.destination("remote")]
+    texts = [repr(project), str(project.model), repr(project.environment), repr(settings), str(settings[0])]
+    texts += [project.config_hash("c"), f"{settings[0]}", repr(project.model.sources["pg"])]
+    assert not any(SECRET in text for text in texts)
+    assert repr(Settings("x", {"password": SECRET})) == "Settings(x: password)"
+    assert project.salt("c") == SECRET.encode()
+    assert project.salt("d") == b""
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, "instep.yml:10: sources.pg.password: the environment variable PG_PASSWORD is not set"),
+        ({"PG_PASSWORD": SECRET, "PG_PORT": "x" + SECRET},
+         "instep.yml:7: sources.pg.port: the referenced value does not fit here"),
+        ({"PG_PASSWORD": SECRET, "PG_PORT": "70000"},
+         "instep.yml:7: sources.pg.port: the referenced value does not fit here"),
+    ],
+)  # fmt: skip
+def test_references_that_fail_when_used(loads: Loads, variables: dict[str, str], said: str) -> None:
+    project = loads(PROJECT, variables)
+    assert project.source("lite")
+    with pytest.raises(ProjectError) as error:
+        project.source("pg")
+    assert error.value.message == said
+    assert SECRET not in str(error.value)
+    assert error.value.hint
+
+
+def test_a_missing_secret_file(loads: Loads, tmp_path: Path) -> None:
+    with pytest.raises(ProjectError) as error:
+        loads(PROJECT, {}).source("my")
+    file = tmp_path / "my.secret"
+    said = f"instep.yml:15: sources.my.password: the file {file} cannot be read: No such file or directory"
+    assert error.value.message == said
+    (tmp_path / "my.secret").write_bytes(b"\xff" + SECRET.encode())
+    with pytest.raises(ProjectError, match="it is not UTF-8 text") as error:
+        loads(PROJECT, {}).source("my")
+    assert SECRET not in str(error.value)
+
+
+def test_env_file(loads: Loads, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PG_PASSWORD=of the file\nPG_HOST=file.local\n")
+    settings = loads(PROJECT, {"PG_HOST": "env.local"}).source("pg")
+    assert (settings["password"], settings["host"]) == ("of the file", "env.local")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=1\n# note\n\nexport B = two words \n", {"A": "1", "B": "two words"}),
+        ("A='x # y'\nB=\"z\"\nC=x # note\nD=x#y", {"A": "x # y", "B": "z", "C": "x", "D": "x#y"}),
+        ("A=\nB=a=b==", {"A": "", "B": "a=b=="}),
+        ("\ufeffA=é", {"A": "é"}),
+    ],
+)
+def test_env_file_forms(tmp_path: Path, text: str, expected: dict[str, str]) -> None:
+    (tmp_path / ".env").write_text(text, encoding="utf-8")
+    assert read_env_file(tmp_path / ".env") == expected
+
+
+@pytest.mark.parametrize("line", [SECRET, "=" + SECRET, "1A=" + SECRET])
+def test_a_wrong_env_file_does_not_tell_its_content(tmp_path: Path, line: str) -> None:
+    (tmp_path / ".env").write_text(f"A=1\n{line}\n")
+    with pytest.raises(ProjectError, match=r"\.env:2: not of the form NAME=value") as error:
+        read_env_file(tmp_path / ".env")
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_an_env_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / ".env"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(ProjectError, match="cannot be read"):
+        read_env_file(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${env:A}", "1"), ("x${env:A}y${env:B}z", "x1y2z"), ("${env:N:-d}", "d"), ("${env:N:-}", ""),
+        ("${env:E:-d}", "d"), ("${env:E}", ""), ("${env:A:-d}", "1"), ("${file:f}", "of f"), ("${env:N:-a:-b}", "a:-b"),
+    ],
+)  # fmt: skip
+def test_resolution(tmp_path: Path, text: str, value: str) -> None:
+    (tmp_path / "f").write_text("of f\r\n")
+    environment = Environment(tmp_path, {"A": "1", "B": "2", "E": ""})
+    assert Reference(text).problem() == ""
+    assert environment.resolve(Reference(text), "here") == value
+
+
+@pytest.mark.parametrize(
+    ("text", "pure"),
+    [
+        ("${env:A}", True),
+        ("${env:A:-}", True),
+        ("${file:a}${env:B}", True),
+        ("${env:A:-x}", False),
+        ("a${env:A}", False),
+    ],
+)
+def test_pure_references_hold_no_part_of_the_value(text: str, pure: bool) -> None:
+    assert Reference(text).pure is pure
+
+
+@pytest.mark.parametrize(
+    ("store", "url"),
+    [
+        ("", "sqlite:///{root}/.instep/state.db"),
+        ("store: sqlite:///other/state.db", "sqlite:///{root}/other/state.db"),
+        ("store: sqlite:////var/state.db", "sqlite:////var/state.db"),
+        ("store: '${env:STORE}'", "postgresql+psycopg://me:secret@h/db"),
+        ("store: '${env:NOT_SET:-sqlite:///x.db}'", "sqlite:///{root}/x.db"),
+    ],
+)
+def test_store_url(loads: Loads, tmp_path: Path, store: str, url: str) -> None:
+    project = loads(PROJECT + store, {"STORE": "postgresql+psycopg://me:secret@h/db"})
+    assert project.store_url() == url.format(root=tmp_path)
+
+
+def test_names(loads: Loads, tmp_path: Path) -> None:
+    project = loads(PROJECT, {})
+    assert (project.name, project.root, project.connections) == ("shop", tmp_path, ("c", "d", "e"))
+    assert [project.source_of(c) for c in project.connections] == ["pg", "lite", "lite"]
+    assert [project.namespace_of(c) for c in project.connections] == ["c", "raw", "other"]
+    assert project.selected() == ("c", "d", "e")
+    assert project.selected(["e"]) == ("e",)
+    assert project.where(("sources", "pg", "user")) == "instep.yml:9: sources.pg.user"
+
+
+@pytest.mark.parametrize(("verb", "word"), [("connection", "cc"), ("source", "ppg"), ("destination", "lakes")])
+def test_unknown_names(loads: Loads, verb: str, word: str) -> None:
+    with pytest.raises(ProjectError, match=f"unknown {verb} '{word}', did you mean"):
+        getattr(loads(PROJECT, {}), verb)(word)
+
+
+def test_the_only_source_and_destination_need_no_mention(loads: Loads) -> None:
+    project = loads("sources: {a: {type: sqlite, path: x}}\ndestinations: {b: {type: iceberg}}\nconnections: {c: {}}")
+    assert (project.source_of("c"), project.destination_of("c"), project.name) == ("a", "b", project.root.name)
+
+
+def test_no_connections(loads: Loads) -> None:
+    project = loads("sources: {a: {type: sqlite, path: x}}")
+    with pytest.raises(ProjectError, match=r"instep\.yml has no connections") as error:
+        project.selected()
+    assert "add one" in error.value.hint
+
+
+def test_table_options(loads: Loads) -> None:
+    project = loads(PROJECT, {})
+    assert project.table("c", ("public", "orders")) == TableOptions("upsert", "updated_at", 300, "hard", ("id",))
+    assert project.table("c", ("public", "log_a")) == TableOptions("append", deletes="hard")
+    assert project.table("c", ("public", "items")) == TableOptions("full_refresh", deletes="hard")
+    assert project.table("c", ("billing", "items")) == TableOptions()
+
+
+def test_the_hash_moves_with_what_the_file_says_and_not_with_secrets(loads: Loads) -> None:
+    before = loads(PROJECT, VARIABLES).config_hash("c")
+    assert loads(PROJECT, {"PG_PASSWORD": "other"}).config_hash("c") == before
+    assert loads(PROJECT + "spark: {}\n# note", {}).config_hash("c") == before
+    other = loads(PROJECT, {}).config_hash("d")
+    assert loads(PROJECT.replace("lookback: 5m", "lookback: 6m"), {}).config_hash("d") == other
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("lookback: 5m", "lookback: 6m"), ("PG_PASSWORD", "PG_PASS"), ("5433", "5434")]
+)
+def test_what_moves_the_hash(loads: Loads, old: str, new: str) -> None:
+    before, after = (loads(text, {}).config_hash("c") for text in (PROJECT, PROJECT.replace(old, new)))
+    assert before != after
