@@ -6,6 +6,7 @@ under another name, recorded with size and SHA-256 after its JVM has ended, and 
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import json
@@ -72,6 +73,16 @@ def options(archive: Path) -> tuple[str, ...]:
     if usable(archive):
         return (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error")
     return ()
+
+
+def build_later(cache: str) -> None:
+    """Makes the archive once this process has ended, unless $INSTEP_ARCHIVE is `off`."""
+    if os.environ.get("INSTEP_ARCHIVE") != "off" and DUMP_TO not in os.environ and cache not in _later:
+        _later.add(cache)
+        atexit.register(build_in_background, cache)
+
+
+_later: set[str] = set()
 
 
 def build(cache: str = "") -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from pyspark import daemon
+import sys
 
-import instep.stage.task
-from instep.spark import pandas_free
+# Spark puts its own copy of pyspark in front, as zip files without compiled code: the installed one loads faster.
+sys.path[:] = [entry for entry in sys.path if not entry.endswith(("/pyspark.zip", "-src.zip"))]
+
+from pyspark import daemon  # noqa: E402
+
+import instep.stage.task  # noqa: E402
+from instep.spark import pandas_free  # noqa: E402
 
 pandas_free.settle()
 

@@ -126,7 +126,7 @@ class _Job:
             frame = self.spark.range(0, len(self.task.work), 1, len(self.task.work))
             rows = frame.mapInArrow(self.task, _SCHEMA).collect()  # type: ignore[arg-type]
             self.rows = [bytes(row[0]) for row in rows]
-        except BaseException as error:  # noqa: BLE001 - told on the calling thread
+        except BaseException as error:
             self.error = error
 
     def _tagged(self) -> None:

@@ -114,8 +114,8 @@ def _resolve(jars: Sequence[Jar], scratch: Path) -> list[Path]:
 
 
 def _ask(jvm: Jvm, coordinates: str, scratch: Path) -> list[Path]:
-    from py4j.java_gateway import GatewayParameters, JavaGateway
-    from py4j.protocol import Py4JJavaError
+    from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=jvm.port, auth_token=jvm.secret))
     try:

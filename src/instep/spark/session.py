@@ -157,7 +157,13 @@ def _launch(java: Java, settings: SparkSettings) -> Jvm:
     path = classpath(settings.cache, settings.jars)
     kept = archive.path_for(java, path, settings.cache)
     fast = archive.options(kept) if settings.quick else ()
-    env = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(path[-1].parents[1])}
+    if settings.quick and not fast:
+        archive.build_later(settings.cache)
+    env = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(path[-1].parents[1]),
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),  # what the driver can import, its workers can
+    }
     thread = threading.Thread(target=_import_meanwhile, daemon=True)
     thread.start()
     try:
