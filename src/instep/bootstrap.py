@@ -109,7 +109,12 @@ class App:
         from instep.spark.session import SparkSettings
 
         settings = self.project.spark()
-        return SparkSettings(**settings, catalogs=destination.spark_catalog())
+        return SparkSettings(
+            master=settings["master"],
+            remote=settings["remote"] or None,
+            driver_memory=settings["driver_memory"],
+            conf={**destination.spark_catalog(), **settings["conf"]},
+        )
 
     def session(self) -> SparkSession:
         """The one Spark session of this process, started when it is first needed."""
@@ -127,7 +132,9 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._session is not None:
-            self._session.stop()
+            from instep.spark.session import stop
+
+            stop(self._session)
         if "store" in self.__dict__:
             self.store.close()
 

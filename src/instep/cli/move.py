@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from instep.sync.progress import Report
     from instep.sync.verify import Verdict
 
+_NUMBERS = ("read", "inserted", "updated", "deleted", "held")
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 Tables = Annotated[list[str] | None, typer.Option("--table", "-t", help="Only this table (schema.table); repeatable.")]
 
@@ -88,10 +89,8 @@ def _show_report(out: Console, report: Report) -> None:
     from rich.text import Text
 
     grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("table", "mode", "read", "inserted", "updated", "deleted", "quarantined", "status"):
-        grid.add_column(
-            name, justify="right" if name in ("read", "inserted", "updated", "deleted", "quarantined") else "left"
-        )
+    for name in ("table", "mode", "read", "inserted", "updated", "deleted", "held", "status"):
+        grid.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     for t in report.tables:
         style = {"done": "green", "failed": "bold red"}.get(t.status, "yellow")
         numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.misfits))

@@ -55,6 +55,7 @@ class Lake:
 
     config: IcebergConfig
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+    _namespaces: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _parsed: dict[str, Metadata] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
@@ -152,11 +153,19 @@ class Lake:
         return True
 
     def ensure_namespace(self, namespace: str) -> None:
-        if not self.catalog.namespace_exists((namespace,)):
-            from pyiceberg.exceptions import NamespaceAlreadyExistsError
+        """Threads of this process take turns; another process that is faster has done the same."""
+        from pyiceberg.exceptions import NamespaceAlreadyExistsError
 
-            with _ignored(NamespaceAlreadyExistsError):
+        with self._namespaces:
+            if self.catalog.namespace_exists((namespace,)):
+                return
+            try:
                 self.catalog.create_namespace((namespace,))
+            except NamespaceAlreadyExistsError:
+                return
+            except Exception:
+                if not self.catalog.namespace_exists((namespace,)):
+                    raise
 
     def load(self, ref: Ref) -> Table | None:
         """The table with its newest metadata; None if there is none."""

@@ -158,11 +158,11 @@ def merge_plan(
     commit: Commit,
     staged: Sequence[Ref],
 ) -> MergePlan:
-    """What Spark is asked to do. Retained columns are set for new rows only; `meta` is compared like a value."""
+    """What Spark is asked to do. Retained and unread columns are set for new rows only; `meta` is compared like a value."""
     table = read_table(ref, metadata)
     system = system_columns(table, lake.config.prefix)
     stamps = [c for c in (system.synced, system.deleted) if c]
-    live = [c.name for c in table.live if c.name not in stamps]
+    live = [c.name for c in table.live if c.name not in stamps and c.name not in how.unread]
     kinds = {f.name: f.type for f in current_fields(metadata)}
     now = latest(files, system.synced) if system.synced else None
     since = (*how.since, _spark_type(kinds[how.since[0]])) if how.since else None

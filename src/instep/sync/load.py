@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
-from instep.errors import InstepError, StageError
+from instep.errors import DestinationError, InstepError, StageError
 from instep.model import Run, TableRun
 from instep.schema.table import table_fingerprint
 from instep.sources.base import Snapshot
@@ -132,6 +132,9 @@ def _settle(load: Load, future: Future[Loaded], run: Run) -> Loaded:
         return future.result()
     except InstepError as error:
         return failed(load, run, error)
+    except Exception as error:
+        text = str(error).splitlines()[0] if str(error) else ""
+        return failed(load, run, DestinationError(f"{load.table.path}: {type(error).__name__}: {text}"))
 
 
 def failed(load: Load, run: Run, error: InstepError) -> Loaded:
@@ -157,6 +160,12 @@ def _commit(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, run: Ru
     return Loaded(load, result, staged.misfits + staged.rejected, staged.casts)
 
 
+def _unread(load: Load) -> tuple[str, ...]:
+    """Columns without a source: retained, or removed there and not decided yet."""
+    read = {c.column.name for c in load.read.columns if c.source is not None}
+    return tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
+
+
 def _publish(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, commit: Commit) -> Outcome:
     ref: Ref = load.ref
     if load.action == "overwrite":
@@ -171,7 +180,7 @@ def _publish(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, commit
         complete=load.complete,
         keys=staged.keys,
         deletes=load.choice.deletes,
-        unread=tuple(aliases[c.column.name] for c in load.read.columns if c.source is None),
+        unread=_unread(load),
     )
     if load.action == "append" and load.since is not None:
         merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))

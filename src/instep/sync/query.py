@@ -38,8 +38,8 @@ def ask(destination: Destination, sql: str) -> Answer:
 
 def _wanted(connection: duckdb.DuckDBPyConnection, destination: Destination, sql: str) -> dict[Ref, Ref]:
     """(schema or "", table) as the query writes it -> the destination's table."""
-    row = connection.execute("select json_serialize_sql(?)", [sql]).fetchone()
-    tree = json.loads(row[0]) if row else {}
+    [(text,)] = connection.execute("select json_serialize_sql(?)", [sql]).fetchall()
+    tree = json.loads(text)
     if tree.get("error"):
         raise InstepError(f"the query cannot be run: {tree.get('error_message')}", hint="it must be one SELECT")
     known = destination.tables()

@@ -17,7 +17,7 @@ from instep.crash import crashpoint
 from instep.errors import Blocked, InstepError
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, RunKind, TableRun
-from instep.schema.change import describe
+from instep.schema.change import describe, key
 from instep.schema.names import destination_ref
 from instep.schema.read import Missing, TableRead, reads
 from instep.schema.selection import hashed, is_on, select_columns
@@ -140,7 +140,7 @@ def changed(pipe: Pipe, run: Run, snapshot: Snapshot, outcome: Outcome) -> Detec
     outcome.notes += [describe(note) for note in plan.notes]
     apply_plan(pipe, run, plan, reviews)
     outcome.applied += tuple(s.text for s in plan.steps)
-    outcome.waiting = tuple(r.id for r in reviews.values() if r.status == "open" and r.action != "ignore")
+    outcome.waiting = tuple(reviews[key(d.change)].id for d in detection.waiting)
     if paused := pipe.store.pauses.connection(pipe.name):
         raise Blocked(f"connection {pipe.name} is paused: {paused.reason}", hint="see `instep changes list`")
     return detection

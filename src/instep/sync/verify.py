@@ -128,7 +128,7 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
     sums = [f"sum(hash({n})::hugeint)" for n in names] + [f"sum(hash({', '.join(names)})::hugeint)"]
     with duckdb.connect(":memory:") as connection:
         connection.register("side", rows)
-        count, *values = connection.execute(f"select count(*), {', '.join(sums)} from side").fetchone() or (0,)  # noqa: S608
+        [(count, *values)] = connection.execute(f"select count(*), {', '.join(sums)} from side").fetchall()  # noqa: S608
     return _Side(count, dict(zip([*columns, ""], values, strict=True)))
 
 
