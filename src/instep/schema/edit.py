@@ -56,8 +56,9 @@ def apply(changes: Iterable[Change], catalog: Catalog) -> Catalog:
     """`catalog` after `changes`, in their order; renames that stand together are simultaneous.
 
     Whatever a change does not speak of is kept: aliases (except of what is renamed, which gets a new one),
-    generations, retained columns (behind the others). Raises SchemaError, naming the table and column, for a
-    change that does not fit the catalog: what it names is missing or is not as the change found it.
+    generations, retained columns (behind the others); a replaced table is taken as it is.
+    Raises SchemaError, naming the table and column, for a change that does not fit the catalog: what it names is
+    missing or is not as the change found it.
     """
     tables = dict(catalog.by_ref)
     for batch in _batches(changes):

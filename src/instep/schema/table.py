@@ -43,7 +43,8 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `id` is the source's immutable identity (PostgreSQL oid) or None.
+    """A table; `id` is the source's immutable identity (PostgreSQL oid) or None. One that starts with `~` (MySQL's
+    InnoDB table id) proves a rename when it is equal, and nothing when it differs.
 
     `kind` is table, view, materialized_view or foreign. `cursor` names the column that orders changes,
     if one is in use. `generation` counts replacements under one name. `retained` and `alias` as for columns.
