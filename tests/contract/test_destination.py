@@ -1,0 +1,347 @@
+# ruff: noqa: F811 - the imported `spark` is a fixture
+"""What every destination does: one suite over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from destinations import DESTINATIONS
+from instep.destinations.base import Commit, Destination, Merge, Outcome
+from instep.errors import Fenced, IllegalChange
+from instep.schema.change import (
+    ColumnAdded,
+    ColumnComment,
+    ColumnNullability,
+    ColumnRemoved,
+    ColumnRenamed,
+    ColumnReordered,
+    ColumnWidened,
+    KeyChanged,
+    TableComment,
+    TableRemoved,
+    TableRenamed,
+    TableReplaced,
+)
+from instep.schema.step import RecordIdentity, RewriteColumn, Step, step
+from instep.schema.table import Column, Table
+from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
+
+ALL_TYPES = (
+    "boolean", "int8", "int16", "int32", "int64", "decimal(38,10)", "decimal(9,2)", "float32", "float64", "string",
+    "string(200)", "binary", "binary(16)", "date", "time", "timestamp", "timestamptz", "uuid", "json",
+    "array(int32)", "array(array(string))", 'struct("a" int32, "b c" array(decimal(5,1)))', "unknown",
+)  # fmt: skip
+
+
+@pytest.fixture(params=sorted(DESTINATIONS))
+def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
+    return DESTINATIONS[request.param](tmp_path)
+
+
+def load(destination: Destination, rows: list[dict[str, Any]], fence: int = 1, **commit: Any) -> Outcome:
+    return destination.overwrite(REF, [stage(destination, REF, rows)], Commit("run-1", fence, **commit))
+
+
+def test_a_destination_that_is_not_there_yet_holds_nothing(destination: Destination) -> None:
+    assert destination.inspect([REF]).tables == ()
+    assert destination.state(REF) is None
+    destination.claim(REF, 7)
+
+
+def test_every_type_reads_back_as_it_was_asked_for(destination: Destination) -> None:
+    wanted = table(ID, *(column(f"c{i}", kind) for i, kind in enumerate(ALL_TYPES)), comment="all of them")
+    create(destination, wanted)
+    assert destination.inspect([REF, ("shop", "nothing")]).tables == (wanted,)
+
+
+def test_facts_beside_the_columns_read_back(destination: Destination) -> None:
+    odd = column(
+        "ünï \"q\" 'x' 🦀", "string", note="kept as text", native="citext", comment="hello\nworld", retained=True
+    )
+    wanted = replace(table(ID, odd), cursor="id", generation=3, kind="view", comment="a comment")
+    create(destination, wanted)
+    create(destination, wanted)
+    assert destination.inspect([REF]).get(REF) == wanted
+
+
+def test_append_and_overwrite_record_what_they_did(destination: Destination) -> None:
+    create(destination)
+    assert destination.append(REF, [stage(destination, REF, [{"id": 1}])], Commit("run-1", 1, "c1", "f1")) == Outcome(1)
+    destination.append(REF, [stage(destination, REF, [{"id": 2}])], Commit("run-2", 1, "c2", "f2"))
+    state = destination.state(REF)
+    assert state is not None
+    assert (state.run, state.fence, state.cursor, state.accepted, state.rows) == ("run-2", 1, "c2", "f2", 2)
+    assert state.files == 2
+    assert state.bytes > 0
+    assert not state.deleted
+    assert load(destination, [{"id": 3}], cursor="c3") == Outcome(inserted=1, deleted=2)
+    assert [r[0] for r in rows_of(destination)] == [3]
+    assert destination.overwrite(REF, [], Commit("run-4", 1)).deleted == 1
+    assert rows_of(destination) == []
+
+
+def test_a_replayed_append_adds_nothing(destination: Destination) -> None:
+    create(destination)
+    file = stage(destination, REF, [{"id": 1}])
+    destination.append(REF, [file], Commit("run-1", 1))
+    assert destination.append(REF, [file], Commit("run-1", 1)) == Outcome()
+    assert len(rows_of(destination)) == 1
+
+
+def test_a_later_claim_refuses_everything_of_an_earlier_run(destination: Destination) -> None:
+    create(destination)
+    load(destination, [{"id": 1}])
+    destination.claim(REF, 5)
+    destination.claim(REF, 5)
+    late, file = Commit("late", 4), stage(destination, REF, [{"id": 2}])
+    wider = table(*ORDERS.columns[:-3], column("x", "string"))
+    for attempt in (
+        lambda: destination.claim(REF, 4),
+        lambda: destination.append(REF, [file], late),
+        lambda: destination.overwrite(REF, [file], late),
+        lambda: destination.execute(REF, [step(REF, ColumnAdded(REF, wider.columns[3], 3))], wider, late),
+        lambda: destination.execute(REF, [step(REF, TableRemoved(ORDERS))], None, late),
+    ):
+        with pytest.raises(Fenced):
+            attempt()
+    assert rows_of(destination) == [(1, None, None)]
+    assert destination.inspect([REF]).get(REF) == ORDERS
+
+
+def _renamed(before: Column, name: str) -> Column:
+    return replace(before, name=name, alias=name)
+
+
+A, B, C = column("a", "int32"), column("b", "int32"), column("c", "int32")
+AB, ABC = table(ID, A, B), table(ID, A, B, C)
+VALUES = {"id": 1, "a": 10, "b": 20, "c": 30}
+
+
+def _steps(*changes: Any) -> list[Step]:
+    return [step(REF, change) for change in changes]
+
+
+def _rename(before: Column, name: str) -> ColumnRenamed:
+    return ColumnRenamed(REF, before, _renamed(before, name))
+
+
+STEPS: list[tuple[str, Table, list[Step], Table, dict[str, Any]]] = [
+    ("add", AB, _steps(ColumnAdded(REF, C, 3)), table(ID, A, B, C), {"a": 10, "b": 20, "c": None}),
+    ("add in between", AB, _steps(ColumnAdded(REF, C, 1)), table(ID, C, A, B), {"a": 10, "b": 20, "c": None}),
+    ("drop", AB, _steps(ColumnRemoved(REF, B, 2)), table(ID, A), {"a": 10}),
+    ("rename", AB, _steps(_rename(A, "z")), table(ID, _renamed(A, "z"), B), {"z": 10, "b": 20}),
+    ("case only", AB, _steps(_rename(A, "A")), table(ID, _renamed(A, "A"), B), {"A": 10, "b": 20}),
+    ("swap", AB, _steps(_rename(A, "b"), _rename(B, "a")), table(ID, _renamed(A, "b"), _renamed(B, "a")),
+     {"b": 10, "a": 20}),
+    ("chain", ABC, _steps(ColumnRemoved(REF, C, 3), _rename(A, "b"), _rename(B, "c")),
+     table(ID, _renamed(A, "b"), _renamed(B, "c")), {"b": 10, "c": 20}),
+    ("cycle of three", ABC, _steps(_rename(A, "b"), _rename(B, "c"), _rename(C, "a")),
+     table(ID, _renamed(A, "b"), _renamed(B, "c"), _renamed(C, "a")), {"b": 10, "c": 20, "a": 30}),
+    ("swap by a parked name", AB,
+     _steps(_rename(A, "_p"), _rename(B, "a"), ColumnRenamed(REF, _renamed(A, "_p"), _renamed(A, "b"))),
+     table(ID, _renamed(A, "b"), _renamed(B, "a")), {"b": 10, "a": 20}),
+    ("drop and add again", AB,
+     _steps(ColumnRemoved(REF, B, 2), ColumnAdded(REF, column("b", "string"), 2)),
+     table(ID, A, column("b", "string")), {"a": 10, "b": None}),
+    ("widen", AB, _steps(ColumnWidened(REF, A, column("a", "int64"))), table(ID, column("a", "int64"), B),
+     {"a": 10, "b": 20}),
+    ("rewrite", AB, _steps(RewriteColumn(REF, A, column("a", "string"))), table(ID, column("a", "string"), B),
+     {"a": "10", "b": 20}),
+    ("rename and rewrite", AB,
+     _steps(_rename(A, "z"), RewriteColumn(REF, _renamed(A, "z"), column("z", "decimal(10,1)"))),
+     table(ID, column("z", "decimal(10,1)", id="#a"), B), {"z": 10, "b": 20}),
+    ("comments", AB, _steps(ColumnComment(REF, A, replace(A, comment="what")), TableComment(REF, None, "table")),
+     table(ID, replace(A, comment="what"), B, comment="table"), {"a": 10, "b": 20}),
+    ("reorder", AB, _steps(ColumnReordered(REF, ("id", "a", "b"), ("b", "id", "a"))), table(B, ID, A),
+     {"a": 10, "b": 20}),
+    ("retain", AB, _steps(RecordIdentity(REF, B, replace(B, retained=True))), table(ID, A, replace(B, retained=True)),
+     {"a": 10, "b": 20}),
+    ("another source column", AB, _steps(RecordIdentity(REF, B, replace(B, id="#9", alias="bee"))),
+     table(ID, A, replace(B, id="#9", alias="bee")), {"a": 10, "b": 20}),
+    ("another key", AB, _steps(KeyChanged(REF, ("id",), ("id", "a"))), table(ID, replace(A, key=2), B),
+     {"a": 10, "b": 20}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "steps", "after", "values"), [c[1:] for c in STEPS], ids=[c[0] for c in STEPS])
+def test_steps(
+    destination: Destination, before: Table, steps: list[Step], after: Table, values: dict[str, Any]
+) -> None:
+    create(destination, before)
+    known = {k: v for k, v in VALUES.items() if k in before.by_name}
+    destination.append(REF, [stage(destination, REF, [known])], Commit("run-1", 1, "cursor"))
+    destination.execute(REF, steps, after, Commit("run-2", 1))
+    assert destination.inspect([REF]).get(REF) == after
+    assert rows_of(destination, columns=[*values]) == [tuple(values.values())]
+    state = destination.state(REF)
+    assert state is not None
+    assert (state.run, state.cursor, state.rows) == ("run-1", "cursor", 1)
+    destination.execute(REF, steps, after, Commit("run-2", 1))
+    load(destination, [{"id": 2}], fence=1)
+    assert len(rows_of(destination)) == 1
+
+
+def test_not_null_is_relaxed_in_place(destination: Destination) -> None:
+    strict, loose = column("a", "int32", nullable=False), column("a", "int32")
+    create(destination, table(ID, strict))
+    load(destination, [{"id": 1, "a": 1}])
+    destination.execute(REF, _steps(ColumnNullability(REF, strict, loose)), table(ID, loose), Commit("run-2", 1))
+    destination.append(REF, [stage(destination, REF, [{"id": 2}])], Commit("run-2", 1))
+    assert rows_of(destination) == [(1, 1), (2, None)]
+
+
+def test_a_change_that_the_format_forbids_changes_nothing(destination: Destination) -> None:
+    before, after = column("a", "decimal(10,2)"), column("a", "decimal(12,4)")
+    create(destination, table(ID, before))
+    with pytest.raises(IllegalChange):
+        destination.execute(REF, _steps(ColumnWidened(REF, before, after)), table(ID, after), Commit("run-2", 1))
+    assert destination.inspect([REF]).get(REF) == table(ID, before)
+
+
+def test_a_table_is_renamed_with_its_rows(destination: Destination) -> None:
+    create(destination)
+    load(destination, [{"id": 1}], cursor="c")
+    new = replace(ORDERS, schema="other", name="sales.2026", alias="public.sales.2026")
+    for _ in range(2):
+        destination.execute(REF, _steps(TableRenamed(ORDERS, new)), new, Commit("run-2", 1))
+    assert destination.inspect([REF, new.ref]).tables == (new,)
+    assert len(rows_of(destination, new.ref)) == 1
+    assert (state := destination.state(new.ref)) is not None
+    assert state.cursor == "c"
+
+
+def test_a_dropped_table_is_gone_and_its_name_free(destination: Destination) -> None:
+    create(destination)
+    load(destination, [{"id": 1}])
+    for _ in range(2):
+        destination.execute(REF, _steps(TableRemoved(ORDERS)), None, Commit("run-2", 1))
+    assert destination.inspect([REF]).tables == ()
+    create(destination)
+    assert rows_of(destination) == []
+
+
+def test_readers_keep_a_replaced_table_until_its_rows_are_there(destination: Destination) -> None:
+    create(destination)
+    load(destination, [{"id": 1, "name": "old"}], cursor="c")
+    new = replace(table(column("id", "string", key=1), column("name", "int32")), id="oid-2", generation=1)
+    destination.execute(REF, _steps(TableReplaced(ORDERS, new)), new, Commit("run-2", 1))
+    assert destination.inspect([REF]).get(REF) == new
+    assert rows_of(destination) == [(1, "old", None)]
+    assert destination.state(REF) is None
+    destination.overwrite(REF, [stage(destination, REF, [{"id": "x", "name": 5}])], Commit("run-2", 1))
+    assert rows_of(destination) == [("x", 5)]
+    assert destination.inspect([REF]).get(REF) == new
+
+
+def test_it_can_be_tested(destination: Destination) -> None:
+    checks = destination.test()
+    assert [c.name for c in checks if not c.ok] == []
+    assert len(checks) >= 5
+
+
+BASE = [{"id": i, "name": f"n{i}", "amount": i} for i in range(1, 5)]
+Rows = list[dict[str, Any]]
+FIELDS = ("id", "name", f"{PREFIX}deleted")
+
+
+def _merge(
+    name: str,
+    how: Merge,
+    staged: Rows,
+    expected: list[tuple[Any, ...]],
+    outcome: Outcome,
+    keys: Sequence[dict[str, Any]] = (),
+) -> Any:
+    return pytest.param(how, staged, [*keys], expected, outcome, id=name)
+
+
+UNTOUCHED = [(i, f"n{i}", False) for i in range(1, 5)]
+MERGES = [
+    _merge("insert and update", Merge(("id",)), [{"id": 2, "name": "x"}, {"id": 9, "name": "y"}],
+           [(1, "n1", False), (2, "x", False), *UNTOUCHED[2:], (9, "y", False)], Outcome(1, 1)),
+    _merge("unchanged rows stay", Merge(("id",), complete=True), BASE, UNTOUCHED, Outcome()),
+    _merge("the later of two versions", Merge(("id",)), [{"id": 7, "name": "x"}, {"id": 7, "name": "y"}],
+           [*UNTOUCHED, (7, "y", False)], Outcome(1)),
+    _merge("a new value of NULL", Merge(("id",)), [{"id": 1, "name": None}],
+           [(1, None, False), *UNTOUCHED[1:]], Outcome(0, 1)),
+    _merge("nothing comes", Merge(("id",)), [], UNTOUCHED, Outcome()),
+    _merge("an older version loses", Merge(("id",), cursor="amount"),
+           [{"id": 4, "name": "old", "amount": 3}, {"id": 1, "name": "new", "amount": 2}],
+           [(1, "new", False), *UNTOUCHED[1:]], Outcome(0, 1)),
+    _merge("the highest cursor of a key wins", Merge(("id",), cursor="amount"),
+           [{"id": 1, "name": "b", "amount": 9}, {"id": 1, "name": "a", "amount": 8}],
+           [(1, "b", False), *UNTOUCHED[1:]], Outcome(0, 1)),
+    _merge("soft delete", Merge(("id",), complete=True), BASE[:3],
+           [*UNTOUCHED[:3], (4, "n4", True)], Outcome(0, 0, 1)),
+    _merge("hard delete", Merge(("id",), complete=True, deletes="hard"), BASE[:3], UNTOUCHED[:3], Outcome(0, 0, 1)),
+    _merge("deletes ignored", Merge(("id",), complete=True, deletes="ignore"), BASE[:3], UNTOUCHED, Outcome()),
+    _merge("all gone", Merge(("id",), complete=True), [], [(i, n, True) for i, n, _ in UNTOUCHED], Outcome(0, 0, 4)),
+    _merge("keys find the deleted", Merge(("id",)), [{"id": 5, "name": "n5"}],
+           [*UNTOUCHED[:2], (3, "n3", True), (4, "n4", True), (5, "n5", False)], Outcome(1, 0, 2),
+           keys=[{"id": 1}, {"id": 2}, {"id": 5}]),
+    _merge("keys, hard", Merge(("id",), deletes="hard"), [], [UNTOUCHED[0]], Outcome(0, 0, 3), keys=[{"id": 1}]),
+    _merge("from a value on", Merge((), since=("amount", "3.00")), [{"id": 3, "name": "z", "amount": 3}],
+           [*UNTOUCHED[:2], (3, "z", False)], Outcome(inserted=1, deleted=2)),
+]  # fmt: skip
+
+
+@with_spark
+@pytest.mark.parametrize(("how", "staged", "keys", "expected", "outcome"), MERGES)
+def test_merge(
+    destination: Destination,
+    spark: Any,
+    how: Merge,
+    staged: Rows,
+    keys: Rows,
+    expected: Any,
+    outcome: Outcome,
+) -> None:
+    create(destination)
+    load(destination, BASE, cursor="c1")
+    destination.claim(REF, 2)
+    files = [stage(destination, REF, staged)] if staged else []
+    if keys:
+        how = replace(how, keys=(stage(destination, REF, keys, only=["id"]),))
+    assert destination.merge(spark, REF, files, how, Commit("run-2", 2, "c2", "f2")) == outcome
+    assert rows_of(destination, columns=FIELDS) == expected
+    state = destination.state(REF)
+    assert state is not None
+    assert (state.run, state.fence, state.cursor, state.rows) == ("run-2", 2, "c2", len(expected))
+    assert state.deleted == any(deleted for *_, deleted in expected)
+
+
+@with_spark
+def test_a_deleted_row_that_returns_lives_again(
+    destination: Destination,
+    spark: Any,
+) -> None:
+    create(destination)
+    load(destination, BASE)
+    steps: list[tuple[Rows, Merge, list[bool]]] = [
+        (BASE[:2], Merge(("id",), complete=True), [False, False, True, True]),
+        (BASE[2:3], Merge(("id",)), [False, False, False, True]),
+        ([], Merge(("id",), keys=(stage(destination, REF, BASE, only=["id"]),)), [False] * 4),
+    ]
+    for fence, (staged, how, deleted) in enumerate(steps, 2):
+        destination.claim(REF, fence)
+        files = [stage(destination, REF, staged)] if staged else []
+        destination.merge(spark, REF, files, how, Commit(f"run-{fence}", fence))
+        assert [d for _, d in rows_of(destination, columns=["id", f"{PREFIX}deleted"])] == deleted
+
+
+@with_spark
+def test_a_retained_column_keeps_its_values_on_updated_rows(destination: Destination, spark: Any) -> None:
+    kept = column("kept", "string")
+    create(destination, table(ID, A, kept))
+    load(destination, [{"id": 1, "a": 1, "kept": "k"}, {"id": 2, "a": 1, "kept": "l"}])
+    after = table(ID, A, replace(kept, retained=True))
+    destination.execute(REF, _steps(RecordIdentity(REF, kept, after.columns[2])), after, Commit("run-1", 1))
+    destination.claim(REF, 2)
+    files = [stage(destination, REF, [{"id": 1, "a": 5}, {"id": 3, "a": 5}])]
+    destination.merge(spark, REF, files, Merge(("id",)), Commit("run-2", 2))
+    assert rows_of(destination) == [(1, 5, "k"), (2, 1, "l"), (3, 5, None)]
