@@ -22,7 +22,7 @@ from instep.schema.change import (
     TableReplaced,
 )
 from instep.schema.hazard import Capabilities, Hazard, hazards
-from instep.schema.order import Pairing, after_steps, column_steps, pair, spare
+from instep.schema.order import Pairing, Trail, after_steps, column_steps, pair, spare
 from instep.schema.step import RecordIdentity, Ref, RewriteColumn, Step, StepChange, step
 from instep.schema.table import Catalog, Column, Table
 
@@ -42,17 +42,6 @@ class Scene:
     consent: Mapping[tuple[Ref, str], str]
 
 
-@dataclass
-class Arrangement:
-    """What came out: `after` are the destination's tables then, `refused` (by accepted table before, or after for a
-    new one) why a table is left as it is."""
-
-    steps: list[Step] = field(default_factory=list)
-    after: list[Table] = field(default_factory=list)
-    notes: list[Change] = field(default_factory=list)
-    refused: dict[Ref, str] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class _Match:
     """An accepted table before and after, the destination table that holds it and the wanted one; any may be absent."""
@@ -68,8 +57,28 @@ class _Match:
         return named.ref if named else ("", "")
 
     @property
+    def is_new(self) -> bool:
+        return self.found is None and self.wanted is not None and not self.wanted.retained
+
+    @property
     def moves(self) -> bool:
         return bool(self.found and self.wanted and self.found.ref != self.wanted.ref)
+
+
+@dataclass
+class Arrangement:
+    """What came out: `after` are the destination's tables then, `refused` (by accepted table before, or after for a
+    new one) why a table is left as it is."""
+
+    steps: list[Step] = field(default_factory=list)
+    after: list[Table] = field(default_factory=list)
+    notes: list[Change] = field(default_factory=list)
+    refused: dict[Ref, str] = field(default_factory=dict)
+    stuck: list[_Match] = field(default_factory=list)
+
+    def refuse(self, match: _Match, why: str) -> None:
+        self.refused[match.ref] = why
+        self.stuck.append(match)
 
 
 def arrange(scene: Scene) -> Arrangement:
@@ -82,43 +91,47 @@ def arrange(scene: Scene) -> Arrangement:
             if match.wanted is not None:
                 bodies[match.wanted.ref] = _body(scene, match, out)
         except IllegalChange as error:
-            out.refused[match.ref] = str(error)
+            out.refuse(match, str(error))
     _drops(scene, matches, out)
     _renames(scene, matches, out)
     for match in matches:
-        if match.wanted is None:
+        if match.wanted is None or match in out.stuck:
+            out.after += [match.found] if match.found and match in out.stuck else []
             continue
-        if match.ref in out.refused:
-            out.after += [match.found] if match.found else []
-        else:
-            steps, after = bodies[match.wanted.ref]
-            out.steps += steps
-            out.after += [after] if match.found or steps else []
+        steps, after = bodies[match.wanted.ref]
+        out.steps += steps
+        out.after += [after] if match.found or steps else []
     out.steps.sort(key=lambda s: isinstance(s.change, TableAdded))
     return out
 
 
 def _matches(scene: Scene) -> Iterator[_Match]:
-    """Wanted tables with the destination's by recorded id, then by where the accepted table went, then by name."""
+    """Wanted tables with the destination's: those as they were left follow the accepted table, others pair by recorded
+    id, then by where the accepted table of the name went, then by name."""
     by_path = {t.path: t for t in scene.accepted.tables}
     origin = {new: old for (old, column), (new, _) in scene.moves.items() if not column}
-    left = {t.ref: t for t in scene.found.tables}
+    dropped = {t.alias or t.name: t for t in scene.before.tables if (t.ref, "") not in scene.moves}
+    gone = [t for t in scene.found.tables if t.id and t.name in dropped and dropped[t.name].id == t.id]
+    left = {t.ref: t for t in scene.found.tables if t not in gone}
     holds: dict[Ref, Table] = {}
     sides = []
     for wanted in scene.wanted.tables:
         after = by_path.get(wanted.alias)
         old = origin.get(after.ref) if after else None
         sides.append((scene.before.get(old) if old else None, after, wanted))
-    for tell in (_same_id, _same_origin, _same_name):
+    for tell in (_as_left, _same_id, _same_origin, _same_name):
         for before, _, wanted in sides:
             have = next((t for t in left.values() if wanted.ref not in holds and tell(t, before, wanted)), None)
             if have is not None:
                 holds[wanted.ref] = left.pop(have.ref)
     for before, after, wanted in sides:
         yield _Match(before, after, holds.get(wanted.ref), wanted)
-    gone = {t.alias or t.name: t for t in scene.before.tables if (t.ref, "") not in scene.moves}
-    for have in left.values():
-        yield _Match(gone.get(have.name), None, have, None)
+    for have in [*gone, *left.values()]:
+        yield _Match(dropped.get(have.name), None, have, None)
+
+
+def _as_left(found: Table, before: Table | None, wanted: Table) -> bool:
+    return found.id is not None and _same_origin(found, before, wanted) and before is not None and before.id == found.id
 
 
 def _same_id(found: Table, before: Table | None, wanted: Table) -> bool:
@@ -141,25 +154,25 @@ def _drops(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
             detail = f"table {match.found.path} is there and nothing accepted feeds it: it is left alone"
             out.notes.append(DestinationDrifted(match.found.ref, detail))
         elif not scene.able.drops:
-            out.refused[match.ref] = f"{scene.able.name} cannot drop table {match.found.path}"
+            out.refuse(match, f"{scene.able.name} cannot drop table {match.found.path}")
         else:
             consent = scene.consent.get((match.before.ref, ""), "")
             out.steps.append(_step(scene, match.found.ref, TableRemoved(match.found), consent))
 
 
 def _renames(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
-    """Each rename once its new name is free; those that never get it are refused."""
-    waiting = [m for m in matches if m.moves and m.ref not in out.refused]
+    """Each rename once its new name is free. What never gets its name, new tables included, is refused."""
+    waiting = [m for m in matches if (m.moves or m.is_new) and m not in out.stuck]
     if not scene.able.renames:
-        out.refused |= {m.ref: f"{scene.able.name} cannot rename a table" for m in waiting}
-        return
-    dropped = {s.table for s in out.steps}
-    going = {m.found.ref for m in waiting if m.found}
-    still = {t.ref for t in scene.found.tables} - dropped - going
+        for match in [m for m in waiting if m.moves]:
+            waiting.remove(match)
+            out.refuse(match, f"{scene.able.name} cannot rename table {match.ref[1]}")
+    going = {m.found.ref for m in waiting if m.found} | {s.table for s in out.steps}
+    still = {t.ref for t in scene.found.tables} - going
     while stuck := [m for m in waiting if m.wanted and m.wanted.ref in still]:
         for match in stuck:
             waiting.remove(match)
-            out.refused[match.ref] = f"the name {match.wanted.path if match.wanted else ''} is taken at the destination"
+            out.refuse(match, f"the name {match.wanted.path if match.wanted else ''} is taken at the destination")
             still |= {match.found.ref} if match.found else set()
     for found, after in _in_order([(m.found, m.wanted) for m in waiting if m.found and m.wanted], scene, still):
         out.steps.append(_step(scene, found.ref, TableRenamed(found, after)))
@@ -208,11 +221,12 @@ def _recorded(found: Table, before: Table | None) -> Table:
 
 def _pair(scene: Scene, match: _Match, found: Table, wanted: Table) -> Pairing:
     before = match.before
-    names = {c.name for c in before.columns} if before else set()
-    moved = {n: scene.moves[before.ref, n][1] for n in names if before and (before.ref, n) in scene.moves}
+    trail = Trail()
+    if before is not None:
+        went = {c.name: scene.moves.get((before.ref, c.name)) for c in before.columns}
+        trail = Trail(before, {name: to[1] for name, to in went.items() if to})
     same_table = not _new_generation(match) and found.id == wanted.id
-    dropped = frozenset(names - moved.keys())
-    return pair(found, wanted, moved, dropped, prefix=scene.prefix, same_table=same_table)
+    return pair(found, wanted, trail, prefix=scene.prefix, same_table=same_table)
 
 
 def _new_generation(match: _Match) -> bool:

@@ -6,7 +6,7 @@ Drops, then renames (a cycle parked under a temporary name), then alterations, t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from instep.errors import IllegalChange
 from instep.schema.change import (
@@ -38,13 +38,32 @@ class Pairing:
     drifted: tuple[Column, ...]
 
 
-def pair(
-    found: Table, wanted: Table, moved: Mapping[str, str], dropped: frozenset[str], *, prefix: str, same_table: bool
-) -> Pairing:
-    """By recorded source id (within one table id), then by where the accepted column of the recorded source name went
-    (`moved`, old to new source name), then by name. `dropped` are source names that left the accepted table; columns
-    that bear the system `prefix` are ours whatever they are."""
-    left = list(found.columns)
+@dataclass(frozen=True)
+class Trail:
+    """Where the columns of an accepted table went: `moved` is old to new source name; one that is not in it was
+    dropped. `before` is None for a table that was not accepted before."""
+
+    before: Table | None = None
+    moved: Mapping[str, str] = field(default_factory=dict)
+
+    def is_as_left(self, found: Table, column: Column) -> bool:
+        """Whether the destination's column bears both id and name of an accepted one: no step has touched it."""
+        if self.before is None or column.id is None or found.id != self.before.id:
+            return False
+        known = self.before.by_name.get(column.alias)
+        return known is not None and known.id == column.id
+
+    def dropped(self, column: Column) -> bool:
+        known = self.before is not None and column.alias in self.before.by_name
+        return known and column.alias not in self.moved
+
+
+def pair(found: Table, wanted: Table, trail: Trail, *, prefix: str, same_table: bool) -> Pairing:
+    """Columns that are as they were left follow the trail. Others pair by recorded source id (within one table id),
+    then by the trail of the recorded source name, then by name. Columns that bear the system `prefix` are ours
+    whatever they are."""
+    gone = [c for c in found.columns if trail.dropped(c) and trail.is_as_left(found, c)]
+    left = [c for c in found.columns if c not in gone]
     pairs: dict[str, Column] = {}
 
     def match(tell: Callable[[Column, Column], bool]) -> None:
@@ -54,24 +73,23 @@ def pair(
                 pairs[want.name] = have
                 left.remove(have)
 
+    def follows(have: Column, want: Column) -> bool:
+        return bool(have.alias) and bool(want.alias) and trail.moved.get(have.alias) == want.alias
+
+    match(lambda have, want: trail.is_as_left(found, have) and follows(have, want))
     if same_table:
         match(lambda have, want: have.id is not None and have.id == want.id)
-    if _done(found, wanted, moved):
+    if _done(found, wanted, trail.moved):
         match(lambda have, want: have.alias == want.alias and have.name == want.name)
-    match(lambda have, want: bool(have.alias) and moved.get(have.alias) == want.alias and not _other(have, want))
+    match(follows)
     match(lambda have, want: have.name == want.name)
-    gone = [c for c in left if c.alias and c.alias in dropped]
+    gone += [c for c in left if trail.dropped(c)]
     return Pairing(
         same=tuple((pairs[w.name], w) for w in wanted.columns if w.name in pairs),
         added=tuple(w for w in wanted.columns if w.name not in pairs and not w.retained),
         dropped=tuple(gone),
         drifted=tuple(c for c in left if c not in gone and not c.name.startswith(prefix)),
     )
-
-
-def _other(have: Column, want: Column) -> bool:
-    """A system column has no source name and never pairs with a column that has one."""
-    return bool(have.alias) != bool(want.alias)
 
 
 def _done(found: Table, wanted: Table, moved: Mapping[str, str]) -> bool:

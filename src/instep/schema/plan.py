@@ -90,7 +90,7 @@ def _desired(table: Table, naming: Naming, stored: Callable[[DataType], DataType
         for c in table.columns
     )
     system = tuple(replace(c, type=stored(c.type)) for c in _system(table, naming.prefix))
-    return replace(table, schema=namespace, name=name, alias=table.path, columns=(*columns, *system))
+    return replace(table, schema=namespace, name=name, alias=table.path, cursor=None, columns=(*columns, *system))
 
 
 def _system(table: Table, prefix: str) -> tuple[Column, ...]:
