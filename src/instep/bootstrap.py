@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from instep.destinations.base import Destination
     from instep.project.project import Project
     from instep.schema.policy import Policy
-    from instep.schema.selection import Selection
     from instep.schema.table import Table
     from instep.sources.base import Source
     from instep.spark.session import SparkSettings
@@ -95,7 +94,7 @@ class App:
             source=source,
             destination=destination,
             policy=policy,
-            selection=selection_of(project, connection),
+            selection=project.selection(connection),
             naming=naming,
             settings=lambda table: table_settings(project, connection, table, policy),
             store=self.store,
@@ -147,20 +146,6 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
         mode=options.mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
         key=options.key, misfit=misfit,
     )  # fmt: skip
-
-
-def selection_of(project: Project, connection: str) -> Selection:
-    """What the project file switches on, off and hashes."""
-    from instep.schema.selection import Selection, patterns
-
-    section = project.connection(connection)
-    off = [p for p, table in section.tables.items() if not table.enabled]
-    return Selection(
-        include=patterns(section.include.tables),
-        exclude_tables=patterns([*section.exclude.tables, *off]),
-        exclude_columns=patterns(section.exclude.columns),
-        hashed=patterns(section.hash),
-    )
 
 
 def _source(name: str, project: Project) -> Source:

@@ -23,6 +23,8 @@ INTERRUPTED = 130
 CHANGES = 2
 BLOCKED = 3
 PARTIAL = 6
+LOG_WIDTH = 160
+"""Columns where no terminal tells its own: tables in logs are not cut to 80."""
 
 
 @dataclass
@@ -44,7 +46,10 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     no_color = not options.color or bool(os.environ.get("NO_COLOR"))
-    return Console(stderr=stderr, no_color=no_color, highlight=False, soft_wrap=True)
+    out = Console(stderr=stderr, no_color=no_color, highlight=False, soft_wrap=True)
+    if not out.is_terminal:
+        out.width = LOG_WIDTH
+    return out
 
 
 def open_app() -> App:
@@ -80,6 +85,20 @@ def confirm(question: str) -> bool:
 def fail(code: int) -> typer.Exit:
     """To be raised when a command has said why already."""
     return typer.Exit(code)
+
+
+Runner = Callable[[list[str]], int]
+_runner: list[Runner] = []
+
+
+def set_runner(runner: Runner) -> None:
+    """How the demo runs commands in this process: told by the entry point."""
+    _runner[:] = [runner]
+
+
+def run_command(arguments: list[str]) -> int:
+    """Runs a command as the entry point would; returns its exit code."""
+    return _runner[0](arguments)
 
 
 def one_connection(app: App, name: str | None) -> str:

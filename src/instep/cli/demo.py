@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from instep.cli.context import options, say
+from instep.cli.context import console, options, run_command, say
 from instep.errors import InstepError, ProjectError
 
 demo = typer.Typer(help="The demo's own PostgreSQL server.", no_args_is_help=True)
@@ -139,25 +139,19 @@ class _Story:
         self.folder = folder
 
     def tell(self, text: str) -> None:
-        from instep.cli.context import console
-
         out = console()
         out.print()
         out.print(text, style="bold cyan", markup=False)
 
     def run(self, *words: str, expect: int = 0) -> None:
-        from instep.cli.context import console
-        from instep.cli.main import main
-
         out = console()
         out.print()
         out.print(f"$ instep {shlex.join(words)}", style="bold", markup=False)
-        code = main(["--project", str(self.folder), *words])
+        code = run_command(["--project", str(self.folder), *words])
         if code != expect:
             raise InstepError(f"the demo stopped: `instep {words[0]}` ended with {code}", hint="see the lines above")
 
     def show_changes(self) -> None:
-        from instep.cli.context import console
         from instep.project.demo import server
 
         out = console()
@@ -171,8 +165,6 @@ class _Story:
         self.run("changes", "approve", "--match", "public.product.*")
 
     def end(self) -> None:
-        from instep.cli.context import console
-
         out = console()
         name = shlex.quote(str(self.folder))
         out.print()

@@ -14,7 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from instep.cli import changes, demo, look, move, setup, sources
-from instep.cli.context import INTERRUPTED, USAGE, options
+from instep.cli.context import INTERRUPTED, USAGE, options, set_runner
 from instep.cli.errors import report
 from instep.errors import InstepError
 
@@ -55,6 +55,7 @@ def run(arguments: list[str] | None = None) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    set_runner(main)
     try:
         given = sys.argv[1:] if arguments is None else arguments
         result = app(hoisted(given), standalone_mode=False, prog_name="instep")

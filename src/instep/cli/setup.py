@@ -94,9 +94,9 @@ def _machine() -> list[Check]:
     line = text.splitlines()[0] if text else "not found"
     found.append(Check("Java", bool(text), line, "install Java 17 or newer, or set JAVA_HOME"))
     try:
-        from instep.spark.jars import class_path
+        from instep.spark.jars import ensure
 
-        found.append(Check("jars", True, f"{len(class_path())} present and verified"))
+        found.append(Check("jars", True, f"{len(ensure())} present and verified"))
     except InstepError as error:
         found.append(Check("jars", False, error.message, error.hint))
     free = shutil.disk_usage(Path.cwd()).free / 2**30

@@ -15,8 +15,8 @@ Answer = Literal["approved", "rejected"]
 
 
 def waiting(store: Store, connection: str | None = None) -> list[Review]:
-    """Open changes that need a person; those that policy has listed as switched off do not."""
-    return [r for r in store.reviews.find(connection, ("open",)) if r.action != "ignore"]
+    """Open changes that need a person; those that policy lets in or has listed as switched off do not."""
+    return [r for r in store.reviews.find(connection, ("open",)) if r.action not in ("apply", "ignore")]
 
 
 def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Sequence[str]) -> list[Review]:

