@@ -52,7 +52,7 @@ def check_table(line: Line, task: Task, table: str, connection: duckdb.DuckDBPyC
     try:
         contents = open_table(line, task, table, connection)
     except Unreadable as error:
-        verdict.faults[str(error)] += 1
+        verdict.faults[str(error)] += task.workload.rows
         return
     wanted = task.workload.columns
     present = tuple((name, kind) for name, kind in wanted if name in contents.columns)
@@ -112,9 +112,8 @@ def compare(table: str, columns: Columns, connection: duckdb.DuckDBPyConnection,
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, ...]:
-    row = connection.execute(query).fetchone()
-    assert row is not None
-    return row
+    (row,) = connection.execute(query).fetchall()
+    return tuple(row)
 
 
 def summary_labels(columns: Columns) -> list[str]:

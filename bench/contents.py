@@ -20,7 +20,7 @@ DELTA_FILES = "import deltalake, json, sys; print(json.dumps(deltalake.DeltaTabl
 
 
 class Unreadable(Exception):
-    """The destination holds no such table, or one that cannot be read; the message says which and why."""
+    """The destination holds no such table, or one that cannot be read; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def open_table(line: Line, task: Task, table: str, connection: duckdb.DuckDBPyCo
             return open_postgres(line.tool, task, table)
         return openers[line.format](line.location(task, table), task, table, connection)
     except (duckdb.Error, psycopg.Error, OSError, LookupError, subprocess.CalledProcessError) as error:
-        raise Unreadable(f"{table} cannot be read: {str(error).splitlines()[0][:200]}") from error
+        raise Unreadable(f"cannot be read: {str(error).splitlines()[0][:200]}") from error
 
 
 def described(relation: str, connection: duckdb.DuckDBPyConnection, *, typed: bool = True) -> Contents:
@@ -105,4 +105,5 @@ def postgres_types(server: psycopg.Connection[Any], schema: str, table: str) -> 
 
 
 def open_iceberg(path: Path, task: Task, table: str, connection: duckdb.DuckDBPyConnection) -> Contents:
-    return described(copy_table(path, table, connection), connection)
+    """Tables of a schema that is not the source's default carry its name."""
+    return described(copy_table(path, f"{task.workload.schema}__{table}", connection), connection)

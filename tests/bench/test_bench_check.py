@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 from check import Verdict, check
 from data import orders
 from lines import LINES, DltLine, IngestrLine, Task
+from pyiceberg.catalog.sql import SqlCatalog
 from server import Server
 
 LINE = IngestrLine("ingestr", "parquet", ())
@@ -118,7 +120,7 @@ def test_lost_types_are_told_apart_from_lost_values(
 
 def test_a_destination_that_is_not_there_is_one_fault(tmp_path: Path, truth: Path) -> None:
     found = check(LINE, Task(WORKLOAD, NO_SERVER, tmp_path), truth)
-    assert [fault.split(":")[0] for fault in found.faults] == ["orders cannot be read"]
+    assert [(fault.split(":")[0], count) for fault, count in found.faults.items()] == [("cannot be read", 3)]
 
 
 def test_text_files_are_read_as_text(tmp_path: Path, truth: Path) -> None:
@@ -126,6 +128,24 @@ def test_text_files_are_read_as_text(tmp_path: Path, truth: Path) -> None:
     task = written(tmp_path, truth, "select * from arrived", "csv", "(header)")
     found = check(line, task, truth)
     assert (found.rows, found.faults, found.types) == (3, {}, {})
+
+
+def test_a_lake_is_read_without_the_product_with_deletes_applied(tmp_path: Path, truth: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    catalog = SqlCatalog("any", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=f"file://{tmp_path}/lake")
+    catalog.create_namespace("shop")
+    rows = pq.read_table(written(tmp_path, truth, "select * from arrived") and tmp_path / "orders.parquet")
+    for name in ("orders", "more"):
+        table = catalog.create_table(f"shop.shop__{name}", rows.schema)
+        table.append(rows)
+        table.delete("id = 2")
+    catalog.close()
+    with duckdb.connect(str(truth)) as connection:
+        connection.execute("create table more as from orders")
+    line = next(line for line in LINES if line.format == "iceberg")
+    two_tables = replace(WORKLOAD, tables=("orders", "more"))
+    found = check(line, Task(two_tables, NO_SERVER, tmp_path), truth)
+    assert (found.rows, found.faults, found.types) == (4, {"rows are missing": 2}, {})
 
 
 def test_rows_marked_as_deleted_are_not_there(tmp_path: Path, truth: Path) -> None:
