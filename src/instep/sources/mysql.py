@@ -171,7 +171,8 @@ class MySqlSnapshot:
         if not isinstance(source.type, Date | Timestamp | TimestampTz):
             raise ReadError(f"{where}: text cannot be moved back", hint="set the lookback of this table to 0")
         kind = "DATE" if isinstance(source.type, Date) else "DATETIME(6)"
-        query = f"SELECT CAST(CAST({literal(after)} AS DATETIME(6)) - INTERVAL {float(lookback):f} SECOND AS {kind})"
+        moved = f"CAST({literal(after)} AS DATETIME(6)) - INTERVAL {float(lookback):f} SECOND"
+        query = f"SELECT CAST(CAST({moved} AS {kind}) AS CHAR)"
         back = run(self._connection, query)[0][0]
         if back is None:
             raise ReadError(f"{where}: {after!r} is no date", hint="run a full sync of this table")
