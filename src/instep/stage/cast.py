@@ -88,6 +88,8 @@ class _Work:
         return pa.concat_arrays(out)
 
     def one(self, value: pa.Array) -> pa.Array:
+        if value.null_count:
+            return pa.nulls(1, self.target)
         try:
             out, notes = self.whole(value)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -103,7 +103,8 @@ def _number(values: pa.Array, target: pa.DataType) -> pa.Array:
             else _number(values.cast(pa.int8()), target)
         )
     if types.is_boolean(target):
-        _all(pc.is_in(values.cast(pa.float64(), safe=False), pa.array([0.0, 1.0])), "not 0 or 1")
+        allowed = pa.array([0.0, 1.0, None])
+        _all(pc.is_in(values.cast(pa.float64(), safe=False), allowed), "not 0 or 1")
         return pc.cast(values.cast(pa.int8()), target)
     if types.is_decimal(target):
         return _to_decimal(values, target)
