@@ -203,6 +203,10 @@ def test_a_server_without_tls_is_reached(mariadb: MariaDatabase, mode: SslMode) 
     assert MySqlSource(replace(mariadb.config, ssl=mode)).discover().catalog.tables == ()
 
 
+def test_without_a_timeout_the_server_is_reached(mariadb: MariaDatabase) -> None:
+    assert MySqlSource(replace(mariadb.config, connect_timeout=0, read_timeout=0)).test()[0].ok
+
+
 CODES: list[tuple[int, type[InstepError], str]] = [
     (1142, AccessLost, "may not be read"),
     (1040, ConnectError, "no free connection"),

@@ -73,7 +73,7 @@ def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
             charset="utf8mb4",
             autocommit=True,
             local_infile=False,
-            connect_timeout=config.connect_timeout,
+            connect_timeout=config.connect_timeout or 31_536_000,
             read_timeout=config.read_timeout or None,
             program_name="instep",
             **_tls(config),
