@@ -21,7 +21,8 @@ def plan_lines(found: Preview, *, every: bool) -> Iterator[Line]:
     for line in explain(found.plan, found.impact):
         yield line, _style(line)
     yield from _waiting(found)
-    yield from _backfills(found)
+    for sentence in found.partial:
+        yield sentence, "yellow"
     yield from _modes(found, every=every)
 
 
@@ -43,22 +44,6 @@ def _waiting(found: Preview) -> Iterator[Line]:
             f"  instep changes show {ids[0]} · instep changes approve {ids[0]} · instep changes reject {ids[0]}",
             "dim",
         )
-
-
-def _backfills(found: Preview) -> Iterator[Line]:
-    """Rows that a cursor does not move for keep NULL in a new column: said before it happens."""
-    for decision in found.detection.applied:
-        change = decision.change
-        if change.kind != "column.added" or found.detection.version == 0:
-            continue
-        table = found.plan.after.get(change.table)  # type: ignore[union-attr]
-        choice = found.choices.get(table.ref) if table else None
-        if table and choice and choice.cursor and decision.modifiers.backfill == "none":
-            column = change.after.name  # type: ignore[union-attr]
-            yield (
-                f"{table.path}.{column}: rows that do not change keep NULL until `instep backfill {table.path}`",
-                "yellow",
-            )
 
 
 def _modes(found: Preview, *, every: bool) -> Iterator[Line]:

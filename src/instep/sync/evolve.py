@@ -14,19 +14,22 @@ from instep.sync.apply import apply_plan, check, make_plan
 from instep.sync.choose import Choice, choose
 from instep.sync.claim import claimed
 from instep.sync.detect import Detection, detect, look, record
+from instep.sync.partial import partial_columns
 from instep.sync.pause import hold
 from instep.sync.pipe import Pipe, Ref
 
 
 @dataclass(frozen=True)
 class Preview:
-    """A plan with what people want to know beside it. `choices`: how each table that is read is synced."""
+    """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
+    what new columns will lack until a backfill."""
 
     detection: Detection
     reviews: Mapping[str, Review]
     plan: Plan
     impact: Mapping[Ref, Impact]
     choices: Mapping[Ref, Choice]
+    partial: tuple[str, ...] = ()
 
 
 def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview:
@@ -37,7 +40,14 @@ def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview
     if pauses:
         hold(pipe, detection, reviews)
     made = make_plan(pipe, detection)
-    return Preview(detection, reviews, made, _impact(pipe, made), _choices(pipe, made.after))
+    return Preview(
+        detection,
+        reviews,
+        made,
+        _impact(pipe, made),
+        _choices(pipe, made.after),
+        partial_columns(pipe, detection, made.after),
+    )
 
 
 def _impact(pipe: Pipe, made: Plan) -> dict[Ref, Impact]:

@@ -28,6 +28,7 @@ from instep.sync.claim import claimed, status_of
 from instep.sync.detect import Detection, detect, record
 from instep.sync.load import Loaded, commit_all, stage
 from instep.sync.loads import Load, keep_retained, plan_load
+from instep.sync.partial import partial_columns
 from instep.sync.pause import hold
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.progress import Progress, Report, Silent
@@ -140,6 +141,7 @@ def changed(pipe: Pipe, run: Run, snapshot: Snapshot, outcome: Outcome) -> Detec
     outcome.notes += [describe(note) for note in plan.notes]
     apply_plan(pipe, run, plan, reviews)
     outcome.applied += tuple(s.text for s in plan.steps)
+    outcome.notes += partial_columns(pipe, detection, plan.after)
     outcome.waiting = tuple(reviews[key(d.change)].id for d in detection.waiting)
     if paused := pipe.store.pauses.connection(pipe.name):
         raise Blocked(f"connection {pipe.name} is paused: {paused.reason}", hint="see `instep changes list`")

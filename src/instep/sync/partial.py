@@ -1,0 +1,27 @@
+"""New columns whose old rows stay NULL: said plainly before and after, because a cursor does not move for them."""
+
+from __future__ import annotations
+
+from instep.schema.kinds import ColumnAdded
+from instep.schema.table import Catalog
+from instep.sync.choose import choose
+from instep.sync.detect import Detection
+from instep.sync.pipe import Pipe
+
+
+def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tuple[str, ...]:
+    """One sentence a column that is added to a table with a cursor and not backfilled by policy."""
+    if detection.version == 0:
+        return ()
+    found = []
+    for decision in detection.applied:
+        change = decision.change
+        if not isinstance(change, ColumnAdded) or decision.modifiers.backfill != "none":
+            continue
+        table = accepted.get(change.table)
+        if table is not None and choose(table, pipe.settings(table)).cursor:
+            found.append(
+                f"{table.path}.{change.after.name}: rows that do not change keep NULL in it until "
+                f"`instep backfill {table.path}`"
+            )
+    return tuple(found)
