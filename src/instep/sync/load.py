@@ -72,7 +72,9 @@ def stage(
 
     results = extract(spark, snapshot.reader, specs, chunks, progress=told)
     crashpoint("sync.staged")
-    return {load.number: verify(load, chunks, results) for load in loads}
+    verified = {load.number: verify(load, chunks, results) for load in loads}
+    crashpoint("sync.verified")
+    return verified
 
 
 def verify(load: Load, chunks: Iterable[Chunk], results: Iterable[ChunkResult]) -> Staged | InstepError:
@@ -152,6 +154,7 @@ def _commit(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, run: Ru
     if load.action == "merge" or load.since:
         target = pipe.destination.target(load.ref)
         remove(f"{target.location}/{run.id}", target.io)
+        crashpoint("sync.cleared")
     result = TableRun(
         run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
         outcome.deleted, staged.misfits + staged.rejected, sum(f.bytes for f in staged.files),

@@ -85,6 +85,7 @@ def sync(
                 break
         crashpoint("sync.done.before")
         tables = _record(pipe, run, outcome)
+        crashpoint("sync.noted")
         status = status_of(tables)
     return Report(
         run.id, status, tables, tuple(outcome.notes), outcome.applied, outcome.waiting, time.monotonic() - begun
@@ -112,9 +113,11 @@ def _once(
     """One pass over the tables (`only` these, in a second pass); answers those whose schema moved meanwhile."""
     told.step("reading the source's schema")
     with pipe.source.snapshot() as snapshot:
+        crashpoint("sync.snapshot")
         detection = changed(pipe, run, snapshot, outcome)
         crashpoint("sync.accepted.after")
         loads = _plan_loads(pipe, run, wanted, snapshot, detection, outcome, only)
+        crashpoint("sync.planned")
         told.tables({load.table.path: _rows(detection, load) for load in loads})
         if not loads:
             return frozenset()
@@ -136,6 +139,7 @@ def changed(pipe: Pipe, run: Run, snapshot: Snapshot, outcome: Outcome) -> Detec
     reviews = record(pipe, detection)
     crashpoint("sync.recorded")
     hold(pipe, detection, reviews)
+    crashpoint("sync.held")
     plan = make_plan(pipe, detection)
     outcome.notes += [f"{'.'.join(ref)}: {why}" for ref, why in plan.refused.items()]
     outcome.notes += [describe(note) for note in plan.notes]
