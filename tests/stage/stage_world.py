@@ -79,11 +79,19 @@ def with_ids(fields: Sequence[pa.Field], start: int = 1) -> list[pa.Field]:
 
 
 def spec_of(
-    columns: Sequence[StageColumn], folder: Path | str = "/nowhere", system: SystemColumns = SystemColumns(), **more: Any
+    columns: Sequence[StageColumn],
+    folder: Path | str = "/nowhere",
+    system: SystemColumns = SystemColumns(),
+    **more: Any,
 ) -> StageSpec:
     """A spec whose schema is what the columns need, with field ids from 1."""
     fields = [pa.field(c.name, arrow(c.type), nullable=not c.key) for c in columns]
-    kinds = {system.synced: UTC, system.deleted: pa.bool_(), system.id: pa.large_string(), system.meta: pa.large_string()}
+    kinds = {
+        system.synced: UTC,
+        system.deleted: pa.bool_(),
+        system.id: pa.large_string(),
+        system.meta: pa.large_string(),
+    }
     fields += [pa.field(name, kind) for name, kind in kinds.items() if name]
     table = more.pop("table", "public.things")
     schema = more.pop("schema", pa.schema(with_ids(fields)))

@@ -176,7 +176,9 @@ def test_misfit(values: pa.Array, source: str, target: pa.DataType, expected: li
         pytest.param(pa.array([0, None], UTC), "timestamptz", LOCAL, {DROPPED_ZONE: 1}, id="zone dropped"),
         pytest.param(pa.array([0], pa.date32()), "date", UTC, {ASSUMED_UTC: 1}, id="date to instant"),
         pytest.param(pa.array([1000, 1001], pa.timestamp("ns")), "timestamp", LOCAL, {CUT_MICROS: 1}, id="nanoseconds"),
-        pytest.param(pa.array(["2024-01-01 00:00:00", "2024-01-01 00:00:00Z"]), "string", UTC, {ASSUMED_UTC: 1}, id="text"),
+        pytest.param(
+            pa.array(["2024-01-01 00:00:00", "2024-01-01 00:00:00Z"]), "string", UTC, {ASSUMED_UTC: 1}, id="text"
+        ),
     ],
 )
 def test_lossy(values: pa.Array, source: str, target: pa.DataType, lossy: dict[str, int]) -> None:
@@ -201,8 +203,12 @@ def test_to_json(values: pa.Array, source: str, expected: list[Any]) -> None:
     assert done(values, source, pa.large_string(), "json").values.to_pylist() == expected
 
 
-@pytest.mark.parametrize("source", ["boolean", "int32", "decimal(10,2)", "float64", "date", "timestamp", "timestamptz", "uuid"])
-@pytest.mark.parametrize("accepted", ["boolean", "int64", "decimal(12,2)", "float64", "string", "date", "timestamptz", "json"])
+@pytest.mark.parametrize(
+    "source", ["boolean", "int32", "decimal(10,2)", "float64", "date", "timestamp", "timestamptz", "uuid"]
+)
+@pytest.mark.parametrize(
+    "accepted", ["boolean", "int64", "decimal(12,2)", "float64", "string", "date", "timestamptz", "json"]
+)
 def test_every_pair_gives_a_value_or_a_misfit(source: str, accepted: str) -> None:
     sample = {
         "boolean": True, "int32": 7, "decimal(10,2)": D("7.25"), "float64": 7.25, "date": dt.date(2024, 5, 6),
@@ -214,7 +220,9 @@ def test_every_pair_gives_a_value_or_a_misfit(source: str, accepted: str) -> Non
     assert out.values[1].is_valid == (1 not in out.misfits)
 
 
-@given(st.lists(st.one_of(st.none(), st.decimals(allow_nan=True, places=None), st.text(max_size=6).map(str)), max_size=80))
+@given(
+    st.lists(st.one_of(st.none(), st.decimals(allow_nan=True, places=None), st.text(max_size=6).map(str)), max_size=80)
+)
 def test_decimal_text_is_exact_or_held(values: list[Any]) -> None:
     """Law: what lands equals the text as a number; the rest is a misfit; nothing else is NULL."""
     texts = [None if v is None else str(v).encode("utf-8", "replace").decode() for v in values]

@@ -52,7 +52,8 @@ class Quarantine:
 
     def abort(self) -> None:
         """Drops the file."""
-        if self._file is not None:
+        if self._file is not None and self._writer is not None:
+            self._writer.is_open = False  # else it writes a footer when it is collected
             self._file.drop()
             self._file = self._writer = None
 

@@ -113,6 +113,7 @@ class _File:
 
     def drop(self) -> None:
         """Closes and deletes the file."""
+        self._writer.is_open = False  # else it writes a footer when it is collected
         self._file.drop()
 
     @contextmanager

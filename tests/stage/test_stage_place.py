@@ -1,0 +1,170 @@
+"""Places: local paths, file URIs and object stores; a failure to write says where and what to do."""
+
+from __future__ import annotations
+
+import errno
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from stage_world import column, rows_of, spec_of
+
+from instep.errors import StageError
+from instep.stage.conform import Held
+from instep.stage.place import Place, clear_errors
+from instep.stage.quarantine import SCHEMA, Quarantine
+
+
+@pytest.mark.parametrize(
+    ("uri", "local"),
+    [
+        ("/lake/t", Path("/lake/t")),
+        ("file:///lake/a%20b", Path("/lake/a b")),
+        ("file:/lake", Path("/lake")),
+        ("relative/t", Path("relative/t")),
+        ("s3://bucket/t", None),
+        ("gs://bucket/t", None),
+    ],
+)
+def test_local(uri: str, local: Path | None) -> None:
+    assert Place(uri).local == local
+
+
+def test_children_keep_the_form_of_the_uri() -> None:
+    assert Place("s3://b/t/").child("f") == "s3://b/t/f"
+    assert Place("file:///t").child("f") == "file:///t/f"
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_a_new_file_is_finished_or_dropped(form: str, tmp_path: Path) -> None:
+    place = Place(form.format(tmp_path / "deep" / "er"))
+    kept = place.create("kept")
+    kept.sink.write(b"1234")
+    assert kept.finish() == 4
+    dropped = place.create("dropped")
+    dropped.sink.write(b"1234")
+    dropped.drop()
+    dropped.drop()
+    assert [f.name for f in (tmp_path / "deep" / "er").iterdir()] == ["kept"]
+
+
+def test_a_place_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("")
+    with pytest.raises(StageError, match=f"cannot write {tmp_path}/f/x: (File exists|Not a directory)"):
+        Place(f"{tmp_path}/f").create("x")
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (errno.ENOSPC, "free space there"),
+        (errno.EDQUOT, "quota"),
+        (errno.EACCES, "give this user the right"),
+        (errno.EROFS, "read-only"),
+        (errno.EIO, "check that the place exists"),
+    ],
+)
+def test_hints(code: int, hint: str) -> None:
+    with pytest.raises(StageError) as caught, clear_errors("/lake/t"):
+        raise OSError(code, "whatever Arrow says")
+    assert "cannot write /lake/t: " in str(caught.value)
+    assert hint in caught.value.hint
+
+
+def test_a_device_that_is_full() -> None:
+    file = Place("/dev").create("full")
+    with pytest.raises(StageError, match="cannot write /dev/full: No space left on device"), clear_errors("/dev/full"):
+        file.sink.write(b"x" * 10_000_000)
+        file.sink.close()
+
+
+class _Store(http.server.BaseHTTPRequestHandler):
+    """Enough of an object store to take a PUT and refuse everything else."""
+
+    objects: dict[str, bytes] = {}  # noqa: RUF012 - one server per test module
+
+    def do_PUT(self) -> None:
+        data = self.rfile.read(int(self.headers.get("x-amz-decoded-content-length", self.headers["Content-Length"])))
+        self.objects[self.path.split("?")[0]] = data
+        self._answer(200)
+
+    def do_POST(self) -> None:
+        self._answer(403)
+
+    def do_HEAD(self) -> None:
+        self._answer(404)
+
+    def _answer(self, code: int) -> None:
+        self.send_response(code)
+        self.send_header("Content-Length", "0")
+        self.send_header("ETag", '"x"')
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def store() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Store)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_object_store_by_pyiceberg_properties(store: str) -> None:
+    io = {"s3.endpoint": store, "s3.access-key-id": "key", "s3.secret-access-key": "hush", "s3.region": "x"}
+    place = Place("s3://bucket/t", io)
+    assert "hush" not in repr(place)
+    filesystem, path = place.resolve("f.parquet")
+    assert path == "bucket/t/f.parquet"
+    assert filesystem.type_name == "s3"
+
+
+class TestQuarantine:
+    def test_held_values_are_kept_with_where_and_why(self, tmp_path: Path) -> None:
+        spec = spec_of([column("id", "int64", key=1)], tmp_path, run="r-9")
+        quarantine = Quarantine(spec, 4, 0)
+        quarantine.add([Held('{"id":"1"}', "amount", "n/a", "not a number"), Held("{}", "", None, "NULL in the key")])
+        path = quarantine.close()
+        assert path.startswith(f"{tmp_path}/held/r-9-00004-0-0-")
+        assert pq.read_schema(path).equals(SCHEMA)
+        first, second = rows_of([path])
+        assert first == {
+            "table": "public.things", "key": '{"id":"1"}', "column": "amount", "original": "n/a",
+            "reason": "not a number", "run": "r-9", "chunk": 4,
+        }  # fmt: skip
+        assert second["original"] is None
+
+    def test_nothing_held_no_file(self, tmp_path: Path) -> None:
+        quarantine = Quarantine(spec_of([], tmp_path), 0, 0)
+        quarantine.add([])
+        assert quarantine.close() == ""
+        assert not (tmp_path / "held").exists()
+
+    def test_many_are_written_as_they_come(self, tmp_path: Path) -> None:
+        quarantine = Quarantine(spec_of([], tmp_path), 0, 0)
+        for _ in range(3):
+            quarantine.add([Held("{}", "c", str(n), "why") for n in range(6_000)])
+        path = quarantine.close()
+        assert pq.read_metadata(path).num_rows == 18_000
+        assert pq.read_metadata(path).num_row_groups == 2
+
+    def test_abort_drops_the_file(self, tmp_path: Path) -> None:
+        quarantine = Quarantine(spec_of([], tmp_path), 0, 0)
+        quarantine.add([Held("{}", "c", "x", "why")] * 10_000)
+        assert len(list((tmp_path / "held").iterdir())) == 1
+        quarantine.abort()
+        quarantine.abort()
+        assert list((tmp_path / "held").iterdir()) == []
+
+
+def test_quarantine_schema_is_fixed() -> None:
+    assert SCHEMA.names == ["table", "key", "column", "original", "reason", "run", "chunk"]
+    assert SCHEMA.field("chunk").type == pa.int32()
