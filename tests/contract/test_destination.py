@@ -264,6 +264,8 @@ UNTOUCHED = [(i, f"n{i}", False) for i in range(1, 5)]
 MERGES = [
     _merge("insert and update", Merge(("id",)), [{"id": 2, "name": "x"}, {"id": 9, "name": "y"}],
            [(1, "n1", False), (2, "x", False), *UNTOUCHED[2:], (9, "y", False)], Outcome(1, 1)),
+    _merge("columns that were not read keep their values", Merge(("id",), unread=("name",)), [{"id": 1, "amount": 9}],
+           UNTOUCHED, Outcome(0, 1)),
     _merge("unchanged rows stay", Merge(("id",), complete=True), BASE, UNTOUCHED, Outcome()),
     _merge("the later of two versions", Merge(("id",)), [{"id": 7, "name": "x"}, {"id": 7, "name": "y"}],
            [*UNTOUCHED, (7, "y", False)], Outcome(1)),

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from instep.destinations.base import Commit, LoadState, Merge, Outcome, Ref, Target
 from instep.destinations.iceberg_catalog import IcebergConfig, Lake
-from instep.destinations.iceberg_records import load_state, ours, read_pending, read_table
+from instep.destinations.iceberg_records import is_ours, load_state, ours, read_pending, read_table
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
 from instep.schema.hazard import Capabilities
@@ -58,9 +58,9 @@ class IcebergDestination:
         return Catalog.of(read_table(ref, metadata) for ref, metadata in self.lake.metadata(refs).items())
 
     def tables(self) -> list[Ref]:
-        """All tables of ours that people may query."""
         hidden = (self.lake.staging, self.lake.dropped)
-        return sorted(ref for ref in self.lake.refs() if ref[0] not in hidden)
+        shown = [ref for ref in self.lake.refs() if ref[0] not in hidden]
+        return sorted(ref for ref, metadata in self.lake.metadata(shown).items() if is_ours(metadata))
 
     def claim(self, ref: Ref, fence: int) -> None:
         from instep.destinations import iceberg_load

@@ -63,7 +63,14 @@ class Lake:
         """The warehouse as a URI without a slash at its end."""
         if "://" in self.config.warehouse:
             return self.config.warehouse.rstrip("/")
-        return f"file://{Path(self.config.warehouse).expanduser().resolve()}"
+        folder = str(Path(self.config.warehouse).expanduser().resolve())
+        if set("%?#") & set(folder):
+            raise DestinationError(
+                f"lake {self.config.name}: the warehouse folder {folder} has one of % ? # in its path, which file "
+                "URIs cannot carry unchanged from Python to Spark",
+                hint="choose another folder",
+            )
+        return f"file://{folder}"
 
     @property
     def is_sqlite(self) -> bool:
@@ -110,10 +117,13 @@ class Lake:
     def _catalog(self) -> Catalog:
         if self.is_sqlite:
             from pyiceberg.catalog.sql import SqlCatalog
+            from sqlalchemy.event import listen
 
             uri = f"sqlite:///{self.database}?timeout=60"
             rest = {k: v for k, v in self.config.properties.items() if k != "uri"}
-            return SqlCatalog(self.name, **{**rest, "uri": uri, "warehouse": self.warehouse})
+            catalog = SqlCatalog(self.name, **{**rest, "uri": uri, "warehouse": self.warehouse})
+            listen(catalog.engine, "connect", _relax)
+            return catalog
         from pyiceberg.catalog import load_catalog
 
         try:
@@ -244,7 +254,7 @@ class Lake:
         if self.is_sqlite:
             conf |= {
                 ".catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
-                ".uri": f"jdbc:sqlite:{self.database}?busy_timeout=60000",
+                ".uri": f"jdbc:sqlite:{self.database}?busy_timeout=60000&synchronous=NORMAL",
                 ".jdbc.schema-version": "V1",
                 ".warehouse": self.warehouse,
             }
@@ -258,6 +268,12 @@ class Lake:
         it is in no environment page and no event log as long as `spark.redaction.regex` covers `credential`."""
         secret = {k: v for k, v in self.config.properties.items() if _SECRET.search(k)}
         return {f"spark.sql.catalog.{self.name}.{k}": v for k, v in secret.items()}
+
+
+def _relax(connection: Any, _: Any) -> None:
+    """In WAL mode a commit survives the process without a sync of its own: the metadata file that it points to has
+    none either, and after a power cut an older pointer is right where a newer one could point to nothing."""
+    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def local_path(uri: str) -> Path:

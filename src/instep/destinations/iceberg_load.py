@@ -56,6 +56,7 @@ def claim(lake: Lake, ref: Ref, fence: int) -> None:
         table = lake.load(ref)
         if table is None:
             return
+        ours(ref, {"properties": table.metadata.properties})
         check_fence(table.metadata, fence, ".".join(ref))
         if held_fence(table.metadata) == fence and not _leftovers(table, fence):
             return

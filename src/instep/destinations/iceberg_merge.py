@@ -158,7 +158,7 @@ def merge_plan(
     commit: Commit,
     staged: Sequence[Ref],
 ) -> MergePlan:
-    """What Spark is asked to do. Retained and unread columns are set for new rows only; `meta` is compared like a value."""
+    """What Spark is asked to do. Retained and unread columns are set in new rows only; `meta` counts as a value."""
     table = read_table(ref, metadata)
     system = system_columns(table, lake.config.prefix)
     stamps = [c for c in (system.synced, system.deleted) if c]
@@ -204,9 +204,13 @@ def _publish(lake: Lake, ref: Ref, base: int, how: Merge, commit: Commit, verdic
     if head != base:
         change.update(set_branch(MAIN, head))
     change.update(remove_ref(branch))
-    _record(change, metadata, commit, head, verdict.rows, deletes=how.deletes == "soft" and outcome.deleted > 0)
+    _record(change, metadata, commit, head, verdict.rows, deletes=_marks(how) and outcome.deleted > 0)
     change.land(commit.fence)
     return outcome
+
+
+def _marks(how: Merge) -> bool:
+    return how.deletes == "soft" and how.since is None
 
 
 def _audit(

@@ -83,10 +83,14 @@ def pending_property(pending: Pending) -> dict[str, str]:
     return {PENDING: _dump({"table": table_to_dict(pending.table), "change": pending.change})}
 
 
+def is_ours(metadata: Metadata) -> bool:
+    return {TABLE, COLUMNS} <= metadata.get("properties", {}).keys()
+
+
 def ours(ref: Ref, metadata: Metadata) -> Mapping[str, str]:
     """The table's properties; DestinationError if the table was not made or adopted by us."""
     properties: Mapping[str, str] = metadata.get("properties", {})
-    if TABLE not in properties or COLUMNS not in properties:
+    if not is_ours(metadata):
         raise DestinationError(
             f"table {'.'.join(ref)} exists and is not ours: it carries no {TABLE} property",
             hint="choose another namespace or table name, or adopt the table first",

@@ -1,0 +1,159 @@
+"""The lake as a whole: what is ours, what is refused, what is read without pyiceberg, what stays secret."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from instep.destinations.base import Commit
+from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.errors import ConnectError, DestinationError
+from lake import ORDERS, REF, create, rows_of, stage, table
+
+
+def lake_at(folder: Path, name: str = "lake") -> IcebergDestination:
+    return IcebergDestination(IcebergConfig(name, str(folder)))
+
+
+def test_looking_makes_nothing(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path / "lake")
+    assert lake.inspect([REF]).tables == ()
+    assert lake.tables() == []
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "family.jpg").write_text("precious")
+    lake = lake_at(tmp_path)
+    for attempt in (lambda: lake.inspect([REF]), lambda: create(lake), lambda: lake.claim(REF, 1)):
+        with pytest.raises(DestinationError, match="not empty"):
+            attempt()
+    assert [c.ok for c in lake.test()] == [False]
+    assert [p.name for p in tmp_path.iterdir()] == ["family.jpg"]
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, None])
+def test_a_catalog_file_that_is_none_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "catalog.db"
+    if content is not None:
+        file.write_bytes(content)
+    else:
+        with sqlite3.connect(file) as db:
+            db.execute("CREATE TABLE accounts (id)")
+        db.close()
+    with pytest.raises(DestinationError, match="not an Iceberg catalog"):
+        lake_at(tmp_path).inspect([REF])
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a?b", "a#b"])
+def test_a_folder_that_no_uri_can_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DestinationError, match="warehouse"):
+        create(lake_at(tmp_path / name))
+
+
+def test_folders_with_spaces_and_other_letters_work(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path / "my läke 🦆")
+    create(lake)
+    lake.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
+    assert len(rows_of(lake)) == 1
+
+
+def test_a_table_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path / "lake")
+    create(lake, table(name="ours"))
+    lake.lake.catalog.create_table(REF, pa.schema([("x", pa.int64())]))
+    for attempt in (
+        lambda: lake.inspect([REF]),
+        lambda: lake.target(REF),
+        lambda: lake.state(REF),
+        lambda: lake.append(REF, [], Commit("run-1", 1)),
+        lambda: lake.claim(REF, 3),
+        lambda: create(lake),
+    ):
+        with pytest.raises(DestinationError, match="not ours"):
+            attempt()
+    assert lake.tables() == [("shop", "ours")]
+
+
+def test_a_lake_that_was_given_another_name_keeps_its_tables(tmp_path: Path) -> None:
+    create(lake_at(tmp_path / "lake", "first"))
+    renamed = lake_at(tmp_path / "lake", "second")
+    assert renamed.inspect([REF]).tables == (ORDERS,)
+    assert "spark.sql.catalog.first" in renamed.spark_catalog()
+
+
+def test_a_sqlite_catalog_of_a_remote_warehouse_needs_a_place() -> None:
+    with pytest.raises(DestinationError, match="REST"):
+        IcebergDestination(IcebergConfig("lake", "s3://bucket/lake")).inspect([REF])
+
+
+SECRET = {"uri": "http://127.0.0.1:9", "credential": "me:hunter2", "s3.secret-access-key": "hunter3", "scope": "all"}
+
+
+def test_secrets_show_nowhere() -> None:
+    lake = IcebergDestination(IcebergConfig("lake", "s3://bucket/lake", "rest", SECRET))
+    conf = lake.spark_catalog()
+    assert "hunter" not in repr(lake.config) + repr(lake.lake) + json.dumps(dict(conf))
+    assert conf["spark.sql.catalog.lake.uri"] == "http://127.0.0.1:9"
+    assert conf["spark.sql.catalog.lake.scope"] == "all"
+    assert lake.lake.spark_secrets() == {
+        "spark.sql.catalog.lake.credential": "me:hunter2",
+        "spark.sql.catalog.lake.s3.secret-access-key": "hunter3",
+    }
+    assert "hunter" not in lake.lake.redacted("401 for me:hunter2 and hunter3")
+
+
+def test_a_catalog_that_does_not_answer_is_named_without_its_credentials() -> None:
+    lake = IcebergDestination(IcebergConfig("lake", "s3://bucket/lake", "rest", SECRET))
+    with pytest.raises(ConnectError, match="rest catalog does not answer") as caught:
+        lake.claim(REF, 1)
+    assert "hunter" not in str(caught.value)
+
+
+def test_spark_reaches_the_same_tables(tmp_path: Path) -> None:
+    conf = lake_at(tmp_path / "lake").spark_catalog()
+    assert conf["spark.sql.catalog.lake.jdbc.schema-version"] == "V1"
+    assert conf["spark.sql.catalog.lake.cache-enabled"] == "false"
+    assert "busy_timeout=60000" in conf["spark.sql.catalog.lake.uri"]
+
+
+def test_many_tables_are_inspected_quickly_and_without_pyiceberg(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path / "lake")
+    tables = [table(*ORDERS.columns[:3], name=f"t{i}") for i in range(40)]
+    for wanted in tables:
+        create(lake, wanted)
+    code = (
+        "import sys, time; from instep.destinations.iceberg import *; begun = time.perf_counter();"
+        f"lake = IcebergDestination(IcebergConfig('lake', {str(tmp_path / 'lake')!r}));"
+        "found = lake.inspect([('shop', f't{i}') for i in range(200)]); took = time.perf_counter() - begun;"
+        "heavy = {m.split('.')[0] for m in sys.modules} & {'pyiceberg', 'pyspark', 'sqlalchemy'};"
+        "print(len(found.tables), took < 1, heavy)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["40", "True", "set()"]
+
+
+def test_a_lock_held_elsewhere_is_waited_for(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path / "lake")
+    create(lake)
+    other = sqlite3.connect(tmp_path / "lake" / "catalog.db", check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    threading.Timer(1.0, lambda: (other.rollback(), other.close())).start()
+    begun = time.monotonic()
+    lake.append(REF, [stage(lake, REF, [{"id": 1}])], Commit("run-1", 1))
+    assert time.monotonic() - begun > 0.5
+    assert len(rows_of(lake)) == 1
+
+
+def test_a_name_that_comes_back_gets_a_folder_of_its_own(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path / "lake")
+    assert lake.lake.new_location(("a/b", "../x?#")) != lake.lake.new_location(("a/b", "../x?#"))
+    assert "/../" not in lake.lake.new_location(("a/b", "../x?#"))
