@@ -34,6 +34,7 @@ from instep.stage.spec import Chunk, StageColumn, StageSpec, SystemColumns
 UTC = pa.timestamp("us", "UTC")
 LOCAL = pa.timestamp("us")
 SYSTEM = SystemColumns("_synced", "_deleted", "", "_meta")
+NO_SYSTEM = SystemColumns()
 KEYLESS = SystemColumns("_synced", "", "_id", "_meta")
 
 
@@ -81,7 +82,7 @@ def with_ids(fields: Sequence[pa.Field], start: int = 1) -> list[pa.Field]:
 def spec_of(
     columns: Sequence[StageColumn],
     folder: Path | str = "/nowhere",
-    system: SystemColumns = SystemColumns(),
+    system: SystemColumns = NO_SYSTEM,
     **more: Any,
 ) -> StageSpec:
     """A spec whose schema is what the columns need, with field ids from 1."""

@@ -42,26 +42,52 @@ def done(values: pa.Array, source: str, target: pa.DataType, accepted: str = "")
         pytest.param(pa.array([True, False]), "boolean", pa.int32(), [1, 0], id="boolean to integer"),
         pytest.param(pa.array([True]), "boolean", pa.decimal128(3, 1), [D("1.0")], id="boolean to decimal"),
         pytest.param(pa.array([0, 1, None], pa.int8()), "boolean", pa.bool_(), [False, True, None], id="tinyint(1)"),
-        pytest.param(pa.array(["1.5", "1.50", "-0.000"]), "decimal(4,1)", pa.decimal128(4, 1), [D("1.5"), D("1.5"), D(0)],
-                     id="numeric as text"),
+        pytest.param(
+            pa.array(["1.5", "1.50", "-0.000"]),
+            "decimal(4,1)",
+            pa.decimal128(4, 1),
+            [D("1.5"), D("1.5"), D(0)],
+            id="numeric as text",
+        ),
         pytest.param(pa.array([D("2.0")]), "decimal(3,1)", pa.int32(), [2], id="whole decimal to integer"),
         pytest.param(pa.array([D("1.1")]), "decimal(3,1)", pa.float64(), [1.1], id="decimal to float"),
-        pytest.param(pa.array([0.1, 100.0]), "float64", pa.decimal128(5, 2), [D("0.10"), D("100.00")], id="float to decimal"),
-        pytest.param(pa.array([0.5, float("inf")]), "float64", pa.float32(), [0.5, float("inf")], id="float64 to float32"),
+        pytest.param(
+            pa.array([0.1, 100.0]), "float64", pa.decimal128(5, 2), [D("0.10"), D("100.00")], id="float to decimal"
+        ),
+        pytest.param(
+            pa.array([0.5, float("inf")]), "float64", pa.float32(), [0.5, float("inf")], id="float64 to float32"
+        ),
         pytest.param(pa.array([2.0]), "float64", pa.int64(), [2], id="whole float to integer"),
         pytest.param(pa.array(["5", " 5", "+5", "5.0", "5e0"]), "string", pa.int64(), [5] * 5, id="text to integer"),
-        pytest.param(pa.array(["0.1", "1e5", "-Infinity"]), "string", pa.float64(), [0.1, 1e5, float("-inf")],
-                     id="text to float"),
+        pytest.param(
+            pa.array(["0.1", "1e5", "-Infinity"]), "string", pa.float64(), [0.1, 1e5, float("-inf")], id="text to float"
+        ),
         pytest.param(pa.array(["t", "TRUE", "0"]), "string", pa.bool_(), [True, True, False], id="text to boolean"),
         pytest.param(pa.array(["2024-02-29"]), "string", pa.date32(), [dt.date(2024, 2, 29)], id="text to date"),
-        pytest.param(pa.array(["2024-02-29T00:00:00"]), "string", pa.date32(), [dt.date(2024, 2, 29)], id="midnight to date"),
-        pytest.param(pa.array(["2024-01-01 10:00:00.5"]), "string", LOCAL, [dt.datetime(2024, 1, 1, 10, 0, 0, 500000)],
-                     id="text to timestamp"),
-        pytest.param(pa.array(["2024-01-01 10:00:00+02", "2024-01-01T08:00:00.0000000Z"]), "string", UTC,
-                     [dt.datetime(2024, 1, 1, 8, tzinfo=dt.UTC)] * 2, id="text to instant"),
+        pytest.param(
+            pa.array(["2024-02-29T00:00:00"]), "string", pa.date32(), [dt.date(2024, 2, 29)], id="midnight to date"
+        ),
+        pytest.param(
+            pa.array(["2024-01-01 10:00:00.5"]),
+            "string",
+            LOCAL,
+            [dt.datetime(2024, 1, 1, 10, 0, 0, 500000)],
+            id="text to timestamp",
+        ),
+        pytest.param(
+            pa.array(["2024-01-01 10:00:00+02", "2024-01-01T08:00:00.0000000Z"]),
+            "string",
+            UTC,
+            [dt.datetime(2024, 1, 1, 8, tzinfo=dt.UTC)] * 2,
+            id="text to instant",
+        ),
         pytest.param(pa.array(["10:20:30"]), "string", pa.time64("us"), [dt.time(10, 20, 30)], id="text to time"),
-        pytest.param(pa.array([0], LOCAL), "timestamp", pa.date32(), [dt.date(1970, 1, 1)], id="midnight timestamp to date"),
-        pytest.param(pa.array([1], pa.timestamp("s")), "timestamp", LOCAL, [dt.datetime(1970, 1, 1, 0, 0, 1)], id="seconds"),
+        pytest.param(
+            pa.array([0], LOCAL), "timestamp", pa.date32(), [dt.date(1970, 1, 1)], id="midnight timestamp to date"
+        ),
+        pytest.param(
+            pa.array([1], pa.timestamp("s")), "timestamp", LOCAL, [dt.datetime(1970, 1, 1, 0, 0, 1)], id="seconds"
+        ),
         pytest.param(pa.array([86_400_000], pa.date64()), "date", pa.date32(), [dt.date(1970, 1, 2)], id="date64"),
         pytest.param(pa.array([1000], pa.time32("ms")), "time", pa.time64("us"), [dt.time(0, 0, 1)], id="time32"),
         pytest.param(pa.array([ONE.bytes], pa.binary(16)), "uuid", pa.string(), [str(ONE)], id="uuid to text"),
@@ -70,27 +96,48 @@ def done(values: pa.Array, source: str, target: pa.DataType, accepted: str = "")
         pytest.param(pa.array([str(ONE)]), "uuid", pa.uuid(), [ONE], id="text to uuid"),
         pytest.param(pa.array([f"{{{ONE}}}"]), "string", pa.uuid(), [ONE], id="text in braces to uuid"),
         pytest.param(pa.array([b"ok"]), "binary", pa.string(), ["ok"], id="bytes that are text"),
-        pytest.param(pa.array([b"ok"], pa.binary(2)), "binary", pa.large_string(), ["ok"], id="fixed bytes that are text"),
+        pytest.param(
+            pa.array([b"ok"], pa.binary(2)), "binary", pa.large_string(), ["ok"], id="fixed bytes that are text"
+        ),
         pytest.param(pa.array(["é"]), "string", pa.large_binary(), ["é".encode()], id="text to bytes"),
         pytest.param(pa.array(["a\0b"]), "string", pa.large_string(), ["a\0b"], id="NUL stays"),
-        pytest.param(pa.array(["a", "b", "a"]).dictionary_encode(), "string", pa.string(), ["a", "b", "a"], id="dictionary"),
+        pytest.param(
+            pa.array(["a", "b", "a"]).dictionary_encode(), "string", pa.string(), ["a", "b", "a"], id="dictionary"
+        ),
         pytest.param(pa.array(["a"], pa.string_view()), "string", pa.string(), ["a"], id="string view"),
         pytest.param(pa.array([None, None]), "unknown", pa.int64(), [None, None], id="null type"),
         pytest.param(pa.array([], pa.string()), "string", pa.int64(), [], id="no rows"),
         pytest.param(pa.array(['{"a": 1}', "[]"]), "json", pa.large_string(), ['{"a": 1}', "[]"], id="json as it is"),
-        pytest.param(pa.array([[1, 2], None, []]), "array(int32)", arrow(parse("array(int32)")), [[1, 2], None, []],
-                     id="array"),
-        pytest.param(pa.array([["1.5", None]]), "array(decimal(3,1))", arrow(parse("array(decimal(3,1))")),
-                     [[D("1.5"), None]], id="array of numeric as text"),
-        pytest.param(pa.array([[[1], []], None]), "array(array(int32))", arrow(parse("array(array(int32))")),
-                     [[[1], []], None], id="nested array"),
-        pytest.param(pa.array([{"a": 1, "b": "x"}, None]), 'struct("a" int64, "b" string)',
-                     pa.struct([("b", pa.large_string()), ("a", pa.int64()), ("c", pa.date32())]),
-                     [{"b": "x", "a": 1, "c": None}, None], id="struct by names"),
+        pytest.param(
+            pa.array([[1, 2], None, []]), "array(int32)", arrow(parse("array(int32)")), [[1, 2], None, []], id="array"
+        ),
+        pytest.param(
+            pa.array([["1.5", None]]),
+            "array(decimal(3,1))",
+            arrow(parse("array(decimal(3,1))")),
+            [[D("1.5"), None]],
+            id="array of numeric as text",
+        ),
+        pytest.param(
+            pa.array([[[1], []], None]),
+            "array(array(int32))",
+            arrow(parse("array(array(int32))")),
+            [[[1], []], None],
+            id="nested array",
+        ),
+        pytest.param(
+            pa.array([{"a": 1, "b": "x"}, None]),
+            'struct("a" int64, "b" string)',
+            pa.struct([("b", pa.large_string()), ("a", pa.int64()), ("c", pa.date32())]),
+            [{"b": "x", "a": 1, "c": None}, None],
+            id="struct by names",
+        ),
         pytest.param(pa.array(["[1, 2]"]), "string", pa.list_(pa.int64()), [[1, 2]], id="json text to array"),
-        pytest.param(pa.array(['{"a": 1}']), "json", pa.struct([("a", pa.int64())]), [{"a": 1}], id="json text to struct"),
+        pytest.param(
+            pa.array(['{"a": 1}']), "json", pa.struct([("a", pa.int64())]), [{"a": 1}], id="json text to struct"
+        ),
     ],
-)  # fmt: skip
+)
 def test_exact(values: pa.Array, source: str, target: pa.DataType, expected: list[Any]) -> None:
     out = done(values, source, target)
     assert out.values.to_pylist() == expected
@@ -100,66 +147,186 @@ def test_exact(values: pa.Array, source: str, target: pa.DataType, expected: lis
 @pytest.mark.parametrize(
     ("values", "source", "target", "expected", "reason"),
     [
-        pytest.param(pa.array([1, 2**31]), "int64", pa.int32(), [1, None], "too large for int32", id="integer overflow"),
+        pytest.param(
+            pa.array([1, 2**31]), "int64", pa.int32(), [1, None], "too large for int32", id="integer overflow"
+        ),
         pytest.param(pa.array([2**60 + 1]), "int64", pa.float64(), [None], "not exact as a 64-bit float", id="2**60+1"),
-        pytest.param(pa.array(["1.05", "1.0"]), "decimal(4,1)", pa.decimal128(4, 1), [None, D("1.0")],
-                     "more than 1 digits after the point", id="scale"),
-        pytest.param(pa.array(["12345.0"]), "decimal(4,1)", pa.decimal128(4, 1), [None],
-                     "more than 3 digits before the point", id="precision"),
-        pytest.param(pa.array(["NaN", "1"]), "decimal(4,1)", pa.decimal128(4, 1), [None, D(1)],
-                     "NaN is not a finite number", id="numeric NaN"),
-        pytest.param(pa.array(["-Infinity"]), "decimal(4,1)", pa.decimal128(4, 1), [None],
-                     "infinity is not a finite number", id="numeric infinity"),
-        pytest.param(pa.array([float("nan")]), "float64", pa.decimal128(4, 1), [None],
-                     "NaN is not a finite number", id="float NaN to decimal"),
-        pytest.param(pa.array([0.125]), "float64", pa.decimal128(4, 2), [None], "more than 2 digits after the point",
-                     id="binary fraction"),
-        pytest.param(pa.array([1e300]), "float64", pa.float32(), [None], "not exact as a 32-bit float", id="float range"),
+        pytest.param(
+            pa.array(["1.05", "1.0"]),
+            "decimal(4,1)",
+            pa.decimal128(4, 1),
+            [None, D("1.0")],
+            "more than 1 digits after the point",
+            id="scale",
+        ),
+        pytest.param(
+            pa.array(["12345.0"]),
+            "decimal(4,1)",
+            pa.decimal128(4, 1),
+            [None],
+            "more than 3 digits before the point",
+            id="precision",
+        ),
+        pytest.param(
+            pa.array(["NaN", "1"]),
+            "decimal(4,1)",
+            pa.decimal128(4, 1),
+            [None, D(1)],
+            "NaN is not a finite number",
+            id="numeric NaN",
+        ),
+        pytest.param(
+            pa.array(["-Infinity"]),
+            "decimal(4,1)",
+            pa.decimal128(4, 1),
+            [None],
+            "infinity is not a finite number",
+            id="numeric infinity",
+        ),
+        pytest.param(
+            pa.array([float("nan")]),
+            "float64",
+            pa.decimal128(4, 1),
+            [None],
+            "NaN is not a finite number",
+            id="float NaN to decimal",
+        ),
+        pytest.param(
+            pa.array([0.125]),
+            "float64",
+            pa.decimal128(4, 2),
+            [None],
+            "more than 2 digits after the point",
+            id="binary fraction",
+        ),
+        pytest.param(
+            pa.array([1e300]), "float64", pa.float32(), [None], "not exact as a 32-bit float", id="float range"
+        ),
         pytest.param(pa.array([D("1.5")]), "decimal(3,1)", pa.int64(), [None], "has a fraction", id="fraction"),
-        pytest.param(pa.array([float("nan")]), "float64", pa.int64(), [None], "NaN is not a finite number", id="NaN to int"),
-        pytest.param(pa.array([D("12345678901234567.1")]), "decimal(20,1)", pa.float64(), [None],
-                     "not exact as a 64-bit float", id="decimal with too many digits for a float"),
-        pytest.param(pa.array(["1e999999999"]), "string", pa.int64(), [None], "too large for int64", id="huge exponent"),
+        pytest.param(
+            pa.array([float("nan")]), "float64", pa.int64(), [None], "NaN is not a finite number", id="NaN to int"
+        ),
+        pytest.param(
+            pa.array([D("12345678901234567.1")]),
+            "decimal(20,1)",
+            pa.float64(),
+            [None],
+            "not exact as a 64-bit float",
+            id="decimal with too many digits for a float",
+        ),
+        pytest.param(
+            pa.array(["1e999999999"]), "string", pa.int64(), [None], "too large for int64", id="huge exponent"
+        ),
         pytest.param(pa.array(["0x10", "1_0"]), "string", pa.int64(), [None, None], "not a number", id="odd integers"),
         pytest.param(pa.array(["n/a"]), "string", pa.decimal128(4, 1), [None], "not a number", id="words"),
-        pytest.param(pa.array(["0.1000000000000000055"]), "string", pa.float64(), [None], "not exact as a 64-bit float",
-                     id="text longer than a float"),
+        pytest.param(
+            pa.array(["0.1000000000000000055"]),
+            "string",
+            pa.float64(),
+            [None],
+            "not exact as a 64-bit float",
+            id="text longer than a float",
+        ),
         pytest.param(pa.array([2], pa.int8()), "boolean", pa.bool_(), [None], "not true or false", id="2 as boolean"),
-        pytest.param(pa.array(["2024-13-01"]), "string", pa.date32(), [None], "not an ISO date and time", id="month 13"),
-        pytest.param(pa.array([1], LOCAL), "timestamp", pa.date32(), [None], "has a time of day", id="timestamp to date"),
+        pytest.param(
+            pa.array(["2024-13-01"]), "string", pa.date32(), [None], "not an ISO date and time", id="month 13"
+        ),
+        pytest.param(
+            pa.array([1], LOCAL), "timestamp", pa.date32(), [None], "has a time of day", id="timestamp to date"
+        ),
         pytest.param(pa.array(["2024-01-01T00:00:00+02:00"]), "string", LOCAL, [None], "has a time zone", id="zone"),
-        pytest.param(pa.array(["2024-01-01T00:00:00.1234567Z"]), "string", UTC, [None], "finer than a microsecond",
-                     id="seven digits"),
-        pytest.param(pa.array(["infinity", "12024-01-01"]), "string", LOCAL, [None, None], OUT_OF_RANGE, id="text infinity"),
-        pytest.param(pa.array([-9222425352054775809, 0], UTC), "timestamptz", UTC, [None, dt.datetime(1970, 1, 1, tzinfo=dt.UTC)],
-                     OUT_OF_RANGE, id="infinity as PostgreSQL's driver yields it"),
+        pytest.param(
+            pa.array(["2024-01-01T00:00:00.1234567Z"]),
+            "string",
+            UTC,
+            [None],
+            "finer than a microsecond",
+            id="seven digits",
+        ),
+        pytest.param(
+            pa.array(["infinity", "12024-01-01"]), "string", LOCAL, [None, None], OUT_OF_RANGE, id="text infinity"
+        ),
+        pytest.param(
+            pa.array([-9222425352054775809, 0], UTC),
+            "timestamptz",
+            UTC,
+            [None, dt.datetime(1970, 1, 1, tzinfo=dt.UTC)],
+            OUT_OF_RANGE,
+            id="infinity as PostgreSQL's driver yields it",
+        ),
         pytest.param(pa.array([2**63 - 1], LOCAL), "timestamp", LOCAL, [None], OUT_OF_RANGE, id="largest integer"),
         pytest.param(pa.array([-63517824000000000], LOCAL), "timestamp", LOCAL, [None], OUT_OF_RANGE, id="44 BC"),
-        pytest.param(pa.array([-2147472692, 0], pa.int32()).view(pa.date32()), "date", pa.date32(), [None, dt.date(1970, 1, 1)],
-                     OUT_OF_RANGE, id="infinite date"),
-        pytest.param(pa.array([86_400_000_000], pa.time64("us")), "time", LOCAL, [None], "not an ISO date and time",
-                     id="time to timestamp"),
-        pytest.param(pa.array(["24:00:00", "1:2"]), "string", pa.time64("us"), [None, None], "not a time of day", id="24:00"),
+        pytest.param(
+            pa.array([-2147472692, 0], pa.int32()).view(pa.date32()),
+            "date",
+            pa.date32(),
+            [None, dt.date(1970, 1, 1)],
+            OUT_OF_RANGE,
+            id="infinite date",
+        ),
+        pytest.param(
+            pa.array([86_400_000_000], pa.time64("us")),
+            "time",
+            LOCAL,
+            [None],
+            "not an ISO date and time",
+            id="time to timestamp",
+        ),
+        pytest.param(
+            pa.array(["24:00:00", "1:2"]), "string", pa.time64("us"), [None, None], "not a time of day", id="24:00"
+        ),
         pytest.param(pa.array(["10:00:00+01:00"]), "string", pa.time64("us"), [None], "has a time zone", id="timetz"),
-        pytest.param(pa.array(["10:00:00.1234567"]), "string", pa.time64("us"), [None], "finer than a microsecond",
-                     id="fine time"),
+        pytest.param(
+            pa.array(["10:00:00.1234567"]),
+            "string",
+            pa.time64("us"),
+            [None],
+            "finer than a microsecond",
+            id="fine time",
+        ),
         pytest.param(pa.array(["xyz"]), "string", pa.uuid(), [None], "not a UUID", id="uuid"),
         pytest.param(pa.array(["xyz"]), "string", pa.binary(8), [None], "not 8 bytes", id="fixed bytes"),
         pytest.param(NOT_UTF8, "binary", pa.string(), [None, "ok"], "not valid UTF-8", id="bytes that are no text"),
-        pytest.param(NOT_UTF8.view(pa.string()), "string", pa.large_string(), [None, "ok"], "not valid UTF-8", id="bad text"),
+        pytest.param(
+            NOT_UTF8.view(pa.string()), "string", pa.large_string(), [None, "ok"], "not valid UTF-8", id="bad text"
+        ),
         pytest.param(NOT_UTF8.view(pa.string()), "string", pa.int64(), [None, None], None, id="bad text to integer"),
-        pytest.param(pa.array([[1], [2**40]]), "array(int64)", pa.list_(pa.int32()), [[1], None],
-                     "an element does not fit list<item: int32>", id="one element"),
-        pytest.param(pa.array([{"a": "x"}]), 'struct("a" string)', pa.struct([("a", pa.int64())]), [None],
-                     "an element does not fit struct<a: int64>", id="one field"),
-        pytest.param(pa.array(["[1"]), "string", pa.list_(pa.int64()), [None], "an element does not fit list<item: int64>",
-                     id="broken json to array"),
+        pytest.param(
+            pa.array([[1], [2**40]]),
+            "array(int64)",
+            pa.list_(pa.int32()),
+            [[1], None],
+            "an element does not fit list<item: int32>",
+            id="one element",
+        ),
+        pytest.param(
+            pa.array([{"a": "x"}]),
+            'struct("a" string)',
+            pa.struct([("a", pa.int64())]),
+            [None],
+            "an element does not fit struct<a: int64>",
+            id="one field",
+        ),
+        pytest.param(
+            pa.array(["[1"]),
+            "string",
+            pa.list_(pa.int64()),
+            [None],
+            "an element does not fit list<item: int64>",
+            id="broken json to array",
+        ),
         pytest.param(pa.array([5]), "int64", pa.date32(), [None], "not an ISO date and time", id="integer to date"),
         pytest.param(pa.array([dt.date(2020, 1, 1)]), "date", pa.int32(), [None], "not a number", id="date to integer"),
-        pytest.param(pa.array([5]), "int64", pa.map_(pa.string(), pa.string()), [None],
-                     "map<string, string> cannot be made from text", id="to a map"),
+        pytest.param(
+            pa.array([5]),
+            "int64",
+            pa.map_(pa.string(), pa.string()),
+            [None],
+            "map<string, string> cannot be made from text",
+            id="to a map",
+        ),
     ],
-)  # fmt: skip
+)
 def test_misfit(values: pa.Array, source: str, target: pa.DataType, expected: list[Any], reason: str | None) -> None:
     out = done(values, source, target)
     assert out.values.to_pylist() == expected
@@ -211,9 +378,15 @@ def test_to_json(values: pa.Array, source: str, expected: list[Any]) -> None:
 )
 def test_every_pair_gives_a_value_or_a_misfit(source: str, accepted: str) -> None:
     sample = {
-        "boolean": True, "int32": 7, "decimal(10,2)": D("7.25"), "float64": 7.25, "date": dt.date(2024, 5, 6),
-        "timestamp": dt.datetime(2024, 5, 6, 7), "timestamptz": dt.datetime(2024, 5, 6, 7, tzinfo=dt.UTC), "uuid": ONE.bytes,
-    }[source]  # fmt: skip
+        "boolean": True,
+        "int32": 7,
+        "decimal(10,2)": D("7.25"),
+        "float64": 7.25,
+        "date": dt.date(2024, 5, 6),
+        "timestamp": dt.datetime(2024, 5, 6, 7),
+        "timestamptz": dt.datetime(2024, 5, 6, 7, tzinfo=dt.UTC),
+        "uuid": ONE.bytes,
+    }[source]
     kind = pa.binary(16) if source == "uuid" else arrow(parse(source))
     out = done(pa.array([None, sample], kind), source, arrow(parse(accepted)), accepted)
     assert not out.values[0].is_valid

@@ -23,8 +23,23 @@ from instep.stage.names import file_name
 from instep.stage.spec import StagedFile, StageSpec
 from instep.stage.writer import ChunkWriter, assert_written
 
-KINDS = ["boolean", "int32", "int64", "decimal(12,2)", "float64", "string", "binary", "date", "timestamp", "timestamptz",
-         "uuid", "json", "time", "array(int32)", 'struct("x" string, "y" array(int64))']  # fmt: skip
+KINDS = [
+    "boolean",
+    "int32",
+    "int64",
+    "decimal(12,2)",
+    "float64",
+    "string",
+    "binary",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "uuid",
+    "json",
+    "time",
+    "array(int32)",
+    'struct("x" string, "y" array(int64))',
+]
 
 
 def write(spec: StageSpec, *batches: pa.RecordBatch, chunk: int = 3) -> tuple[StagedFile, ...]:
@@ -45,9 +60,16 @@ def numbers(folder: Path, **more: Any) -> StageSpec:
 
 def test_a_file_carries_names_types_ids_and_nothing_else(tmp_path: Path) -> None:
     spec = spec_of([column(f"c{at}", kind) for at, kind in enumerate(KINDS)], tmp_path, system=SYSTEM)
-    nested = pa.struct([pa.field("x", pa.large_string(), metadata={"PARQUET:field_id": "101"}),
-                        pa.field("y", pa.large_list(pa.field("element", pa.int64(), metadata={"PARQUET:field_id": "103"})),
-                                 metadata={"PARQUET:field_id": "102"})])  # fmt: skip
+    nested = pa.struct(
+        [
+            pa.field("x", pa.large_string(), metadata={"PARQUET:field_id": "101"}),
+            pa.field(
+                "y",
+                pa.large_list(pa.field("element", pa.int64(), metadata={"PARQUET:field_id": "103"})),
+                metadata={"PARQUET:field_id": "102"},
+            ),
+        ]
+    )
     element = pa.large_list(pa.field("element", pa.int32(), metadata={"PARQUET:field_id": "104"}))
     fields = [f.with_type({"c14": nested, "c13": element}.get(f.name, f.type)) for f in spec.schema]
     spec = replace(spec, schema=pa.schema(fields))
@@ -102,15 +124,30 @@ def test_one_row_group_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 SILENT = [
-    ("timestamp units", [pa.field("at", pa.timestamp("us", "UTC"))], [pa.field("at", pa.timestamp("ms", "UTC"))], "timestamp"),
+    (
+        "timestamp units",
+        [pa.field("at", pa.timestamp("us", "UTC"))],
+        [pa.field("at", pa.timestamp("ms", "UTC"))],
+        "timestamp",
+    ),
     ("a lost zone", [pa.field("at", pa.timestamp("us", "UTC"))], [pa.field("at", pa.timestamp("us"))], "timestamp"),
-    ("decimal scale", [pa.field("n", pa.decimal128(12, 2))], [pa.field("n", pa.decimal128(12, 4))], r"decimal128\(12, 4\)"),
+    (
+        "decimal scale",
+        [pa.field("n", pa.decimal128(12, 2))],
+        [pa.field("n", pa.decimal128(12, 4))],
+        r"decimal128\(12, 4\)",
+    ),
     ("unsigned", [pa.field("n", pa.int32())], [pa.field("n", pa.uint16())], "uint16"),
     ("another name", [pa.field("a", pa.int32())], [pa.field("b", pa.int32())], "would hold b int32"),
     ("one more", [pa.field("a", pa.int32())], [pa.field("a", pa.int32()), pa.field("b", pa.int32())], "2 fields"),
     ("nested type", [pa.field("l", pa.list_(pa.int64()))], [pa.field("l", pa.list_(pa.int32()))], "l.item int32"),
-    ("map", [pa.field("m", pa.map_(pa.string(), pa.int64()))], [pa.field("m", pa.map_(pa.string(), pa.int32()))], "int32"),
-]  # fmt: skip
+    (
+        "map",
+        [pa.field("m", pa.map_(pa.string(), pa.int64()))],
+        [pa.field("m", pa.map_(pa.string(), pa.int32()))],
+        "int32",
+    ),
+]
 
 
 @pytest.mark.parametrize(("table", "found", "message"), [s[1:] for s in SILENT], ids=[s[0] for s in SILENT])
@@ -145,7 +182,7 @@ def test_the_finished_file_is_compared_too(tmp_path: Path) -> None:
     spec = numbers(tmp_path)
     (file,) = write(spec, typed(spec, id=[1]))
     other = replace(spec, schema=pa.schema(with_ids([pa.field("id", pa.int64())], start=7)))
-    with pytest.raises(StageError, match="id int64 .field id 1. where the table has id int64 .field id 7."):
+    with pytest.raises(StageError, match=r"id int64 \(field id 1\) where the table has id int64 \(field id 7\)"):
         assert_written(pq.read_metadata(file.path), other)
 
 
