@@ -340,7 +340,7 @@ def test_step_ids_depend_on_content_only() -> None:
 ANSWERS = st.sampled_from([None, "approved", "rejected"])
 
 
-@settings(max_examples=150, deadline=None, phases=[Phase.generate])
+@settings(max_examples=100, deadline=None, phases=[Phase.generate])
 @given(data=st.data(), able=st.sampled_from([ICEBERG, PLAIN]), identified=st.booleans())
 def test_any_history_converges(data: st.DataObject, able: Capabilities, identified: bool) -> None:
     """Whatever is held or approved: the steps lead to what the plan says, and a second plan has none."""
