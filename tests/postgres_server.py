@@ -11,12 +11,17 @@ import socket
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
+from instep.sources.postgres_connect import PostgresConfig, conninfo
+
 SUPERUSER = "postgres"
 PASSWORD = "correct horse"
+READER = "reader"
 _SETTINGS = "-c fsync=off -c full_page_writes=off -c max_connections=60 -c max_locks_per_transaction=1024"
 
 
@@ -109,3 +114,31 @@ def _programs(folder: Path, major: int) -> Path:
         shutil.copytree(install, folder / "install", symlinks=True)
         install = folder / "install"
     return install / "bin"
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database of its own: `config` logs in as its owner, `reader` as a user who may SELECT and no more."""
+
+    config: PostgresConfig
+    reader: PostgresConfig
+
+    def execute(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with psycopg.connect(conninfo(self.config), autocommit=True) as connection:
+            cursor = connection.execute(sql.encode(), parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+
+def make_database(server: Server, name: str) -> Database:
+    """An empty database whose tables, present and future, `reader` may read."""
+    owner = PostgresConfig(
+        host="127.0.0.1", port=server.port, database="postgres", user=SUPERUSER, password=PASSWORD, connect_timeout=30
+    )
+    server_wide = Database(owner, owner)
+    server_wide.execute(f'CREATE DATABASE "{name}"')
+    if not server_wide.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", READER):
+        server_wide.execute(f"CREATE ROLE {READER} LOGIN PASSWORD 'reader secret'")
+    config = replace(owner, database=name)
+    database = Database(config, replace(config, user=READER, password="reader secret"))
+    database.execute(f"ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO {READER}")
+    return database

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from conftest import Database
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Column, Table
 from instep.sources.base import CursorRange
 from instep.sources.postgres import PostgresSource
 from instep.sources.postgres_chunks import CHUNK_ROWS
 from instep.sources.postgres_snapshot import PostgresSnapshot
+from postgres_server import Database
 
 
 def tables(database: Database, **options: Any) -> dict[str, Table]:

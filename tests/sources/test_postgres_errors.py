@@ -10,7 +10,6 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from conftest import READER, Database, make_database
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SchemaError
 from instep.schema.read import ColumnRead, TableRead
 from instep.sources.base import CursorRange
@@ -19,7 +18,7 @@ from instep.sources.postgres_chunks import CHUNK_BYTES, Storage, parts
 from instep.sources.postgres_connect import connect
 from instep.sources.postgres_read import PostgresReader
 from instep.sources.postgres_snapshot import PostgresSnapshot, export
-from postgres_server import PASSWORD, Server, free_port, launch
+from postgres_server import PASSWORD, READER, Database, Server, free_port, launch, make_database
 
 WRONG: list[tuple[str, Callable[[PostgresConfig], PostgresConfig], str, str]] = [
     ("password", lambda c: replace(c, password="not it"), "wrong user or password", "password"),

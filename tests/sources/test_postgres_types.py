@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import Database
 from instep.errors import ReadError
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.selection import Pattern
@@ -22,6 +21,7 @@ from instep.sources.base import CursorRange
 from instep.sources.postgres import PostgresSource
 from instep.sources.postgres_sql import literal, matches, quote
 from instep.sources.postgres_types import DATE_INFINITY, TIMESTAMP_INFINITY, map_type, yielded
+from postgres_server import Database
 
 # column type, accepted type, whether a note says that it is looser, a value as SQL, what Arrow then holds
 TYPES: list[tuple[str, str, bool, str, Any]] = [
