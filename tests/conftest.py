@@ -11,9 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import Database, Server, launch, make_database
+
+settings.register_profile("instep", deadline=None, print_blob=True)
+settings.load_profile("instep")
 
 _numbers = itertools.count(1)
 
