@@ -96,7 +96,10 @@ def execute(there: Catalog, group: Group, able: Capabilities) -> Catalog:
         return there
     found, now = there.by_ref[group.after.ref], {c.name: c for c in group.after.columns}
     assert {c.name: c.type for c in found.columns} == {c.name: c.type for c in group.after.columns}
-    columns = (replace(c, id=now[c.name].id, alias=now[c.name].alias, native=c.native or c.name) for c in found.columns)
+    columns = (
+        replace(c, id=now[c.name].id, alias=now[c.name].alias, native=c.native or c.name, key=c.key * able.keys)
+        for c in found.columns
+    )
     return there.put(replace(found, id=group.after.id, columns=tuple(columns)))
 
 

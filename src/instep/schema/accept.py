@@ -359,9 +359,8 @@ def _take_over(table: _Table, new: Table, *, same: bool, replaced: bool) -> None
         else:
             table.add(column)
     table.rekey(new.key)
-    cursor = table.table.cursor if table.find(table.table.cursor or "") else None
     table.now = new.ref
-    table.table = replace(table.table, id=new.id, kind=new.kind, comment=new.comment, cursor=cursor)
+    table.table = replace(table.table, id=new.id, kind=new.kind, comment=new.comment, cursor=new.cursor)
 
 
 def _edit(table: _Table, decision: Decision) -> str:
