@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +89,13 @@ def rows_of(destination: Destination, ref: Ref = REF, columns: Sequence[str] = (
 
 
 @pytest.fixture(scope="session")
-def spark() -> Any:
+def spark() -> Iterator[Any]:
     """A local session on the pinned jars."""
-    from instep.spark.session import SparkSettings, start
+    from instep.spark.session import SparkSettings, start, stop
 
-    return start(SparkSettings(master="local[2]", driver_memory="1g"))
+    session = start(SparkSettings(master="local[2]", driver_memory="1g"))
+    yield session
+    stop(session)
 
 
 def with_spark(test: Any) -> Any:

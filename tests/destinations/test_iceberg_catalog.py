@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,9 @@ import pytest
 from instep.destinations.base import Commit
 from instep.destinations.iceberg import IcebergConfig, IcebergDestination
 from instep.errors import ConnectError, DestinationError
-from lake import ORDERS, REF, create, rows_of, stage, table
+from lake import ORDERS, REF, column, create, rows_of, stage, table
+
+X, Y = column("x", "int64", key=1), column("y", "json")
 
 
 def lake_at(folder: Path, name: str = "lake") -> IcebergDestination:
@@ -81,6 +84,36 @@ def test_a_table_of_somebody_else_is_refused_and_left_alone(tmp_path: Path) -> N
         with pytest.raises(DestinationError, match="not ours"):
             attempt()
     assert lake.tables() == [("shop", "ours")]
+
+
+def test_a_table_of_somebody_else_can_be_adopted_as_it_is(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path / "lake")
+    create(lake, table(name="ours"))
+    foreign = lake.lake.catalog.create_table(REF, pa.schema([("x", pa.int64()), ("y", pa.string())]))
+    foreign.append(pa.table({"x": [1], "y": ["kept"]}))
+    described = replace(table(column("x", "int64", key=1), column("y", "json")), columns=(X, Y))
+    for wrong in ((X,), (X, replace(Y, name="z")), (X, replace(Y, type=X.type))):
+        with pytest.raises(DestinationError, match="not as described"):
+            lake.adopt(REF, replace(described, columns=wrong), Commit("run-1", 1))
+    lake.adopt(REF, described, Commit("run-1", 1))
+    assert lake.inspect([REF]).tables == (described,)
+    lake.append(REF, [stage(lake, REF, [{"x": 2, "y": "new"}])], Commit("run-1", 1))
+    assert rows_of(lake) == [(1, "kept"), (2, "new")]
+
+
+def test_a_partitioned_table_is_not_adopted(tmp_path: Path) -> None:
+    from pyiceberg.partitioning import PartitionField, PartitionSpec
+    from pyiceberg.schema import Schema
+    from pyiceberg.transforms import IdentityTransform
+    from pyiceberg.types import LongType, NestedField
+
+    lake = lake_at(tmp_path / "lake")
+    create(lake, table(name="ours"))
+    spec = PartitionSpec(PartitionField(source_id=1, field_id=1000, transform=IdentityTransform(), name="x"))
+    schema = Schema(NestedField(1, "x", LongType(), required=False))
+    lake.lake.catalog.create_table(REF, schema, partition_spec=spec)
+    with pytest.raises(DestinationError, match="unpartitioned"):
+        lake.adopt(REF, replace(table(), columns=(X,)), Commit("run-1", 1))
 
 
 def test_a_lake_that_was_given_another_name_keeps_its_tables(tmp_path: Path) -> None:

@@ -72,6 +72,12 @@ class IcebergDestination:
 
         iceberg_ddl.execute(self.lake, ref, steps, after, commit)
 
+    def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
+        """Takes over an Iceberg table that something else made; `table` describes all of its columns."""
+        from instep.destinations import iceberg_ddl
+
+        iceberg_ddl.adopt(self.lake, ref, table, commit)
+
     def target(self, ref: Ref) -> Target:
         from instep.destinations import iceberg_load
         from instep.destinations.iceberg_ddl import iceberg_schema, pending_fields

@@ -32,8 +32,8 @@ from instep.destinations.iceberg_records import (
     table_properties,
 )
 from instep.destinations.iceberg_rewrite import rewritten
-from instep.destinations.iceberg_schema import IcebergField, highest_id, schema_of
-from instep.destinations.iceberg_updates import MAIN, ref_is, schema_is, set_schema, set_tag
+from instep.destinations.iceberg_schema import IcebergField, highest_id, is_stored_as, schema_of
+from instep.destinations.iceberg_updates import FORMAT_VERSION, MAIN, PROPERTIES, ref_is, schema_is, set_schema, set_tag
 from instep.errors import Conflict, DestinationError
 from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
 from instep.schema.step import Step
@@ -96,6 +96,27 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
         found = lake.metadata([ref]).get(ref)
         if found is None or read_table(ref, found) != as_held(table, fields):
             raise
+
+
+def adopt(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
+    """Makes a table of somebody else ours: `table` says what its columns are. No row and no column is touched."""
+    loaded, metadata = _load(lake, ref)
+    if metadata["format-version"] != FORMAT_VERSION or not loaded.spec().is_unpartitioned():
+        raise DestinationError(
+            f"table {'.'.join(ref)} cannot be adopted: only unpartitioned tables of format version 2 can",
+            hint="load it into a new table instead",
+        )
+    fields = current_fields(metadata)
+    kinds = {f.name: f.type for f in fields}
+    odd = [c.name for c in table.columns if c.name not in kinds or not is_stored_as(kinds[c.name], c.type)]
+    if odd or len(table.columns) != len(fields):
+        name = odd[0] if odd else next(n for n in kinds if n not in table.by_name)
+        raise DestinationError(
+            f"table {'.'.join(ref)} is not as described: column {name!r}", hint="describe it as it is"
+        )
+    change = Change(loaded)
+    change.properties({**PROPERTIES, **_facts(table, fields, (), commit)})
+    change.land(commit.fence)
 
 
 def _load(lake: Lake, ref: Ref) -> tuple[IcebergTable, Metadata]:

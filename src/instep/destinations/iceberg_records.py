@@ -84,7 +84,7 @@ def pending_property(pending: Pending) -> dict[str, str]:
 
 
 def is_ours(metadata: Metadata) -> bool:
-    return {TABLE, COLUMNS} <= metadata.get("properties", {}).keys()
+    return TABLE in (properties := metadata.get("properties", {})) and COLUMNS in properties
 
 
 def ours(ref: Ref, metadata: Metadata) -> Mapping[str, str]:
