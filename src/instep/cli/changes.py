@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import BLOCKED, CHANGES, confirm, emit, fail, one_connection, open_app, say
-from instep.errors import InstepError
+from instep.cli.context import CHANGES, confirm, console, emit, fail, one_connection, open_app, say
+from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from instep.bootstrap import App
+    from instep.cli.screen import Screen
+    from instep.control.reviews import Answer
     from instep.model import Review
     from instep.schema.plan import Plan
     from instep.sync.evolve import Preview
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when there are changes.")]
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids from `changes list`; the first characters are enough.")]
+Of = Annotated[str | None, typer.Option("--connection", "-c", help="With --match: only changes of this connection.")]
 Match = Annotated[list[str] | None, typer.Option("--match", help="Open changes whose table.column or kind fits.")]
 changes = typer.Typer(help="Changes that were found: list, look at, decide.", no_args_is_help=True)
 
@@ -44,8 +46,7 @@ def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
         found = preview(app.pipe(one_connection(app, connection)), count=True, pauses=True)
     rows = [asdict(r) for r in found.reviews.values()]
     emit({"changes": rows}, lambda out: _show_changes(out, list(found.reviews.values())))
-    if exit_code and rows:
-        raise fail(CHANGES)
+    _exit(found, asked=exit_code)
 
 
 def plan(
@@ -66,7 +67,12 @@ def plan(
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         say(f"wrote {out}: apply it with `instep apply {out}`")
     emit(document, lambda screen: show_plan(screen, found, every=every))
-    if exit_code and found.detection.decisions:
+    _exit(found, asked=exit_code)
+
+
+def _exit(found: Preview, *, asked: bool) -> None:
+    """What was rejected or is listed as switched off is no reason to call anybody."""
+    if asked and (found.detection.applied or found.detection.waiting):
         raise fail(CHANGES)
 
 
@@ -82,13 +88,17 @@ def apply(
     with open_app() as app:
         name, made = _to_apply(app, what)
         if not made.steps and not any(d.applied for d in made.decisions):
-            say("nothing to apply")
+            latest = app.store.accepted.latest(name)
+            emit(_applied(name, latest.version if latest else 0, made), lambda out: out.print("nothing to apply"))
             return
         if not confirm("Apply these changes?"):
-            say("nothing was applied: answer yes, or pass --yes")
-            raise fail(BLOCKED)
+            raise Blocked("nothing was applied", hint="answer yes, or pass --yes")
         version = evolve(app.pipe(name), made, tuple(allow or ()))
-    emit({"version": version}, lambda out: out.print(f"applied: schema version {version}", markup=False))
+    emit(_applied(name, version, made), lambda out: out.print(f"applied: schema version {version}"))
+
+
+def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
+    return {"connection": connection, "version": version, "steps": [s.text for s in made.steps]}
 
 
 def _to_apply(app: App, what: str | None) -> tuple[str, Plan]:
@@ -101,10 +111,10 @@ def _to_apply(app: App, what: str | None) -> tuple[str, Plan]:
             return app.connection(data["connection"]), plan_from_dict(data["plan"])
         except (ValueError, KeyError, TypeError) as error:
             raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
+    if what is not None and (os.sep in what or what.endswith(".json")):
+        raise InstepError(f"there is no plan file {what}", hint="write one with `instep plan -o FILE`")
     name = one_connection(app, what)
     found = preview(app.pipe(name))
-    from instep.cli.context import console
-
     show_plan(console(stderr=True), found, every=False)
     return name, found.plan
 
@@ -118,7 +128,8 @@ def list_changes(
     from instep.control.reviews import waiting
 
     with open_app() as app:
-        found = app.store.reviews.find(connection) if every else waiting(app.store, connection)
+        name = connection and app.connection(connection)
+        found = app.store.reviews.find(name) if every else waiting(app.store, name)
     emit({"changes": [asdict(r) for r in found]}, lambda out: _show_changes(out, found))
 
 
@@ -131,23 +142,23 @@ def show(id: Annotated[str, typer.Argument(help="An id from `changes list`.")]) 
 
 
 @changes.command(epilog="Examples: instep changes approve c-7f3a2b · instep changes approve --match 'public.order.*'")
-def approve(ids: Ids = None, match: Match = None, connection: Connection = None) -> None:
+def approve(ids: Ids = None, match: Match = None, connection: Of = None) -> None:
     """Let changes in: the next plan, apply or sync carries them out."""
-    _answer(ids, match, "approved")
+    _answer(ids, match, connection, "approved")
 
 
 @changes.command(epilog="Example: instep changes reject c-7f3a2b")
-def reject(ids: Ids = None, match: Match = None) -> None:
+def reject(ids: Ids = None, match: Match = None, connection: Of = None) -> None:
     """Keep changes out: they are not asked about again while they stay the same."""
-    _answer(ids, match, "rejected")
+    _answer(ids, match, connection, "rejected")
 
 
-def _answer(ids: list[str] | None, match: list[str] | None, status: Any) -> None:
+def _answer(ids: list[str] | None, match: list[str] | None, connection: str | None, status: Answer) -> None:
     from instep.bootstrap import user
     from instep.control.reviews import answer, find
 
     with open_app() as app:
-        found = find(app.store, ids or [], None, match or [])
+        found = find(app.store, ids or [], connection and app.connection(connection), match or [])
         done = answer(app.store, found, status, user())
     emit({"changes": [asdict(r) for r in done]}, lambda out: _show_changes(out, done))
 
@@ -163,7 +174,8 @@ def pause(
     with open_app() as app:
         name = one_connection(app, connection)
         new = pause_it(app.store, name, reason, _ref(app, name, table))
-    say(f"{table or name} is paused" if new else f"{table or name} was paused already")
+    data = {"connection": name, "table": table, "paused": True, "changed": new}
+    emit(data, lambda out: out.write(f"{table or name} is paused" if new else f"{table or name} was paused already"))
 
 
 def resume(
@@ -177,7 +189,8 @@ def resume(
     with open_app() as app:
         name = one_connection(app, connection)
         ended = resume_it(app.store, name, user(), _ref(app, name, table))
-    say(f"{table or name} runs again" if ended else f"{table or name} was not paused")
+    data = {"connection": name, "table": table, "paused": False, "changed": bool(ended)}
+    emit(data, lambda out: out.write(f"{table or name} runs again" if ended else f"{table or name} was not paused"))
 
 
 def _ref(app: App, connection: str, path: str | None) -> tuple[str, str] | None:
@@ -190,9 +203,10 @@ def _ref(app: App, connection: str, path: str | None) -> tuple[str, str] | None:
     raise InstepError(f"connection {connection} has no table {path}", hint="see `instep status`")
 
 
-def _show_changes(out: Console, found: list[Review]) -> None:
+def _show_changes(out: Screen, found: list[Review]) -> None:
     from rich.table import Table as Grid
-    from rich.text import Text
+
+    from instep.cli.screen import cell
 
     if not found:
         out.print("no changes")
@@ -200,24 +214,24 @@ def _show_changes(out: Console, found: list[Review]) -> None:
     grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for r in found:
         style = "yellow" if r.status == "open" and r.action != "ignore" else ""
-        grid.add_row(r.id, Text(r.summary), r.action, Text(r.rule), Text(r.status, style=style))
+        grid.add_row(r.id, cell(r.summary), r.action, cell(r.rule), cell(r.status, style=style))
     out.print(grid)
 
 
-def _show_one(out: Console, r: Review) -> None:
-    out.print(f"{r.id}  {r.summary}", style="bold", markup=False)
+def _show_one(out: Screen, r: Review) -> None:
+    out.write(f"{r.id}  {r.summary}", "bold")
     for name, value in (
         ("kind", r.kind), ("connection", r.connection), ("decision", f"{r.action}, by {r.rule}"), ("why", r.why),
         ("status", r.status), ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
         ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
     ):  # fmt: skip
         if value:
-            out.print(f"  {name:<11} {value}", markup=False)
+            out.write(f"  {name:<11} {value}")
 
 
-def show_plan(out: Console, found: Preview, *, every: bool) -> None:
+def show_plan(out: Screen, found: Preview, *, every: bool) -> None:
     """The plan as people read it."""
     from instep.cli.plan_text import plan_lines
 
     for line, style in plan_lines(found, every=every):
-        out.print(line, style=style, markup=False)
+        out.write(line, style)

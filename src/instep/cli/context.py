@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from instep.cli.text import json_text
 
+if TYPE_CHECKING:
     from instep.bootstrap import App
+    from instep.cli.screen import Screen
 
 FORMAT_VERSION = 1
 USAGE = 64
@@ -23,8 +23,6 @@ INTERRUPTED = 130
 CHANGES = 2
 BLOCKED = 3
 PARTIAL = 6
-LOG_WIDTH = 160
-"""Columns where no terminal tells its own: tables in logs are not cut to 80."""
 
 
 @dataclass
@@ -37,19 +35,19 @@ class Options:
     interactive: bool = True
     color: bool = True
 
+    def reset(self, output: str) -> None:
+        """As at the start of a process: nothing of an earlier command is left."""
+        vars(self).update(vars(Options(output=output)))
+
 
 options = Options()
 
 
-def console(*, stderr: bool = False) -> Console:
+def console(*, stderr: bool = False) -> Screen:
     """Where people read: data on stdout, talk on stderr."""
-    from rich.console import Console
+    from instep.cli.screen import Screen
 
-    no_color = not options.color or bool(os.environ.get("NO_COLOR"))
-    out = Console(stderr=stderr, no_color=no_color, highlight=False, soft_wrap=True)
-    if not out.is_terminal:
-        out.width = LOG_WIDTH
-    return out
+    return Screen(stderr=stderr, plain=not options.color or bool(os.environ.get("NO_COLOR")))
 
 
 def open_app() -> App:
@@ -59,18 +57,22 @@ def open_app() -> App:
     return open_project(options.project)
 
 
-def emit(data: Any, render: Callable[[Console], None]) -> None:
+def emit(data: Any, render: Callable[[Screen], None]) -> None:
     """Prints `data` as JSON under `--output json`, else what `render` draws."""
     if options.output == "json":
-        document = {"format_version": FORMAT_VERSION, **data}
-        sys.stdout.write(json.dumps(document, indent=2, default=str, ensure_ascii=False) + "\n")
+        write_json(data)
     else:
         render(console())
 
 
+def write_json(data: Mapping[str, Any]) -> None:
+    """One document on stdout."""
+    sys.stdout.write(json_text({"format_version": FORMAT_VERSION, **data}) + "\n")
+
+
 def say(text: str) -> None:
     """Talk: never mixed into data."""
-    console(stderr=True).print(text, markup=False)
+    console(stderr=True).print(text)
 
 
 def confirm(question: str) -> bool:

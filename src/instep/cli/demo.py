@@ -141,12 +141,12 @@ class _Story:
     def tell(self, text: str) -> None:
         out = console()
         out.print()
-        out.print(text, style="bold cyan", markup=False)
+        out.print(text, style="bold cyan")
 
     def run(self, *words: str, expect: int = 0) -> None:
         out = console()
         out.print()
-        out.print(f"$ instep {shlex.join(words)}", style="bold", markup=False)
+        out.print(f"$ instep {shlex.join(words)}", style="bold")
         code = run_command(["--project", str(self.folder), *words])
         if code != expect:
             raise InstepError(f"the demo stopped: `instep {words[0]}` ended with {code}", hint="see the lines above")
@@ -157,7 +157,7 @@ class _Story:
         out = console()
         for line in server.changes_sql().splitlines():
             if line.startswith(("alter", "create table")):
-                out.print(f"  {line}", style="magenta", markup=False)
+                out.print(f"  {line}", style="magenta")
         server.change_shop(_up(self.folder))
 
     def approve(self) -> None:
@@ -168,9 +168,9 @@ class _Story:
         out = console()
         name = shlex.quote(str(self.folder))
         out.print()
-        out.print(f"The project stays in {name}, and its server is up. Try:", style="bold", markup=False)
+        out.print(f"The project stays in {name}, and its server is up. Try:", style="bold")
         for command in (
             "status", "changes list --all", "history", "source discover --columns",
             "query 'select * from shop.coupon limit 5'", "demo down",
         ):  # fmt: skip
-            out.print(f"  instep --project {name} {command}", markup=False)
+            out.print(f"  instep --project {name} {command}")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from instep.cli.context import emit, one_connection, open_app
+from instep.cli.text import text_of
+from instep.errors import InstepError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from instep.cli.screen import Screen
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 
 
@@ -44,25 +46,25 @@ def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
     }
 
 
-def _show_status(out: Console, found: list[dict[str, Any]]) -> None:
+def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
     for c in found:
         run = c["last_run"]
         last = f"last {run['kind']} {run['status']} at {run['started']:%Y-%m-%d %H:%M:%S} UTC" if run else "never run"
-        out.print(c["connection"], style="bold", markup=False, end="")
-        out.print(f"  schema version {c['schema_version']}, {len(c['tables'])} tables, {last}", markup=False)
+        out.print(c["connection"], style="bold", end="")
+        out.print(f"  schema version {c['schema_version']}, {len(c['tables'])} tables, {last}")
         if c["waiting_changes"]:
             out.print(f"  {c['waiting_changes']} change(s) wait for a review: instep changes list", style="yellow")
         for pause in c["pauses"]:
             what = ".".join(pause["table"]) if pause["table"] else "the connection"
-            out.print(f"  paused: {what}: {pause['reason']}", style="yellow", markup=False)
+            out.write(f"  paused: {what}: {pause['reason']}", "yellow")
         for b in c["backfills"]:
-            out.print(f"  backfill wanted: {'.'.join(b['table'])}: {b['why']}", style="yellow", markup=False)
+            out.write(f"  backfill wanted: {'.'.join(b['table'])}: {b['why']}", "yellow")
         for t in c["tables"]:
             if t["status"] != "done":
-                out.print(f"  {'.'.join(t['table'])}: {t['status']}: {t['error']}", style="red", markup=False)
+                why = "; ".join(line.strip() for line in t["error"].splitlines())
+                out.write(f"  {'.'.join(t['table'])}: {t['status']}: {why}", "red")
             elif t["misfits"]:
-                text = f"  {'.'.join(t['table'])}: {t['misfits']:,} value(s) or rows in quarantine"
-                out.print(text, style="yellow", markup=False)
+                out.write(f"  {'.'.join(t['table'])}: {t['misfits']:,} value(s) or rows in quarantine", "yellow")
 
 
 def history(
@@ -85,22 +87,23 @@ def history(
             emit({"events": rows}, lambda out: _events(out, rows))
 
 
-def _lines(out: Console, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
+def _lines(out: Screen, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
     from rich.table import Table as Grid
-    from rich.text import Text
+
+    from instep.cli.screen import cell
 
     grid = Grid(*keys, box=None, header_style="bold", padding=(0, 2, 0, 0))
     for row in rows:
-        grid.add_row(*(Text(_text(row[k])) for k in keys))
+        grid.add_row(*(cell(_text(row[k])) for k in keys))
     out.print(grid)
 
 
-def _events(out: Console, rows: list[dict[str, Any]]) -> None:
+def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         data = {k: v for k, v in row["data"].items() if k != "connection" and v not in ("", 0, None)}
         detail = data.pop("summary", "") or data.pop("reason", "")
         more = " ".join(f"{k}={v}" for k, v in data.items())
-        out.print(f"{row['at']:%Y-%m-%d %H:%M:%S}  {row['type']:<22} {detail} {more}".rstrip(), markup=False)
+        out.write(f"{row['at']:%Y-%m-%d %H:%M:%S}  {row['type']:<22} {detail} {more}".rstrip())
 
 
 def _text(value: Any) -> str:
@@ -115,21 +118,46 @@ def query(
     """Ask the lake in SQL (DuckDB over Arrow): only the tables and columns that the query names are read."""
     from instep.sync.query import ask
 
+    _one_statement(sql)
     with open_app() as app:
         answer = ask(app.destination(destination), sql)
-    rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
-    emit({"columns": answer.columns, "rows": rows}, lambda out: _grid(out, answer.columns, answer.rows, limit))
+    columns = _distinct(answer.columns)
+    rows = [dict(zip(columns, row, strict=True)) for row in answer.rows]
+    emit({"columns": columns, "rows": rows}, lambda out: _grid(out, answer.columns, answer.rows, limit))
 
 
-def _grid(out: Console, columns: list[str], rows: list[tuple[Any, ...]], limit: int) -> None:
+def _one_statement(sql: str) -> None:
+    """Of several statements only the last one would answer."""
+    import duckdb
+
+    try:
+        given = len(duckdb.extract_statements(sql))
+    except duckdb.Error as error:
+        hint = 'names that are reserved words or have capitals need quotes: shop."order"'
+        raise InstepError(f"the query cannot be run: {error}", hint=hint) from None
+    if given != 1:
+        raise InstepError(f"the query has {given} statements", hint="it must be one SELECT")
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Columns of one name get a number, so that no value is lost in JSON."""
+    found: list[str] = []
+    for name in names:
+        again = (f"{name}_{number}" for number in count(1))
+        found.append(name if name not in found else next(n for n in again if n not in found and n not in names))
+    return found
+
+
+def _grid(out: Screen, columns: list[str], rows: list[tuple[Any, ...]], limit: int) -> None:
     from rich.table import Table as Grid
-    from rich.text import Text
+
+    from instep.cli.screen import cell
 
     grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        grid.add_column(Text(column))
+        grid.add_column(cell(column))
     for row in rows[:limit]:
-        grid.add_row(*(Text("NULL", style="dim") if v is None else Text(str(v)) for v in row))
+        grid.add_row(*(cell("NULL", "dim") if v is None else cell(text_of(v)) for v in row))
     out.print(grid)
     if len(rows) > limit:
         out.print(f"and {len(rows) - limit:,} more rows: --limit {len(rows)}", style="dim")

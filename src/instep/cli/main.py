@@ -6,7 +6,9 @@ start a JVM.
 
 from __future__ import annotations
 
+import os
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +16,8 @@ import typer
 from typer.exceptions import TyperException
 
 from instep.cli import changes, demo, look, move, setup, sources
-from instep.cli.context import INTERRUPTED, USAGE, options, set_runner
-from instep.cli.errors import report
+from instep.cli.context import INTERRUPTED, options, set_runner
+from instep.cli.errors import report, report_usage
 from instep.errors import InstepError
 
 EPILOG = "Start with `instep init --demo`, or `instep init` and edit instep.yml. Exit codes: docs/cli.md."
@@ -56,22 +58,25 @@ def run(arguments: list[str] | None = None) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     set_runner(main)
+    given = hoisted(sys.argv[1:] if arguments is None else arguments)
+    options.reset(output="json" if "--output=json" in given or ("--output", "json") in pairwise(given) else "table")
     try:
-        given = sys.argv[1:] if arguments is None else arguments
-        result = app(hoisted(given), standalone_mode=False, prog_name="instep")
+        result = app(given, standalone_mode=False, prog_name="instep")
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except TyperException as error:
-        show = getattr(error, "show", None)
-        show() if show else print(error, file=sys.stderr)
-        return USAGE if error.exit_code == 2 else error.exit_code
+        return report_usage(error)
     except InstepError as error:
         return report(error)
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        what = f"{error.filename}: " if error.filename else ""
+        return report(InstepError(f"{what}{error.strerror or error}", hint="check the path and who may write there"))
 
 
 _VALUED = ("--project", "-p", "--output")

@@ -11,8 +11,7 @@ from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app, sa
 from instep.cli.live import watched
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from instep.cli.screen import Screen
     from instep.sync.progress import Report
     from instep.sync.verify import Verdict
 
@@ -84,9 +83,10 @@ def _finish(report: Report) -> None:
         raise fail(1)
 
 
-def _show_report(out: Console, report: Report) -> None:
+def _show_report(out: Screen, report: Report) -> None:
     from rich.table import Table as Grid
-    from rich.text import Text
+
+    from instep.cli.screen import cell
 
     grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("table", "mode", "read", "inserted", "updated", "deleted", "held", "status"):
@@ -94,27 +94,25 @@ def _show_report(out: Console, report: Report) -> None:
     for t in report.tables:
         style = {"done": "green", "failed": "bold red"}.get(t.status, "yellow")
         numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.misfits))
-        grid.add_row(Text(".".join(t.table)), t.mode, *numbers, Text(t.status, style=style))
+        grid.add_row(cell(".".join(t.table)), t.mode, *numbers, cell(t.status, style))
     out.print(grid)
     for t in report.tables:
         if t.error:
-            out.print(
-                f"{'.'.join(t.table)}: {t.error}", style="red" if t.status == "failed" else "yellow", markup=False
-            )
+            out.print(f"{'.'.join(t.table)}: {t.error}", style="red" if t.status == "failed" else "yellow")
     for note in report.notes:
-        out.print(f"note: {note}", style="yellow", markup=False)
+        out.write(f"note: {note}", "yellow")
     if report.waiting:
         ids = ", ".join(report.waiting)
         say(f"{len(report.waiting)} change(s) wait for a review: {ids}. See `instep changes list`.")
     say(f"{report.status} in {report.seconds:.1f} s, run {report.run}")
 
 
-def _show_verdicts(out: Console, verdicts: list[Verdict]) -> None:
-    from rich.text import Text
+def _show_verdicts(out: Screen, verdicts: list[Verdict]) -> None:
+    from instep.cli.screen import cell
 
     for v in verdicts:
-        mark = Text("equal  ", style="green") if v.equal else Text("DIFFERS", style="bold red")
+        mark = cell("equal  ", "green") if v.equal else cell("DIFFERS", "bold red")
         text = f" {v.table}: {v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
-        out.print(mark, Text(text), sep="")
+        out.print(mark, cell(text), sep="")
         for line in v.differences:
-            out.print(f"         {line}", style="yellow", markup=False)
+            out.write(f"         {line}", "yellow")

@@ -16,8 +16,7 @@ from instep import __version__
 from instep.cli.context import emit, fail, open_app, options, say
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from instep.cli.screen import Screen
     from instep.model import Check
 
 
@@ -42,7 +41,8 @@ def init(
         return
     from instep.project.write import write_project
 
-    say(f"wrote {write_project(options.project)}")
+    file = write_project(options.project)
+    emit({"file": str(file)}, lambda out: out.write(f"wrote {file}"))
     say("next: fill in the source, then `instep validate`, `instep source test`, `instep plan`, `instep sync`")
 
 
@@ -59,7 +59,7 @@ def validate() -> None:
             project.policy(name)
             project.salt(name)
     data = {"project": project.name, "connections": list(names)}
-    emit(data, lambda out: out.print(f"{project.file} is valid: {len(names)} connection(s)", markup=False))
+    emit(data, lambda out: out.print(f"{project.file} is valid: {len(names)} connection(s)"))
 
 
 def version() -> None:
@@ -71,12 +71,12 @@ def doctor() -> None:
     """Check this machine and this project: Python, Java, jars, memory, store, warehouse."""
     checks = list(_machine()) + list(_project())
 
-    def render(out: Console) -> None:
+    def render(out: Screen) -> None:
         for check in checks:
             out.print("ok  " if check.ok else "FAIL", style="green" if check.ok else "bold red", end=" ")
-            out.print(f"{check.name}: {check.detail}", markup=False)
+            out.print(f"{check.name}: {check.detail}")
             if check.hint and not check.ok:
-                out.print(f"     {check.hint}", style="dim", markup=False)
+                out.print(f"     {check.hint}", style="dim")
 
     emit({"checks": [asdict(c) for c in checks]}, render)
     if not all(c.ok for c in checks):

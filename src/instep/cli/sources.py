@@ -12,8 +12,7 @@ from instep.cli.context import emit, fail, open_app
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
-
+    from instep.cli.screen import Screen
     from instep.model import Check
     from instep.sources.base import Discovery
 
@@ -54,31 +53,35 @@ def discover(
 
 
 def _show_checks(checks: Sequence[Check]) -> None:
-    def render(out: Console) -> None:
+    def render(out: Screen) -> None:
         for check in checks:
             mark, style = ("ok  ", "green") if check.ok else ("FAIL", "bold red")
             out.print(mark, style=style, end=" ")
-            out.print(f"{check.name}{': ' + check.detail if check.detail else ''}", markup=False)
+            out.write(f"{check.name}{': ' + check.detail if check.detail else ''}")
             if check.hint:
-                out.print(f"     {check.hint}", style="dim", markup=False)
+                out.print(f"     {check.hint}", style="dim")
 
     emit({"checks": [asdict(c) for c in checks]}, render)
     if not all(c.ok for c in checks):
         raise fail(4)
 
 
-def _show_catalog(out: Console, found: Discovery, *, columns: bool) -> None:
+def _show_catalog(out: Screen, found: Discovery, *, columns: bool) -> None:
     from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
 
     grid = Grid("table", "kind", "rows (estimate)", "key", "columns", box=None, header_style="bold")
     for table in found.catalog.tables:
         stats = found.stats.get(table.ref)
         rows = f"{stats.rows:,}" if stats else "?"
-        grid.add_row(table.path, table.kind, rows, ", ".join(table.key) or "none", str(len(table.columns)))
+        key = ", ".join(table.key) or "none"
+        grid.add_row(cell(table.path), table.kind, rows, cell(key), str(len(table.columns)))
         if columns:
             for c in table.columns:
                 note = f" ({c.note})" if c.note else ""
-                grid.add_row(f"  {c.name}", f"{c.type}{'' if c.nullable else ' not null'}{note}", "", "", c.native)
+                kind = f"{c.type}{'' if c.nullable else ' not null'}{note}"
+                grid.add_row(cell(f"  {c.name}"), cell(kind), "", "", cell(c.native))
     out.print(grid)
     for path, why in sorted(found.denied.items()):
-        out.print(f"not readable: {'.'.join(path)}: {why}", markup=False, style="yellow")
+        out.write(f"not readable: {'.'.join(path)}: {why}", "yellow")

@@ -1,0 +1,41 @@
+"""The console that people read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from instep.cli.text import one_line, visible
+
+LOG_WIDTH = 10_000
+"""Columns where no terminal tells its own: nothing is cut or folded in logs and pipes."""
+
+
+def cell(value: object, style: str = "") -> Text:
+    """A table's cell: one line."""
+    return Text(one_line(str(value)), style=style)
+
+
+class Screen(Console):
+    """Neither markup nor emoji codes nor control characters in a text mean anything to it."""
+
+    def __init__(self, *, stderr: bool, plain: bool) -> None:
+        super().__init__(
+            stderr=stderr, color_system=None if plain else "auto", markup=False, emoji=False, highlight=False,
+            soft_wrap=True,
+        )  # fmt: skip
+        if not self.is_terminal:
+            self.width = LOG_WIDTH
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+    def write(self, text: str, style: str = "") -> None:
+        """One line, whatever names are in the text."""
+        self.print(one_line(text), style=style)
+
+    def on_broken_pipe(self) -> None:
+        """Who reads has seen enough: told to the entry point."""
+        raise BrokenPipeError

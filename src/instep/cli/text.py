@@ -1,0 +1,48 @@
+"""Texts of others, shown harmlessly: what a database calls its things must not move the cursor."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Set
+from datetime import date, time
+from typing import Any
+
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """Control characters as escapes (`\\x1b`); line breaks and tabs stay."""
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """As `visible`, with line breaks and tabs as escapes, too: one name, one line."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def text_of(value: Any) -> str:
+    """A value of a database as people read it; bytes as `\\x61`."""
+    return f"\\x{value.hex()}" if isinstance(value, bytes) else str(value)
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """A JSON document that any parser reads: moments as ISO 8601, and what JSON has no form for (NaN) as text."""
+    document = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Mapping():
+            return {str(k): _plain(v) for k, v in value.items()}
+        case list() | tuple() | Set():
+            return [_plain(v) for v in value]
+        case date() | time():
+            return value.isoformat()
+    return text_of(value)
