@@ -49,7 +49,7 @@ def main(folder: str, cache: str) -> None:
     try:
         exercise(spark)
     finally:
-        stop(spark)
+        stop(spark, timeout=600)
 
 
 if __name__ == "__main__":

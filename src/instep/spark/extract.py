@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -91,7 +92,7 @@ class _Task:
 
         context = TaskContext.get()
         reader, specs, chunks = pickle.loads(self.work[number])
-        told = TaskProgress(self.folder, number) if self.folder and os.path.isdir(self.folder) else None
+        told = TaskProgress(self.folder, number) if self.folder and Path(self.folder).is_dir() else None
         attempt = context.attemptNumber() if context else 0
         return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, told)))
 
@@ -113,18 +114,25 @@ class _Job:
                 thread.join(_POLL)
                 tick()
         except BaseException:
-            self.cancel()
-            thread.join(10)
+            self._stop(thread)
             raise
         if self.error is not None:
             raise self.error if isinstance(self.error, InstepError) else explain(self.error) from self.error
         return self.rows
 
+    def _stop(self, thread: threading.Thread) -> None:
+        """Cancels until it takes: a job that is not submitted yet cannot be cancelled."""
+        for _ in range(20):
+            self.cancel()
+            thread.join(_POLL)
+            if not thread.is_alive():
+                return
+
     def _collect(self) -> None:
         try:
             self._tagged()
             frame = self.spark.range(0, len(self.task.work), 1, len(self.task.work))
-            rows = frame.mapInArrow(self.task, _SCHEMA).collect()  # type: ignore[arg-type]
+            rows = frame.mapInArrow(self.task, _SCHEMA).collect()
             self.rows = [bytes(row[0]) for row in rows]
         except BaseException as error:
             self.error = error

@@ -96,17 +96,21 @@ class Jvm:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def close(self, timeout: float = 60) -> None:
-        """Asks the JVM to end and waits for it; kills it after `timeout` seconds."""
+    def leave(self) -> None:
+        """Lets the JVM end by itself, without waiting: for the end of this process."""
         if self.process.stdin:
             with suppress(OSError):
                 self.process.stdin.close()
+        self.log.unlink(missing_ok=True)
+
+    def close(self, timeout: float = 60) -> None:
+        """Asks the JVM to end and waits for it; kills it after `timeout` seconds."""
+        self.leave()
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.log.unlink(missing_ok=True)
 
 
 class JvmExited(SetupError):
@@ -139,6 +143,8 @@ def _gateway(process: subprocess.Popen[bytes], info: Path, log: Path) -> tuple[i
         if process.poll() is not None:
             tail = " | ".join(log.read_text(errors="replace").strip().splitlines()[-3:])[:600]
             log.unlink(missing_ok=True)
+            if process.stdin:
+                process.stdin.close()
             raise JvmExited(
                 f"Java ended with exit code {process.returncode} before Spark could start: {tail or 'it said nothing'}",
                 hint="check that memory is free (spark.driver_memory in instep.yml), then `instep doctor`",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import re
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 RETRIES = 4
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)(?:,\s*(\d+))?\])?")
-_SECRET = re.compile(r"secret|password|token|credential|access-?key|account-?key|sas", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(secret|password|token|credential|access-?key|account-?key)(?!.*(file|path|regex)$)", re.IGNORECASE
+)
 _lock = threading.Lock()
 _jvm: Jvm | None = None
 
@@ -63,14 +66,15 @@ def start(settings: SparkSettings) -> SparkSession:
         return _classic(settings, conf)
 
 
-def stop(spark: SparkSession) -> None:
-    """Ends the session and the JVM that `start` made for it."""
+def stop(spark: SparkSession, timeout: float = 60) -> None:
+    """Ends the session and the JVM that `start` made for it, within `timeout` seconds."""
     global _jvm
-    spark.stop()
+    with suppress(Exception):  # it may be stopped, or its JVM gone
+        spark.stop()
     with _lock:
         if _jvm is not None:
             _forget_gateway()
-            _jvm.close()
+            _jvm.close(timeout)
             _jvm = None
 
 
@@ -104,7 +108,7 @@ def configuration(settings: SparkSettings) -> dict[str, str]:
             conf[key if key.startswith("spark.") else f"{prefix}.{key}" if key else prefix] = value
     conf |= dict(settings.conf)
     for key, value in conf.items():
-        if _SECRET.search(key) and value and key not in ("spark.redaction.regex",):
+        if value and _SECRET.search(key.rsplit(".", 1)[-1]):
             raise SetupError(
                 f"Spark setting {key} looks like a secret", hint="give it under the destination's properties"
             )
@@ -151,6 +155,7 @@ def _ensure_jvm(settings: SparkSettings) -> None:
     jvm = _launch(java, settings)
     _adopt(jvm)
     _jvm = jvm
+    atexit.register(jvm.leave)
 
 
 def _launch(java: Java, settings: SparkSettings) -> Jvm:

@@ -1,0 +1,147 @@
+"""One job over all chunks: right rows, once, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from spark_world import RangeReader, ids, table_spec
+
+from instep.errors import StageError
+from instep.spark.extract import extract
+from instep.stage.spec import Chunk, ChunkResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def chunks(table: str, *queries: str, lane: str = "") -> list[Chunk]:
+    return [Chunk(table, at, query, lane=lane) for at, query in enumerate(queries)]
+
+
+def of(results: list[ChunkResult], table: str) -> list[ChunkResult]:
+    return [r for r in results if r.table == table]
+
+
+def test_all_tables_in_one_job(spark_session: SparkSession, tmp_path: Path) -> None:
+    wanted = [c for n in range(20) for c in chunks(f"t{n}", f"rows 0 {n * 100}", f"rows {n * 100} {n * 200}")]
+    specs = [table_spec(f"t{n}", tmp_path) for n in range(20)]
+    before = len(spark_session.sparkContext.statusTracker().getJobIdsForGroup(None))
+    results = extract(spark_session, RangeReader(str(tmp_path)), specs, wanted)
+    assert {(r.table, r.chunk) for r in results} == {(c.table, c.number) for c in wanted}
+    assert len(results) == len(wanted)
+    for n in range(20):
+        assert ids(of(results, f"t{n}")) == list(range(n * 200))
+    assert len(spark_session.sparkContext.statusTracker().getJobIdsForGroup(None)) == before + 1
+
+
+def test_no_chunks_no_job(spark_session: SparkSession, tmp_path: Path) -> None:
+    assert extract(spark_session, RangeReader(str(tmp_path)), [], []) == []
+
+
+def test_one_small_chunk(spark_session: SparkSession, tmp_path: Path) -> None:
+    (result,) = extract(spark_session, RangeReader(""), [table_spec("t", tmp_path)], chunks("t", "rows 0 3"), tasks=1)
+    assert (result.read, ids([result]), result.files[0].rows) == (3, [0, 1, 2], 3)
+    assert result.files[0].footer
+
+
+def test_a_killed_worker_is_retried_and_only_finished_work_counts(spark_session: SparkSession, tmp_path: Path) -> None:
+    """The task's first chunk is written before the worker dies: its file stays, and is not in the result."""
+    work = chunks("t", "rows 0 500", "die once 500 900", lane="t")
+    results = extract(spark_session, RangeReader(str(tmp_path)), [table_spec("t", tmp_path)], work, tasks=1)
+    assert (tmp_path / "once").exists()
+    assert ids(results) == list(range(900))
+    assert all("-1-0-" in f.path for r in results for f in r.files)
+    assert len(list((tmp_path / "t").iterdir())) > sum(len(r.files) for r in results)
+
+
+def test_a_failed_table_leaves_the_others(spark_session: SparkSession, tmp_path: Path) -> None:
+    specs = [table_spec(t, tmp_path) for t in ("a", "b", "c", "d")]
+    work = [*chunks("a", "lost"), *chunks("b", "rows 0 10"), *chunks("c", "gone"), *chunks("d", "odd")]
+    results = extract(spark_session, RangeReader(str(tmp_path)), specs, work, tasks=1)
+    assert {r.table: r.error.split("\n")[0] for r in results} == {
+        "a": "a: no right to read",
+        "b": "",
+        "c": "c: the server is gone",
+        "d": "d: reading failed in chunk 0: odd",
+    }
+
+
+def test_a_worker_that_always_dies_is_told_plainly(spark_session: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="a Python worker ended without a word") as caught:
+        extract(spark_session, RangeReader(""), [table_spec("t", tmp_path)], chunks("t", "vanish"), tasks=1)
+    assert "memory" in caught.value.hint
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_progress_is_told_while_tasks_run(spark_session: SparkSession, tmp_path: Path) -> None:
+    told: list[dict[str, tuple[int, int]]] = []
+    work = chunks("t", "slow 0 4000", "rows 4000 5000")
+    results = extract(
+        spark_session, RangeReader(""), [table_spec("t", tmp_path)], work, progress=lambda c: told.append(dict(c))
+    )
+    rows = [counts["t"][0] for counts in told if "t" in counts]
+    assert rows == sorted(rows)
+    assert any(0 < n < 5000 for n in rows)
+    assert told[-1]["t"] == (5000, sum(f.bytes for r in results for f in r.files))
+
+
+def test_a_failure_to_tell_progress_cancels_the_job(spark_session: SparkSession, tmp_path: Path) -> None:
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        extract(spark_session, RangeReader(""), [table_spec("t", tmp_path)], chunks("t", "slow 0 90000"), progress=stop)
+    assert time.monotonic() - begun < 15
+    tracker = spark_session.sparkContext.statusTracker()
+    while tracker.getActiveJobsIds() and time.monotonic() - begun < 15:
+        time.sleep(0.1)
+    assert tracker.getActiveJobsIds() == []
+
+
+def test_the_task_shows_no_reader(tmp_path: Path) -> None:
+    from instep.spark.extract import _Task
+
+    task = _Task((pickle.dumps("hush"),), "")
+    assert "hush" not in repr(task)
+
+
+INTERRUPTED = textwrap.dedent(
+    """
+    import sys
+    sys.path.insert(0, sys.argv[2])
+    from pathlib import Path
+    from spark_world import RangeReader, table_spec
+    from instep.spark.extract import extract
+    from instep.spark.session import SparkSettings, start
+    from instep.stage.spec import Chunk
+    spark = start(SparkSettings(master="local[1]", driver_memory="512m"))
+    print("ready", flush=True)
+    try:
+        extract(spark, RangeReader(""), [table_spec("t", Path(sys.argv[1]))], [Chunk("t", 0, "slow 0 900000")])
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        print(spark.range(3).count(), flush=True)
+    """
+)
+
+
+def test_ctrl_c_stops_the_job_and_not_the_session(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(4)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read().split() == ["interrupted", "3"]
+    assert process.returncode == 0

@@ -1,0 +1,64 @@
+"""What Spark says in sixty lines, said in one."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.errors import AccessLost, InstepError, ReadError, SetupError, StageError
+from instep.spark.failure import explain
+
+PYTHON = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/x/worker.py", line 1, in main
+    process()
+{line}
+
+"""
+JAVA = """An error occurred while calling o72.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
+\tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:1)
+Caused by: {line}
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        pytest.param(PYTHON.format(line="instep.errors.ReadError: t: gone"), ReadError, "t: gone", id="our error"),
+        pytest.param(PYTHON.format(line="instep.errors.AccessLost: t: no"), AccessLost, "t: no", id="its subclass"),
+        pytest.param(PYTHON.format(line="instep.errors.Unheard: x"), StageError, "x", id="a class we do not know"),
+        pytest.param(
+            PYTHON.format(line="ValueError: bad\nZeroDivisionError: worse"),
+            StageError,
+            "a Spark task failed: ZeroDivisionError: worse",
+            id="the last Python error",
+        ),
+        pytest.param(
+            PYTHON.format(line="ModuleNotFoundError: No module named 'instep'"),
+            SetupError,
+            "Spark's workers do not have instep installed",
+            id="not installed",
+        ),
+        pytest.param(
+            JAVA.format(line="java.io.EOFException: x Python worker exited unexpectedly (crashed)"),
+            StageError,
+            "a Python worker ended without a word, four times",
+            id="a dead worker",
+        ),
+        pytest.param(
+            JAVA.format(line="java.lang.OutOfMemoryError: Java heap space"),
+            StageError,
+            "Spark failed: Java heap space",
+            id="the last Java cause",
+        ),
+        pytest.param("something else\nand more", StageError, "Spark failed: something else", id="the first line"),
+        pytest.param("", StageError, "Spark failed: RuntimeError", id="nothing said"),
+    ],
+)
+def test_explain(text: str, kind: type[InstepError], message: str) -> None:
+    error = explain(RuntimeError(text))
+    assert type(error) is kind
+    assert error.message == message
+    assert "\tat " not in str(error)

@@ -1,0 +1,207 @@
+"""Sessions: the right settings, no secrets, clear errors, and a JVM that comes back after it died."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from instep.errors import SetupError
+from instep.spark.session import SparkSettings, classpath, configuration, local_master, start
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CORES = os.cpu_count()
+
+
+@pytest.mark.parametrize(
+    ("master", "expected"),
+    [
+        ("local", "local[1,4]"),
+        ("local[*]", f"local[{CORES},4]"),
+        ("local[3]", "local[3,4]"),
+        ("local[3,2]", "local[3,4]"),
+        ("local[3, 9]", "local[3,9]"),
+        ("spark://host:7077", ""),
+        ("yarn", ""),
+        ("local-cluster[1,1,1024]", ""),
+    ],
+)
+def test_local_master(master: str, expected: str) -> None:
+    assert local_master(master) == expected
+
+
+class TestConfiguration:
+    def test_what_every_session_has(self) -> None:
+        conf = configuration(SparkSettings())
+        assert {
+            k: conf[k] for k in conf if k.startswith(("spark.sql.store", "spark.sql.ansi", "spark.sql.session"))
+        } == {
+            "spark.sql.storeAssignmentPolicy": "STRICT",
+            "spark.sql.ansi.enabled": "true",
+            "spark.sql.session.timeZone": "UTC",
+        }
+        assert (conf["spark.ui.enabled"], conf["spark.speculation"]) == ("false", "false")
+        assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+
+    def test_a_cluster_binds_where_its_workers_reach_it(self) -> None:
+        conf = configuration(SparkSettings(master="spark://host:7077"))
+        assert "spark.driver.bindAddress" not in conf
+        assert "spark.python.daemon.module" not in conf
+
+    def test_connect_takes_session_settings_only(self) -> None:
+        assert set(configuration(SparkSettings(remote="sc://host"))) == {
+            "spark.sql.storeAssignmentPolicy", "spark.sql.ansi.enabled", "spark.sql.session.timeZone",
+            "spark.sql.execution.arrow.maxRecordsPerBatch",
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("form", ["", "spark.sql.catalog.lake"])
+    def test_catalogs(self, form: str) -> None:
+        keys = {f"{form}{'.' if form else ''}uri": "u", (form or ""): "Catalog"}
+        conf = configuration(SparkSettings(catalogs={"lake": keys}))
+        assert conf["spark.sql.catalog.lake"] == "Catalog"
+        assert conf["spark.sql.catalog.lake.uri"] == "u"
+
+    def test_own_settings_win(self) -> None:
+        assert configuration(SparkSettings(conf={"spark.ui.enabled": "true"}))["spark.ui.enabled"] == "true"
+
+    @pytest.mark.parametrize(
+        ("key", "refused"),
+        [
+            ("spark.sql.catalog.lake.s3.secret-access-key", True),
+            ("spark.sql.catalog.lake.s3.access-key-id", True),
+            ("spark.sql.catalog.lake.token", True),
+            ("spark.sql.catalog.lake.credential", True),
+            ("spark.hadoop.fs.azure.account-key", True),
+            ("spark.authenticate.secret", True),
+            ("spark.kubernetes.authenticate.oauthTokenFile", False),
+            ("spark.sql.catalog.token_lake.uri", False),
+        ],
+    )
+    def test_secrets_are_refused(self, key: str, refused: bool) -> None:
+        settings = SparkSettings(conf={key: "hush"})
+        if not refused:
+            assert configuration(settings)[key] == "hush"
+            return
+        with pytest.raises(SetupError, match="looks like a secret") as caught:
+            configuration(settings)
+        assert "hush" not in str(caught.value)
+
+
+def test_a_jar_that_is_not_there() -> None:
+    with pytest.raises(SetupError, match=r"the jar /nowhere\.jar does not exist"):
+        classpath(extra=("/nowhere.jar",))
+
+
+def test_own_jars_come_first() -> None:
+    names = [path.name for path in classpath()]
+    assert names[0].startswith("iceberg-spark-runtime")
+    assert names[2:] == sorted(names[2:])
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+class TestRunning:
+    def test_settings_hold(self, spark_session: SparkSession) -> None:
+        conf = spark_session.conf
+        assert conf.get("spark.sql.session.timeZone") == "UTC"
+        assert spark_session.sparkContext.master == "local[2,4]"
+        assert spark_session.sparkContext.uiWebUrl is None
+        assert spark_session.sql("SELECT timestamp '2024-07-01 12:00:00' = timestamp '2024-07-01 12:00:00Z'").first()[0]
+
+    def test_a_second_start_is_the_same_session(self, spark_session: SparkSession) -> None:
+        again = start(SparkSettings(conf={"spark.sql.shuffle.partitions": "3"}))
+        assert again.sparkContext is spark_session.sparkContext
+        assert again.conf.get("spark.sql.shuffle.partitions") == "3"
+
+    def test_nothing_secret_is_left_in_the_environment(self, spark_session: SparkSession) -> None:
+        assert not [name for name in os.environ if name.startswith("PYSPARK_GATEWAY")]
+
+    def test_iceberg_and_sqlite_are_there(self, spark_session: SparkSession, tmp_path: Path) -> None:
+        session = spark_session.newSession()
+        prefix = "spark.sql.catalog.probe"
+        for key, value in {
+            "": "org.apache.iceberg.spark.SparkCatalog",
+            ".catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+            ".uri": f"jdbc:sqlite:{tmp_path}/c.db",
+            ".jdbc.schema-version": "V1",
+            ".warehouse": str(tmp_path / "w"),
+        }.items():
+            session.conf.set(prefix + key, value)
+        session.sql("CREATE NAMESPACE probe.n")
+        session.sql("CREATE TABLE probe.n.t (id BIGINT) USING iceberg")
+        session.sql("INSERT INTO probe.n.t SELECT id FROM range(5)")
+        session.sql("MERGE INTO probe.n.t t USING (SELECT 9L AS id) s ON t.id <=> s.id WHEN NOT MATCHED THEN INSERT *")
+        assert session.table("probe.n.t").count() == 6
+
+    def test_a_connect_server_that_is_not_there(self) -> None:
+        with pytest.raises(SetupError, match=r"the Spark server at sc://127\.0\.0\.1:9 does not answer"):
+            start(SparkSettings(remote="sc://127.0.0.1:9"))
+
+
+ALONE = textwrap.dedent(
+    """
+    import os, signal, sys
+    from instep.errors import SetupError
+    import instep.spark.session as session
+    from instep.spark.session import SparkSettings, start, stop
+    settings = SparkSettings(master="local[1]", driver_memory=sys.argv[1])
+    try:
+        spark = start(settings)
+        print(spark.range(3).count())
+        os.kill(session._jvm.process.pid, signal.SIGKILL)
+        session._jvm.process.wait()
+        print(start(settings).range(4).count())
+        log = session._jvm.log
+        stop(start(settings))
+        print(log.exists())
+        print(start(settings).range(5).count())
+    except SetupError as error:
+        print(error)
+    """
+)
+
+
+def alone(memory: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", ALONE, memory]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "INSTEP_ARCHIVE": "off", **env})
+
+
+@pytest.mark.spark
+class TestAlone:
+    """In processes of their own."""
+
+    def test_a_jvm_that_died_or_was_stopped_is_replaced_and_nothing_is_said(self, tmp_path: Path) -> None:
+        done = alone(
+            "512m",
+            HOME=str(tmp_path),
+            INSTEP_CACHE=os.environ.get("INSTEP_CACHE") or str(Path.home() / ".cache/instep"),
+        )
+        assert done.stdout.split() == ["3", "4", "False", "5"]
+        assert done.stderr == ""
+
+    def test_too_much_memory_is_told(self) -> None:
+        done = alone("900000g")
+        assert "before Spark could start" in done.stdout
+        assert "spark.driver_memory" in done.stdout
+
+    def test_a_harmed_archive_costs_only_time(self, tmp_path: Path) -> None:
+        """Its record is made to agree, so that only the JVM can notice."""
+        from instep.spark import archive
+        from instep.spark.java import find_java
+
+        cache = tmp_path / "cache"
+        cache.mkdir()
+        (cache / "jars").symlink_to(classpath()[0].parent)
+        made = archive.path_for(find_java(), classpath(str(cache)), str(cache))
+        made.parent.mkdir()
+        (tmp_path / "fresh").write_bytes(b"not classes" * 1000)
+        archive._record(tmp_path / "fresh", made)
+        done = alone("512m", INSTEP_CACHE=str(cache))
+        assert done.stdout.split() == ["3", "4", "False", "5"]
