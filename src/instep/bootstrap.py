@@ -6,8 +6,10 @@ destination and no engine.
 
 from __future__ import annotations
 
+import atexit
 import getpass
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -37,11 +39,11 @@ def open_project(folder: Path) -> App:
 
 
 class App:
-    """An open project. Use it in a `with` block: it closes the store and stops the Spark session it started."""
+    """An open project. Use it in a `with` block: it closes the store."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self._session: SparkSession | None = None
+        self._starting: Future[SparkSession] | None = None
 
     @cached_property
     def store(self) -> Store:
@@ -115,14 +117,24 @@ class App:
             conf={**destination.spark_catalog(), **settings["conf"]},
         )
 
-    def session(self) -> SparkSession:
-        """The one Spark session of this process, started when it is first needed."""
-        if self._session is None:
-            from instep.spark.session import start
+    def prepare(self, connection: str) -> None:
+        """Begins to start Spark for this connection while the rest is read; `session` waits for it."""
+        if self._starting is None:
+            pool = ThreadPoolExecutor(1, thread_name_prefix="session")
+            self._starting = pool.submit(self._start, connection)
+            pool.shutdown(wait=False)
 
-            name = next(iter(self.project.model.destinations))
-            self._session = start(self._spark(self.destination(name)))
-        return self._session
+    def session(self) -> SparkSession:
+        """The Spark session of this process, which ends with the process; `prepare` comes first."""
+        assert self._starting is not None, "prepare comes first"
+        return self._starting.result()
+
+    def _start(self, connection: str) -> SparkSession:
+        from instep.spark.session import start, stop
+
+        session = start(self._spark(self.destination(self.project.destination_of(connection))))
+        atexit.register(stop, session)
+        return session
 
     def __enter__(self) -> App:
         return self
@@ -130,10 +142,6 @@ class App:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._session is not None:
-            from instep.spark.session import stop
-
-            stop(self._session)
         if "store" in self.__dict__:
             self.store.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,15 +35,7 @@ def sync(
     ] = False,
 ) -> None:
     """Bring the destination in step with the source, schema changes included."""
-    from instep.sync.run import Wanted
-    from instep.sync.run import sync as run_sync
-
-    with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
-        wanted = Wanted(frozenset(table or ()), full=full, drop_retained=drop_retained)
-        with watched() as progress:
-            report = run_sync(pipe, wanted, progress, app.session)
-    _finish(report)
+    _run(connection, tables=frozenset(table or ()), full=full, drop_retained=drop_retained)
 
 
 def backfill(
@@ -51,14 +43,19 @@ def backfill(
     connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
 ) -> None:
     """Read a whole table again and swap it in at once, so that new columns have their values in every row."""
-    from instep.sync.run import Wanted
-    from instep.sync.run import sync as run_sync
+    _run(connection, tables=frozenset((table,)), full=True, kind="backfill")
 
+
+def _run(connection: str | None, **asked: Any) -> None:
+    """One run; Spark starts while modules, store and catalogs are still being read."""
     with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
-        wanted = Wanted(frozenset((table,)), full=True, kind="backfill")
+        name = one_connection(app, connection)
+        app.prepare(name)
+        from instep.sync.run import Wanted
+        from instep.sync.run import sync as run_sync
+
         with watched() as progress:
-            report = run_sync(pipe, wanted, progress, app.session)
+            report = run_sync(app.pipe(name), Wanted(**asked), progress, app.session)
     _finish(report)
 
 
