@@ -111,39 +111,39 @@ def _matches(scene: Scene) -> Iterator[_Match]:
     by_path = {t.path: t for t in scene.accepted.tables}
     origin = {new: old for (old, column), (new, _) in scene.moves.items() if not column}
     dropped = {t.alias or t.name: t for t in scene.before.tables if (t.ref, "") not in scene.moves}
-    gone = [t for t in scene.found.tables if t.id and t.name in dropped and dropped[t.name].id == t.id]
-    left = {t.ref: t for t in scene.found.tables if t not in gone}
+    gone = {t.ref: t for t in scene.found.tables if t.id and t.name in dropped and dropped[t.name].id == t.id}
+    left = {t.ref: t for t in scene.found.tables if t.ref not in gone}
+    by_id = {t.id: t for t in left.values() if t.id is not None}
+    by_name = {t.name: t for t in left.values()}
     holds: dict[Ref, Table] = {}
     sides = []
     for wanted in scene.wanted.tables:
         after = by_path.get(wanted.alias)
         old = origin.get(after.ref) if after else None
         sides.append((scene.before.get(old) if old else None, after, wanted))
-    for tell in (_as_left, _same_id, _same_origin, _same_name):
+
+    def as_left(before: Table | None, wanted: Table) -> Table | None:
+        have = by_origin(before, wanted)
+        return have if have and before and have.id is not None and have.id == before.id else None
+
+    def of_id(before: Table | None, wanted: Table) -> Table | None:
+        return by_id.get(wanted.id) if wanted.id is not None else None
+
+    def by_origin(before: Table | None, wanted: Table) -> Table | None:
+        return by_name.get(before.alias or before.name) if before else None
+
+    def of_name(before: Table | None, wanted: Table) -> Table | None:
+        return left.get(wanted.ref)
+
+    for tell in (as_left, of_id, by_origin, of_name):
         for before, _, wanted in sides:
-            have = next((t for t in left.values() if wanted.ref not in holds and tell(t, before, wanted)), None)
-            if have is not None:
+            have = tell(before, wanted)
+            if have is not None and have.ref in left and wanted.ref not in holds:
                 holds[wanted.ref] = left.pop(have.ref)
     for before, after, wanted in sides:
         yield _Match(before, after, holds.get(wanted.ref), wanted)
-    for have in [*gone, *left.values()]:
+    for have in (*gone.values(), *left.values()):
         yield _Match(dropped.get(have.name), None, have, None)
-
-
-def _as_left(found: Table, before: Table | None, wanted: Table) -> bool:
-    return found.id is not None and _same_origin(found, before, wanted) and before is not None and before.id == found.id
-
-
-def _same_id(found: Table, before: Table | None, wanted: Table) -> bool:
-    return found.id is not None and found.id == wanted.id
-
-
-def _same_origin(found: Table, before: Table | None, wanted: Table) -> bool:
-    return before is not None and found.name == (before.alias or before.name)
-
-
-def _same_name(found: Table, before: Table | None, wanted: Table) -> bool:
-    return found.ref == wanted.ref
 
 
 def _drops(scene: Scene, matches: Sequence[_Match], out: Arrangement) -> None:
@@ -186,12 +186,14 @@ def _in_order(moves: list[tuple[Table, Table]], scene: Scene, still: set[Ref]) -
             (found, wanted), *rest = moves
             parked = replace(found, name=spare(f"{scene.prefix}parked", {name for _, name in taken}))
             yield found, parked
-            moves, taken = [*rest, (parked, wanted)], taken - {found.ref} | {parked.ref}
+            moves, new = [*rest, (parked, wanted)], parked.ref
         else:
             found, wanted = free
             yield found, replace(found, schema=wanted.schema, name=wanted.name)
             moves.remove(free)
-            taken = taken - {found.ref} | {wanted.ref}
+            new = wanted.ref
+        taken.remove(found.ref)
+        taken.add(new)
 
 
 def _body(scene: Scene, match: _Match, out: Arrangement) -> tuple[list[Step], Table]:

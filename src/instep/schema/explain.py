@@ -26,12 +26,14 @@ class Impact:
 
 
 def explain(plan: Plan, impact: Mapping[Ref, Impact] | None = None) -> list[str]:
-    """Lines for people: steps by destination table, decisions behind them, what is held, what was found.
+    """Lines for people: the changes that are let in and what is held, the steps by destination table, what was found.
+
+    What a first selection lets in is not listed beside its steps.
 
     `impact` gives the size of destination tables by their name today; it is shown where a step rewrites, drops or
     reloads rows.
     """
-    lines = [*_steps(plan, impact or {}), *_decided(plan), *_held(plan), *_facts(plan)]
+    lines = [*_decided(plan), *_held(plan), *_steps(plan, impact or {}), *_facts(plan)]
     return lines or ["nothing to do: the destination is in step"]
 
 
@@ -58,13 +60,14 @@ def sign(one: Step) -> str:
 
 
 def _touches(one: Step) -> bool:
-    return one.destructive or isinstance(one.change, RewriteColumn) or one.change.kind == "table.replaced"
+    backfills = any(h.level == "needs backfill" for h in one.hazards)
+    return one.destructive or backfills or isinstance(one.change, RewriteColumn) or one.change.kind == "table.replaced"
 
 
 def _decided(plan: Plan) -> Iterator[str]:
-    done = [d for d in plan.decisions if d.applied]
+    done = [d for d in plan.decisions if d.applied and d.rule != "selection"]
     if done:
-        yield "Applied"
+        yield "To apply"
     for d in done:
         yield f"  {symbol(d.change)} {_where(d.change)}{describe(d.change)}"
         yield f"        {d.rule}: {d.why}{_modified(d)}"
