@@ -37,13 +37,15 @@ _OPENED = [
     "sun.security.action",
     "sun.util.calendar",
 ]
+LOGGING = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+"""Nothing but errors."""
 SPARK_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED),
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Djava.net.preferIPv4Stack=true",
-    f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}",
+    LOGGING,
 )
 
 

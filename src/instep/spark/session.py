@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, SetupError
 from instep.spark import archive, jars
-from instep.spark.java import Java, Jvm, JvmExited, find_java, launch
+from instep.spark.java import LOGGING, Java, Jvm, JvmExited, find_java, launch
+from instep.spark.ship import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -236,6 +237,8 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
         builder = builder.config(key, value)
     try:
         session: SparkSession = builder.getOrCreate()
+        if not local_master(settings.master):
+            ship(session)
     except InstepError:
         raise
     except PySparkException as error:
@@ -257,6 +260,7 @@ def _cluster(settings: SparkSettings) -> dict[str, str]:
     path = ":".join(map(str, [*jars.ensure(cache=settings.cache), *map(Path, settings.jars)]))
     out = {
         "spark.driver.extraClassPath": path,
+        "spark.driver.extraJavaOptions": LOGGING,
         "spark.jars": path.replace(":", ","),
         "spark.task.maxFailures": str(RETRIES),
     }
@@ -270,7 +274,7 @@ def _connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
         session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
         for key, value in conf.items():
             session.conf.set(key, value)
-        session.version  # noqa: B018 - the first call that reaches the server
+        ship(session)
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SetupError(f"the Spark server at {remote} does not answer: {reason[:300]}", hint=_CLUSTER_HINT) from error

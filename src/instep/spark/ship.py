@@ -1,0 +1,43 @@
+"""Brings this package to workers elsewhere: modules that the driver imports do not travel by themselves.
+
+pyarrow and the source's driver have to be installed there; they are not pure Python.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import instep
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def package(folder: Path) -> Path:
+    """A zip file of this package's modules in `folder`, importable as it is."""
+    root = Path(instep.__file__).parent
+    target = folder / f"instep-{instep.__version__}.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as out:
+        for file in sorted(root.rglob("*.py")):
+            out.write(file, f"instep/{file.relative_to(root)}")
+    return target
+
+
+def ship(spark: SparkSession) -> None:
+    """Makes this package importable in the session's tasks; for sessions that are not on this machine.
+
+    The file stays until this process ends: executors that start later fetch it from here.
+    """
+    folder = tempfile.mkdtemp(prefix="instep-ship-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    file = str(package(Path(folder)))
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        spark.addArtifacts(file, pyfile=True)
+    else:
+        context.addPyFile(file)
