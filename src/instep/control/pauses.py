@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from instep.errors import Blocked
 from instep.events import Paused, Resumed
-from instep.model import Pause
+from instep.model import Pause, Review
 from instep.store.store import Store
 
 Ref = tuple[str, str]
 BREAKING = ("key.changed", "key.removed", "cursor.changed", "cursor.removed")
+PAUSES = ("pause_table", "pause_connection")
 
 
 def pause(store: Store, connection: str, reason: str, table: Ref | None = None) -> bool:
@@ -21,9 +22,9 @@ def pause(store: Store, connection: str, reason: str, table: Ref | None = None) 
 
 
 def resume(store: Store, connection: str, who: str, table: Ref | None = None) -> list[Pause]:
-    """Ends the pauses; refused (Blocked) while a breaking change of it is still open."""
+    """Ends the pauses; refused (Blocked) while a change is open that stops the connection, or breaks the table."""
     for review in store.reviews.find(connection, ("open",)):
-        if review.kind in BREAKING and (table is None or review.table == table):
+        if _stops(review, table):
             raise Blocked(
                 f"change {review.id} is still open: {review.summary}",
                 hint=f"decide it first: `instep changes approve {review.id}` or `reject`",
@@ -33,3 +34,10 @@ def resume(store: Store, connection: str, who: str, table: Ref | None = None) ->
         if ended:
             store.events.add(Resumed(connection, who, ".".join(table) if table else ""))
     return ended
+
+
+def _stops(review: Review, table: Ref | None) -> bool:
+    """A table's own change never keeps the rest of its connection from running."""
+    if table is None:
+        return review.action == "pause_connection"
+    return review.table == table and (review.kind in BREAKING or review.action in PAUSES)
