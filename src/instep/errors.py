@@ -1,20 +1,20 @@
 """The error tree. Every message names the object, the cause and the next step.
 
-    InstepError
-    ├── ProjectError            the project file or its secrets are wrong
-    ├── SchemaError             a name, type or schema cannot be represented
-    │   └── IllegalChange       a change that the destination's format forbids
-    ├── ConnectError            a database, catalog or store cannot be reached or refuses the login
-    │   └── AccessLost          one table or column may no longer be read
-    ├── ReadError               the source failed while it was being read
-    ├── StageError              staged files are not what was promised (counts, schema, disk)
-    ├── DestinationError        the destination refused or is not ours
-    ├── Blocked                 a decision of a person or a policy is needed first
-    ├── Conflict                somebody else moved first
-    │   ├── StalePlan           the schemas that a plan was made from have moved
-    │   ├── Fenced              a later run has claimed the table
-    │   └── RunInProgress       a run of this connection is under way
-    └── SetupError              Java, jars or memory are missing
+InstepError
+├── ProjectError            the project file or its secrets are wrong
+├── SchemaError             a name, type or schema cannot be represented
+│   └── IllegalChange       a change that the destination's format forbids
+├── ConnectError            a database, catalog or store cannot be reached or refuses the login
+│   └── AccessLost          one table or column may no longer be read
+├── ReadError               the source failed while it was being read
+├── StageError              staged files are not what was promised (counts, schema, disk)
+├── DestinationError        the destination refused or is not ours
+├── Blocked                 a decision of a person or a policy is needed first
+├── Conflict                somebody else moved first
+│   ├── StalePlan           the schemas that a plan was made from have moved
+│   ├── Fenced              a later run has claimed the table
+│   └── RunInProgress       a run of this connection is under way
+└── SetupError              Java, jars or memory are missing
 """
 
 from __future__ import annotations
