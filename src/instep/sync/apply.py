@@ -6,20 +6,25 @@ between the two is repaired by the next run: the steps that were done are not th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import replace
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
+from instep.errors import StalePlan
 from instep.events import ChangeApplied
 from instep.model import Review, Run
 from instep.schema.accept import accept
-from instep.schema.change import describe, key, table_of
+from instep.schema.change import ColumnRemoved, column_of, describe, key
 from instep.schema.names import assign
 from instep.schema.plan import Plan, check_base, desired, plan
-from instep.schema.policy import Decision
-from instep.schema.table import Catalog
-from instep.sync.detect import Detection
-from instep.sync.pipe import Pipe
+from instep.schema.policy import Decision, Modifiers
+from instep.schema.table import Catalog, fingerprint
+from instep.store.backfills import Backfill
+from instep.sync.detect import Detection, remember
+from instep.sync.identity import by_names
+from instep.sync.pipe import Pipe, Ref
+from instep.sync.places import Places
 
 REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "cursor.removed")
 """Kinds after which the whole table is read into a new generation, so that no two keys are ever mixed."""
@@ -27,60 +32,121 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 
 def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     """What applying the decisions does; touches nothing."""
-    after = assign(accept(detection.applied, detection.accepted, detection.source), pipe.naming)
-    wanted, before = _desired(pipe, after), _desired(pipe, detection.accepted)
-    refs = sorted({t.ref for t in before.tables} | {t.ref for t in wanted.tables})
-    there = pipe.destination.inspect(refs)
+    before = detection.accepted
+    after = assign(accept(detection.decisions, before, detection.source), pipe.naming)
+    wanted = _desired(pipe, after)
+    there = pipe.destination.inspect(sorted({t.ref for c in (_desired(pipe, before), wanted) for t in c.tables}))
+    known = by_names(there) if detection.rebound else there
     able = pipe.destination.capabilities
-    return plan(detection.decisions, detection.accepted, after, there, wanted, able, prefix=pipe.naming.prefix)
+    made = plan(detection.decisions, before, after, known, wanted, able, prefix=pipe.naming.prefix)
+    if detection.rebound:
+        stored = pipe.store.accepted.catalog(pipe.name)
+        made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))
+    return made
 
 
 def _desired(pipe: Pipe, accepted: Catalog) -> Catalog:
     return desired(accepted, pipe.naming)
 
 
-def apply_plan(pipe: Pipe, run: Run, made: Plan, reviews: Mapping[str, Review]) -> int:
-    """Executes a plan and accepts its catalog; returns the accepted version. StalePlan if the base has moved."""
+def apply_plan(
+    pipe: Pipe, run: Run, made: Plan, reviews: Mapping[str, Review], detection: Detection | None = None
+) -> int:
+    """Executes a plan and accepts its catalog; returns the accepted version. `detection` is the one that the plan was
+    made from, if this run made it."""
     for group in made.groups():
         crashpoint("apply.table.before")
         pipe.destination.claim(group.ref, run.fence)
         changes = tuple(s.id for s in group.steps)
         pipe.destination.execute(group.ref, group.steps, group.after, Commit(run.id, run.fence, changes=changes))
         crashpoint("apply.table.after")
-    return _accept(pipe, made, reviews)
+    return _accept(pipe, made, reviews, detection)
 
 
-def check(pipe: Pipe, made: Plan) -> None:
-    """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from."""
+def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
+    """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
+    it applies still stands (`reviews` by content key) and was not rejected meanwhile."""
     accepted = pipe.store.accepted.catalog(pipe.name)
     refs = {t.ref for t in _desired(pipe, accepted).tables} | {t.ref for t in _desired(pipe, made.after).tables}
     check_base(made, accepted, pipe.destination.inspect(sorted(refs)))
+    for decision in made.decisions:
+        review = reviews.get(key(decision.change))
+        if decision.applied and (review is None or review.status == "rejected"):
+            why = "was rejected" if review else "is not at the source any more"
+            raise StalePlan(f"{describe(decision.change)}: this {why}", hint="plan again and review the new plan")
 
 
-def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> int:
+def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: Detection | None) -> int:
     """One transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the events."""
-    refused = set(made.refused)
+    places = Places.of(made.decisions)
     applied = [
-        d for d in made.decisions if d.applied and key(d.change) in reviews and table_of(d.change) not in refused
+        d
+        for d in made.decisions
+        if d.applied and key(d.change) in reviews and places.before(d.change) not in made.refused
     ]
     why = "; ".join(describe(d.change) for d in applied[:5]) + (
         f"; and {len(applied) - 5} more" if len(applied) > 5 else ""
     )
     with pipe.store.transaction():
         version = pipe.store.accepted.add(pipe.name, made.after, who=pipe.who, why=why or "refreshed").version
+        if detection is not None and detection.rebound:
+            remember(pipe, detection)
+        follow(pipe, {old: new for old, new in places.moves.items() if old not in made.refused})
         pipe.store.reviews.applied(reviews[key(d.change)].id for d in applied)
         for decision in applied:
             review = reviews[key(decision.change)]
             pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
-            _want_backfill(pipe, decision, review)
+            _want_backfill(pipe, decision, review, places.after(decision.change))
     crashpoint("apply.accepted")
     return version
 
 
-def _want_backfill(pipe: Pipe, decision: Decision, review: Review) -> None:
+def _want_backfill(pipe: Pipe, decision: Decision, review: Review, ref: Ref) -> None:
     """A rebuild where old rows would mix with new ones, a backfill where policy asks for it."""
-    change, ref = decision.change, table_of(decision.change)
-    rebuild = change.kind in REBUILDS
-    asked = decision.modifiers.backfill != "none" and change.kind in ("column.added", "column.retyped")
-    if ref is not None and (rebuild or asked):
+    change = decision.change
+    if change.kind in REBUILDS:
         pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
+    elif decision.modifiers.backfill != "none" and change.kind in ("column.added", "column.retyped"):
+        pipe.store.backfills.want(pipe.name, ref, column=column_of(change), why=review.summary, change=review.id)
+
+
+def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
+    """Pauses and backfills of renamed tables go on under the new names; all at once, because names may be swapped."""
+    store, name = pipe.store, pipe.name
+    paused = [p for p in store.pauses.active(name) if p.table in moves]
+    waiting = [b for b in store.backfills.waiting(name) if b.table in moves]
+    for pause in paused:
+        store.pauses.resume(name, who="renamed", table=pause.table, change=pause.change)
+    for backfill in waiting:
+        store.backfills.cancel(backfill.number)
+    for pause in paused:
+        if pause.table is not None:
+            store.pauses.pause(name, pause.reason, change=pause.change, table=moves[pause.table])
+    for b in waiting:
+        store.backfills.want(name, moves[b.table], column=b.column, why=b.why, change=b.change)
+
+
+def rebuilds(pipe: Pipe) -> frozenset[Ref]:
+    """The tables whose old rows must go before new ones come."""
+    return frozenset(b.table for b in pipe.store.backfills.waiting(pipe.name) if _rebuilds(pipe, b))
+
+
+def _rebuilds(pipe: Pipe, backfill: Backfill) -> bool:
+    return bool(backfill.change) and pipe.store.reviews.get(backfill.change).kind in REBUILDS
+
+
+def let_go(pipe: Pipe, run: Run, only: Set[str]) -> None:
+    """Drops the retained columns of tables without a key (`only` these paths, if any): a full refresh cannot carry
+    them, and a person has consented. The destination keeps them for undoing."""
+    before = pipe.store.accepted.catalog(pipe.name)
+    tables = [t for t in before.tables if not t.retained and not t.key and (not only or t.path in only)]
+    stale = [t for t in tables if any(c.retained for c in t.columns)]
+    if not stale:
+        return
+    after = Catalog.of([*(t for t in before.tables if t not in stale), *(replace(t, columns=t.live) for t in stale)])
+    wanted = _desired(pipe, after)
+    there = pipe.destination.inspect(sorted(t.ref for t in wanted.tables))
+    gone = [ColumnRemoved(t.ref, c, i) for t in stale for i, c in enumerate(t.columns) if c.retained]
+    consent = [Decision(c, "apply", "drop-retained", "let go by a person", Modifiers(removed="drop")) for c in gone]
+    made = plan(consent, before, after, there, wanted, pipe.destination.capabilities, prefix=pipe.naming.prefix)
+    apply_plan(pipe, run, made, {})

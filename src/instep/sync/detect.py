@@ -7,10 +7,11 @@ Everything between the two catalogs and the decisions is pure; the store is read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from instep.events import ChangeDetected, ChangeIgnored, Event, ReviewNeeded
 from instep.model import Review
+from instep.schema.accept import settle
 from instep.schema.change import AccessLost, Change, change_to_dict, column_of, describe, key, table_of
 from instep.schema.diff import diff
 from instep.schema.policy import Decision, Explicit
@@ -22,15 +23,21 @@ from instep.schema.types import String
 from instep.sources.base import Discovery, TableStats
 from instep.store.discoveries import CachedDiscovery
 from instep.store.reviews import Finding
-from instep.store.store import Store
+from instep.sync.access import Access, restrict
 from instep.sync.choose import with_settings
+from instep.sync.identity import moved, rebind
 from instep.sync.pipe import Pipe, Ref
+from instep.sync.places import Places
+from instep.sync.privacy import Guard
+
+KEYS = ("key.changed", "key.removed")
 
 
 @dataclass(frozen=True)
 class Detection:
-    """`source` is the whole source catalog with the keys and cursors of the settings, `accepted` what was
-    accepted as `version`, `denied` the accepted tables that may no longer be read."""
+    """`source` is the source catalog, as far as it may be read, with the keys and cursors of the settings; `accepted`
+    what was accepted as `version`; `denied` the accepted tables that may no longer be read, `hidden` what never
+    could. `rebound`: the source is another server, ids were taken anew by name."""
 
     source: Catalog
     accepted: Catalog
@@ -40,14 +47,24 @@ class Detection:
     discovery: Discovery
     denied: Mapping[Ref, str]
     reviews: Mapping[str, Review]
+    hidden: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    rebound: bool = False
 
     @property
     def replaced(self) -> frozenset[Ref]:
         """Accepted tables whose replacement under the same name is not accepted."""
-        kinds = ("table.replaced",)
-        return frozenset(
-            table_of(d.change) or ("", "") for d in self.decisions if d.change.kind in kinds and not d.applied
-        )
+        places = Places.of(self.decisions)
+        held = (d.change for d in self.decisions if d.change.kind == "table.replaced" and not d.applied)
+        return frozenset(map(places.before, held))
+
+    @property
+    def unkeyed(self) -> Mapping[Ref, str]:
+        """Accepted tables whose key is not the source's any more, which has not been let in: rows that differ would
+        meet as one."""
+        places = Places.of(self.decisions)
+        held = [d.change for d in self.decisions if d.change.kind in KEYS and not d.applied]
+        found = {places.before(change): describe(change) for change in held}
+        return {ref: why for ref, why in found.items() if (t := self.accepted.get(ref)) and t.key}
 
     @property
     def applied(self) -> tuple[Decision, ...]:
@@ -58,73 +75,66 @@ class Detection:
         return tuple(d for d in self.decisions if d.needs_review)
 
 
-def detect(pipe: Pipe, discovery: Discovery) -> Detection:
-    """Compares and decides; writes nothing."""
+def detect(pipe: Pipe, discovery: Discovery, *, count: bool = True) -> Detection:
+    """Compares and decides; writes nothing. `count`: this is a detection of its own, which may confirm a removal."""
     store = pipe.store
     latest = store.accepted.latest(pipe.name)
     version, accepted = latest.version if latest else 0, store.accepted.catalog(pipe.name)
-    source = _settled(pipe, discovery.catalog, accepted)
-    if not _same_identity(store, pipe.name, discovery):
-        accepted = rebind(accepted, source)
-    denied = {t.ref: discovery.denied[t.ref] for t in accepted.tables if t.ref in discovery.denied}
-    changes = [*_changes(pipe, source, accepted, denied), *(_lost(ref, why) for ref, why in denied.items())]
+    last = store.discoveries.get(pipe.name)
+    rebound = moved(last, discovery)
+    if rebound:
+        accepted = rebind(accepted, discovery.catalog)
+    access = restrict(discovery.catalog, accepted, discovery.denied, pipe.selection)
+    source = _settled(pipe, access.source, accepted)
     answers = store.reviews.standing(pipe.name)
+    changes = [*_changes(pipe, source, accepted, access), *(AccessLost(r, *why) for r, why in access.lost.items())]
     decisions, proposals = decide_all(
         changes, pipe.policy, explicit=lambda c: _answer(c, answers.get(key(c)), first=version == 0), tags=pipe.tags
     )
-    seen = {k: r.seen + 1 for k, r in answers.items()}
-    confirmed = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
-    return Detection(source, accepted, version, confirmed, proposals, discovery, denied, answers)
+    seen = {k: r.seen + count for k, r in answers.items()}
+    decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
+    before = last.catalog if last and not rebound else Catalog()
+    decisions = settle(Guard(pipe.selection, accepted, before, answers).hold(decisions), accepted)
+    denied = {ref: why for ref, (_, why) in access.lost.items()}
+    return Detection(
+        source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound
+    )
 
 
 def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:
     """The source with the keys and cursors of the settings; a hashed column is text."""
-    by_id = {t.id: t for t in accepted.tables if t.id}
-    tables = (with_settings(t, accepted.get(t.ref) or by_id.get(t.id or ""), pipe.settings(t)) for t in source.tables)
-    return Catalog.of(_with_hashes(pipe, t) for t in tables)
+    known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
+    tables = (with_settings(t, known.get(t.ref), pipe.settings(t)) for t in source.tables)
+    return Catalog.of(_with_hashes(pipe, t, known.get(t.ref)) for t in tables)
 
 
-def _with_hashes(pipe: Pipe, table: Table) -> Table:
-    if not (pipe.selection.hashed or pipe.selection.exclude_columns or pipe.selection.off):
+def _with_hashes(pipe: Pipe, table: Table, known: Table | None) -> Table:
+    """A column is hashed under its own name or under the one that it was accepted by."""
+    selection = pipe.selection
+    if not (selection.hashed or selection.exclude_columns or selection.off):
         return table
-    columns = (replace(c, type=String()) if hashed(pipe.selection, table.ref, c.name) else c for c in table.columns)
+    old = {c.id: c.name for c in known.live if c.id} if known else {}
+
+    def is_hashed(name: str, id: str | None) -> bool:
+        return hashed(selection, table.ref, name) or bool(known and id in old and hashed(selection, known.ref, old[id]))
+
+    columns = (replace(c, type=String()) if is_hashed(c.name, c.id) else c for c in table.columns)
     return replace(table, columns=tuple(columns))
 
 
-def _same_identity(store: Store, connection: str, discovery: Discovery) -> bool:
-    last = store.discoveries.get(connection)
-    return last is None or last.identity == discovery.identity
-
-
-def rebind(accepted: Catalog, source: Catalog) -> Catalog:
-    """Ids of another server prove nothing: the accepted tables take the ids of the source's by name."""
-    return Catalog.of(_rebound(t, source.get(t.ref)) for t in accepted.tables)
-
-
-def _rebound(table: Table, source: Table | None) -> Table:
-    if source is None:
-        return replace(table, id=None, columns=tuple(replace(c, id=None) for c in table.columns))
-    ids = {c.name: c.id for c in source.columns}
-    return replace(table, id=source.id, columns=tuple(replace(c, id=ids.get(c.name)) for c in table.columns))
-
-
-def _changes(pipe: Pipe, source: Catalog, accepted: Catalog, denied: Mapping[Ref, str]) -> tuple[Change, ...]:
+def _changes(pipe: Pipe, source: Catalog, accepted: Catalog, access: Access) -> tuple[Change, ...]:
     """The diff of what is switched on. A table that is off under its name today is off on both sides."""
     pairs = pair_tables(accepted.tables, source)
     off = {t.ref for t in source.tables if not is_on(pipe.selection, t)[0]}
     off_before = {ref for ref, now in pairs.items() if now.ref in off}
     off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(pipe.selection, t)[0]}
-    before = Catalog.of(t for t in accepted.tables if t.ref not in off_before and t.ref not in denied)
-    after = Catalog.of(t for t in source.tables if t.ref not in off and t.ref not in denied)
+    before = Catalog.of(t for t in accepted.tables if t.ref not in off_before and t.ref not in access.lost)
+    after = Catalog.of(t for t in source.tables if t.ref not in off)
     return diff(_columns_on(pipe, before), _columns_on(pipe, after))
 
 
 def _columns_on(pipe: Pipe, catalog: Catalog) -> Catalog:
     return Catalog.of(select_columns(pipe.selection, t) for t in catalog.tables)
-
-
-def _lost(ref: Ref, why: str) -> Change:
-    return AccessLost(ref, None, why)
 
 
 def _answer(change: Change, review: Review | None, *, first: bool) -> Explicit | None:
@@ -137,18 +147,25 @@ def _answer(change: Change, review: Review | None, *, first: bool) -> Explicit |
 def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str, Review]:
     """Stores the detection with its reviews and events in one transaction and answers the reviews by content key.
 
-    The same detection twice adds nothing but its count (`count` false: not even that).
+    The same detection twice adds nothing but its count (`count` false: not even that). What tables that may not be
+    read had waiting keeps waiting.
     """
     store, source_print = pipe.store, fingerprint(detection.source)
     findings = [_finding(d) for d in detection.decisions]
     with store.transaction():
-        store.discoveries.save(pipe.name, _cached(detection.discovery))
-        reviews = store.reviews.record(pipe.name, findings, source_print, count=count)
+        if not detection.rebound:
+            remember(pipe, detection)
+        reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
         for review, decision in zip(reviews, detection.decisions, strict=True):
             if review.key not in detection.reviews:
                 for event in _events(pipe.name, review, decision):
                     store.events.add(event)
     return {r.key: r for r in reviews}
+
+
+def remember(pipe: Pipe, detection: Detection) -> None:
+    """Keeps what the source looked like. After a move to another server this waits for the accepted catalog."""
+    pipe.store.discoveries.save(pipe.name, _cached(detection.discovery))
 
 
 def look(pipe: Pipe) -> Discovery:

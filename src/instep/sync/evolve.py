@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from instep.errors import Blocked
+from instep.errors import Blocked, ProjectError
 from instep.model import Review
 from instep.schema.explain import Impact
 from instep.schema.plan import Plan, unnamed_drops
@@ -15,7 +16,7 @@ from instep.sync.choose import Choice, choose
 from instep.sync.claim import claimed
 from instep.sync.detect import Detection, detect, look, record
 from instep.sync.partial import partial_columns
-from instep.sync.pause import hold
+from instep.sync.pause import hold, reconsider
 from instep.sync.pipe import Pipe, Ref
 
 
@@ -35,7 +36,7 @@ class Preview:
 def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview:
     """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
     confirm removals. `pauses`: what policy pauses is paused."""
-    detection = detect(pipe, look(pipe))
+    detection = detect(pipe, look(pipe), count=count)
     reviews = record(pipe, detection, count=count)
     if pauses:
         hold(pipe, detection, reviews)
@@ -60,18 +61,27 @@ def _impact(pipe: Pipe, made: Plan) -> dict[Ref, Impact]:
 
 
 def _choices(pipe: Pipe, accepted: Catalog) -> dict[Ref, Choice]:
-    return {t.ref: choose(t, pipe.settings(t)) for t in accepted.tables if not t.retained}
+    """Tables whose settings do not fit are left out: the sync says why."""
+    found = {}
+    for table in accepted.tables:
+        with suppress(ProjectError):
+            if not table.retained:
+                found[table.ref] = choose(table, pipe.settings(table))
+    return found
 
 
 def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = ()) -> int:
     """Applies a plan as one run and returns the accepted version.
 
-    Raises StalePlan if its base has moved, Blocked if it drops what neither policy nor `allowed` names.
+    Raises StalePlan if its base or what it applies has moved, Blocked if it drops what neither policy nor
+    `allowed` names.
     """
     drops = unnamed_drops(made, allowed)
     if drops:
         names = ", ".join(s.object for s in drops)
         raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
+    reconsider(pipe)
     with claimed(pipe, "apply") as run:
-        check(pipe, made)
-        return apply_plan(pipe, run, made, pipe.store.reviews.standing(pipe.name))
+        reviews = pipe.store.reviews.standing(pipe.name)
+        check(pipe, made, reviews)
+        return apply_plan(pipe, run, made, reviews)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,12 +16,13 @@ from instep.errors import DestinationError, InstepError, StageError
 from instep.model import Run, TableRun
 from instep.schema.table import table_fingerprint
 from instep.sources.base import Snapshot
-from instep.stage.place import remove
 from instep.stage.spec import Chunk, ChunkResult, StagedFile, StageSpec
+from instep.sync.clean import discard
 from instep.sync.loads import Load
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress
 from instep.sync.specs import chunks_of, key_spec, stage_spec
+from instep.sync.unique import check_unique
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,13 +59,15 @@ def stage(
 
     specs: list[StageSpec] = []
     chunks: list[Chunk] = []
+    failures: dict[int, Staged | InstepError] = {}
     synced = int(run.started.timestamp() * 1_000_000)
     for load in loads:
-        target, yields = pipe.destination.target(load.ref), snapshot.yields(load.read)
-        specs.append(stage_spec(pipe, load, target, yields, run.id, synced))
-        if load.keys:
-            specs.append(key_spec(pipe, load, target, yields, run.id, synced))
-        chunks += chunks_of(load, snapshot)
+        try:
+            own = _specs(pipe, load, snapshot, run.id, synced)
+            chunks += chunks_of(load, snapshot)
+            specs += own
+        except InstepError as error:
+            failures[load.number] = error
     paths = {s: load.table.path for load in loads for s in (load.spec, load.key_spec)}
 
     def told(rows: Mapping[str, tuple[int, int]]) -> None:
@@ -72,31 +76,44 @@ def stage(
 
     results = extract(spark, snapshot.reader, specs, chunks, progress=told)
     crashpoint("sync.staged")
-    verified = {load.number: verify(load, chunks, results) for load in loads}
+    by_table: dict[str, list[ChunkResult]] = defaultdict(list)
+    planned: dict[str, set[int]] = defaultdict(set)
+    for result in results:
+        by_table[result.table].append(result)
+    for chunk in chunks:
+        planned[chunk.table].add(chunk.number)
+    verified = {load.number: failures.get(load.number) or verify(load, planned, by_table) for load in loads}
     crashpoint("sync.verified")
     return verified
 
 
-def verify(load: Load, chunks: Iterable[Chunk], results: Iterable[ChunkResult]) -> Staged | InstepError:
+def _specs(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
+    target, yields = pipe.destination.target(load.ref), snapshot.yields(load.read)
+    rows = stage_spec(pipe, load, target, yields, run, synced)
+    return [rows, key_spec(pipe, load, target, yields, run, synced)] if load.keys else [rows]
+
+
+def verify(
+    load: Load, planned: Mapping[str, Set[int]], results: Mapping[str, Sequence[ChunkResult]]
+) -> Staged | InstepError:
     """Every planned chunk answered, and every row that was read is in a file or in quarantine."""
-    own = [r for r in results if r.table in (load.spec, load.key_spec)]
-    for result in own:
+    rows, keys = results.get(load.spec, ()), results.get(load.key_spec, ())
+    for result in (*rows, *keys):
         if result.error:
-            return StageError(f"table {load.table.path}: {result.error}")
+            return StageError(f"table {load.table.path}: {result.error.removeprefix(f'{result.table}: ')}")
         kept = sum(f.rows for f in result.files) + result.rejected
         if kept != result.read:
             return StageError(f"table {load.table.path}: {result.read:,} rows were read and {kept:,} staged")
-    planned = {(c.table, c.number) for c in chunks if c.table in (load.spec, load.key_spec)}
-    if planned != {(r.table, r.chunk) for r in own} or len(planned) != len(own):
-        return StageError(f"table {load.table.path}: not every chunk was read", hint="run the sync again")
-    rows = [r for r in own if r.table == load.spec]
+    for spec, own in ((load.spec, rows), (load.key_spec, keys)):
+        if planned.get(spec, frozenset()) != {r.chunk for r in own} or len(planned.get(spec, ())) != len(own):
+            return StageError(f"table {load.table.path}: not every chunk was read", hint="run the sync again")
     casts: dict[str, int] = {}
     for result in rows:
         for name, count in result.casts.items():
             casts[name] = casts.get(name, 0) + count
     return Staged(
         files=tuple(f for r in rows for f in r.files),
-        keys=tuple(f for r in own if r.table == load.key_spec for f in r.files),
+        keys=tuple(f for r in keys for f in r.files),
         read=sum(r.read for r in rows),
         misfits=sum(r.misfits for r in rows),
         rejected=sum(r.rejected for r in rows),
@@ -119,6 +136,7 @@ def commit_all(
         for load in loads:
             files = staged[load.number]
             if isinstance(files, InstepError):
+                discard(pipe, [load])
                 done.append(failed(load, run, files))
                 continue
             progress.table(load.table.path, step="committing")
@@ -147,13 +165,14 @@ def failed(load: Load, run: Run, error: InstepError) -> Loaded:
 
 def _commit(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, run: Run) -> Loaded:
     begun = time.monotonic()
+    if load.declared:
+        check_unique(load, pipe.destination.target(load.ref), staged.files)
     commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
     crashpoint("sync.commit.before")
     outcome = _publish(pipe, spark, load, staged, commit)
     crashpoint("sync.commit.after")
     if load.action == "merge" or load.since:
-        target = pipe.destination.target(load.ref)
-        remove(f"{target.location}/{run.id}", target.io)
+        discard(pipe, [load])
         crashpoint("sync.cleared")
     result = TableRun(
         run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
@@ -177,9 +196,10 @@ def _publish(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, commit
         return pipe.destination.append(ref, staged.files, commit)
     aliases = {c.name: c.alias or c.name for c in load.table.columns}
     cursor = aliases[load.choice.cursor] if load.choice.cursor else ""
+    newest = "" if load.complete else cursor  # a whole table is the truth, also where its cursor went back
     merge = Merge(
         key=tuple(aliases[k] for k in load.table.key),
-        cursor=cursor,
+        cursor=newest,
         complete=load.complete,
         keys=staged.keys,
         deletes=load.choice.deletes,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
 from typing import Literal
 
-from instep.destinations.base import Destination, LoadState, Ref
+from instep.destinations.base import LoadState, Ref
 from instep.errors import Blocked
 from instep.model import TableSettings
 from instep.schema.read import TableRead
 from instep.schema.table import Table
 from instep.sources.base import CursorRange, Snapshot
+from instep.stage.spec import Misfit
 from instep.sync.choose import Choice, choose
 
 Action = Literal["append", "overwrite", "merge"]
@@ -21,7 +23,8 @@ Action = Literal["append", "overwrite", "merge"]
 class Load:
     """One table's part of a sync. `cursor` is the JSON to record with the data, `keys` asks for a second read
     of the key columns of the whole table (finding deletes), `since` replaces the destination's rows from that
-    cursor value on. `number` names the table in chunks and specs."""
+    cursor value on. `number` names the table in chunks and specs; `folder` is where its files are staged, below the
+    table's location. `misfit` is what the decisions about the table say to values that do not fit."""
 
     number: int
     read: TableRead
@@ -34,10 +37,17 @@ class Load:
     keys: bool = False
     since: str | None = None
     notes: tuple[str, ...] = ()
+    folder: str = ""
+    misfit: Misfit = "quarantine"
 
     @property
     def table(self) -> Table:
         return self.read.table
+
+    @property
+    def declared(self) -> bool:
+        """Whether only the settings say that the key is one: the source does not guarantee it."""
+        return bool(self.table.key) and not self.read.source.key
 
     @property
     def spec(self) -> str:
@@ -87,7 +97,7 @@ def _with_cursor(
     cursor = json.dumps({"column": column, "upper": upper}) if upper is not None else ""
     if after is None or full:
         return replace(load, cursor=cursor)
-    if bounds.upper is None or snapshot_behind(bounds.upper, after):
+    if bounds.upper is None or went_back(bounds.upper, after):
         note = f"{column} went back from {after} to {bounds.upper}: the whole table is read"
         return replace(load, cursor=cursor, notes=(*load.notes, note))
     rows = CursorRange(column, lower, bounds.upper)
@@ -102,20 +112,22 @@ def recorded(state: LoadState | None, column: str) -> str | None:
     return saved["upper"] if saved.get("column") == column else None
 
 
-def snapshot_behind(now: str, before: str) -> bool:
+def went_back(now: str, before: str) -> bool:
     """Whether a cursor's maximum moved backwards; numbers compare as numbers, times by their text form."""
     try:
-        return float(now) < float(before)
-    except ValueError:
+        return Decimal(now) < Decimal(before)
+    except InvalidOperation:
         return now < before
 
 
-def keep_retained(load: Load, destination: Destination, *, drop_retained: bool) -> Load:
-    """An overwrite that would lose retained values or soft-deleted rows becomes a merge by key, or is refused."""
-    if load.action != "overwrite":
+def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Load:
+    """An overwrite that would lose retained values or rows that the source has deleted becomes a merge by key, or is
+    refused. A table that was never loaded has nothing to lose."""
+    if load.action != "overwrite" or state is None:
         return load
     kept = [c.name for c in load.table.columns if c.retained]
-    if load.table.key and (kept or _has_deleted(load, destination)):
+    gone = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
+    if load.table.key and (kept or (load.choice.mode == "upsert" and gone)):
         return replace(load, action="merge", complete=True)
     if kept and not drop_retained:
         raise Blocked(
@@ -123,10 +135,3 @@ def keep_retained(load: Load, destination: Destination, *, drop_retained: bool) 
             hint="pass --drop-retained to let them go",
         )
     return load
-
-
-def _has_deleted(load: Load, destination: Destination) -> bool:
-    if load.choice.deletes != "soft":
-        return False
-    state = destination.state(load.ref)
-    return bool(state and state.deleted)

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from instep.errors import ProjectError
 from instep.schema.kinds import ColumnAdded
-from instep.schema.table import Catalog
+from instep.schema.table import Catalog, Table
 from instep.sync.choose import choose
 from instep.sync.detect import Detection
 from instep.sync.pipe import Pipe
+from instep.sync.places import Places
 
 
 def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tuple[str, ...]:
     """One sentence a column that is added to a table with a cursor and not backfilled by policy."""
     if detection.version == 0:
         return ()
-    found = []
+    found, places = [], Places.of(detection.decisions)
     for decision in detection.applied:
         change = decision.change
         if not isinstance(change, ColumnAdded) or decision.modifiers.backfill != "none":
             continue
-        table = accepted.get(change.table)
-        if table is not None and choose(table, pipe.settings(table)).cursor:
+        table = accepted.get(places.after(change))
+        if table is not None and _cursor(pipe, table):
             found.append(
                 f"{table.path}.{change.after.name}: rows that do not change keep NULL in it until "
                 f"`instep backfill {table.path}`"
             )
     return tuple(found)
+
+
+def _cursor(pipe: Pipe, table: Table) -> str | None:
+    try:
+        return choose(table, pipe.settings(table)).cursor
+    except ProjectError:
+        return None

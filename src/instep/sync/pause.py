@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from instep.events import Paused, Resumed
 from instep.model import Review
-from instep.schema.change import describe, key, table_of
-from instep.sync.detect import Detection
-from instep.sync.pipe import Pipe
+from instep.schema.change import describe, key
+from instep.sync.detect import Detection, detect, look, record
+from instep.sync.pipe import Pipe, Ref
+from instep.sync.places import Places
 
 
 def hold(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> None:
@@ -16,25 +17,45 @@ def hold(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> Non
 
     A table is paused under its accepted name.
     """
+    places = Places.of(detection.decisions)
     with pipe.store.transaction():
-        _release(pipe, {r.id for r in reviews.values() if r.status == "open"})
+        _release(pipe, {r.id for r in reviews.values() if r.status == "open"}, detection.denied.keys())
         for decision in detection.decisions:
             if not decision.pauses:
                 continue
             review = reviews[key(decision.change)]
-            ref = table_of(decision.change) if decision.action == "pause_table" else None
+            ref = places.before(decision.change) if decision.action == "pause_table" else None
             reason = f"{describe(decision.change)} ({review.id})"
             if pipe.store.pauses.pause(pipe.name, reason, change=review.id, table=ref):
                 path = ".".join(filter(None, ref)) if ref else ""
                 pipe.store.events.add(Paused(pipe.name, reason, path, review.id))
 
 
-def _release(pipe: Pipe, open_reviews: set[str]) -> None:
-    """Automatic resume on a reverted source, unless the policy is `stop` or breaks whole connections."""
-    if pipe.policy.preset in ("stop", "propagate_all", "propagate_columns"):
+def _release(pipe: Pipe, open_reviews: Set[str], denied: Set[Ref]) -> None:
+    """Automatic resume on a reverted source and after an answer, unless the policy is `stop` or breaks whole
+    connections. Pauses of tables that may not be read stay: nobody knows what became of their change."""
+    if not releases(pipe):
         return
     for pause in pipe.store.pauses.active(pipe.name):
-        if pause.change and pause.change not in open_reviews:
-            for ended in pipe.store.pauses.resume_change(pipe.name, pause.change, who="source reverted"):
-                path = ".".join(filter(None, ended.table)) if ended.table else ""
-                pipe.store.events.add(Resumed(pipe.name, "source reverted", path))
+        if not pause.change or pause.change in open_reviews or pause.table in denied:
+            continue
+        review = pipe.store.reviews.get(pause.change)
+        who = review.status if review.status in ("approved", "rejected", "applied") else "source reverted"
+        for ended in pipe.store.pauses.resume_change(pipe.name, pause.change, who=who):
+            path = ".".join(filter(None, ended.table)) if ended.table else ""
+            pipe.store.events.add(Resumed(pipe.name, who, path))
+
+
+def releases(pipe: Pipe) -> bool:
+    """Whether a pause ends by itself once its change is answered or gone."""
+    return pipe.policy.preset not in ("stop", "propagate_all", "propagate_columns")
+
+
+def reconsider(pipe: Pipe) -> None:
+    """Looks again at a connection that a change has paused: the source may have taken it back, or a person may have
+    answered. Without this a paused connection would never look again."""
+    paused = pipe.store.pauses.connection(pipe.name)
+    if paused is None or not paused.change or not releases(pipe):
+        return
+    detection = detect(pipe, look(pipe))
+    hold(pipe, detection, record(pipe, detection))

@@ -21,7 +21,7 @@ from instep.sync.detect import detect
 from instep.sync.loads import Load
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress, Silent
-from instep.sync.run import selected_reads
+from instep.sync.selected import selected_reads
 from instep.sync.specs import stage_spec
 
 SHOWN = 5
@@ -53,6 +53,9 @@ def verify(pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | 
         detection = detect(pipe, snapshot.discover())
         found, missing = selected_reads(pipe, detection)
         for number, read in enumerate(r for r in found if not only or r.table.path in only):
+            if why := detection.denied.get(read.table.ref):
+                verdicts.append(Verdict(read.table.path, False, 0, 0, (why,)))
+                continue
             told.table(read.table.path, step="verifying")
             verdicts.append(_verify(pipe, snapshot, read, number))
             told.table(read.table.path, rows=verdicts[-1].source_rows, step="done")
@@ -64,9 +67,14 @@ def verify(pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | 
 
 def _verify(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int) -> Verdict:
     ref = destination_ref(read.table, pipe.naming)
-    if not pipe.destination.state(ref):
+    state = pipe.destination.state(ref)
+    if not state:
         return Verdict(read.table.path, False, snapshot.count(read), 0, ("it was never loaded: run `instep sync`",))
-    columns = [c.column.alias or c.column.name for c in read.columns]
+    columns = [c.column.alias or c.column.name for c in read.columns if c.source is not None]
+    if not columns:
+        count = snapshot.count(read)
+        same = (f"{count:,} rows in the source and {state.rows:,} in the destination",) if count != state.rows else ()
+        return Verdict(read.table.path, not same, count, state.rows, same)
     source = _checksum(_source_rows(pipe, snapshot, read, number), columns)
     destination = _checksum(_destination_rows(pipe, read, columns), columns)
     if source == destination:
@@ -84,7 +92,7 @@ def _source_rows(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int) -
     load = Load(number, read, ref, choose(read.table, pipe.settings(read.table)), "overwrite")
     target = pipe.destination.target(ref)
     spec = stage_spec(pipe, load, target, snapshot.yields(read), "verify", 0)
-    names = [c.name for c in spec.columns]
+    names = [c.name for c in spec.columns if c.source is not None]
     spec = replace(spec, misfit="null")
 
     def batches() -> Iterator[pa.RecordBatch]:

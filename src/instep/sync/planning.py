@@ -1,0 +1,147 @@
+"""From the accepted tables to the loads of one pass, and what becomes of the tables that are not loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from instep.errors import InstepError
+from instep.model import Run, RunKind, TableRun
+from instep.schema.names import destination_ref
+from instep.schema.read import TableRead
+from instep.sources.base import CursorRange, Snapshot
+from instep.stage.spec import Misfit
+from instep.sync.apply import rebuilds
+from instep.sync.clean import dead_runs, folder, sweep
+from instep.sync.detect import Detection
+from instep.sync.load import Loaded
+from instep.sync.loads import Load, keep_rows, plan_load
+from instep.sync.pipe import Pipe, Ref
+from instep.sync.places import Places
+from instep.sync.selected import selected_reads
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
+    source dropped."""
+
+    tables: frozenset[str] = frozenset()
+    full: bool = False
+    drop_retained: bool = False
+    kind: RunKind = "sync"
+
+
+@dataclass
+class Outcome:
+    """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name."""
+
+    loaded: list[Loaded] = field(default_factory=list)
+    others: dict[Ref, TableRun] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    applied: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[TableRun, ...]:
+        """One result a table: the last pass counts."""
+        done = {d.load.table.ref: d.result for d in self.loaded}
+        return (*done.values(), *(t for ref, t in self.others.items() if ref not in done))
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of a run over the tables; `only` these (None: all) in a later one, whose number is `attempt`."""
+
+    pipe: Pipe
+    run: Run
+    wanted: Wanted
+    snapshot: Snapshot
+    detection: Detection
+    outcome: Outcome
+    only: frozenset[Ref] | None = None
+    attempt: int = 0
+
+    def loads(self) -> list[Load]:
+        """The loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
+        found, missing = selected_reads(self.pipe, self.detection)
+        self._check_names({r.table.path for r in found} | {m.table.path for m in missing})
+        for gone in missing:
+            if self._is_wanted(gone.table.path, gone.table.ref):
+                denied = gone.table.ref in self.detection.denied
+                self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
+        stopped, anew = self._stopped(), rebuilds(self.pipe)
+        waiting = {b.table for b in self.pipe.store.backfills.waiting(self.pipe.name)}
+        dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
+        loads = []
+        for number, read in enumerate(found):
+            ref = read.table.ref
+            if not self._is_wanted(read.table.path, ref):
+                continue
+            if ref in stopped:
+                self._leave(ref, *stopped[ref])
+                continue
+            try:
+                load = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
+                sweep(self.pipe, dead, load, self.pipe.destination.state(load.ref))
+            except InstepError as error:
+                self._leave(ref, "failed", str(error))
+                continue
+            loads.append(replace(load, misfit=self._misfit(load, misfits.get(ref, "quarantine"))))
+        return loads
+
+    def _is_wanted(self, path: str, ref: Ref) -> bool:
+        return (not self.wanted.tables or path in self.wanted.tables) and (self.only is None or ref in self.only)
+
+    def _check_names(self, known: set[str]) -> None:
+        for name in sorted(self.wanted.tables - known):
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else "see `instep status` for the tables that are synced"
+            raise InstepError(f"connection {self.pipe.name} syncs no table {name}", hint=hint)
+
+    def _leave(self, ref: Ref, status: str, why: str) -> None:
+        self.outcome.others[ref] = TableRun(self.run.id, ref, status, error=why)
+
+    def _stopped(self) -> dict[Ref, tuple[str, str]]:
+        """Tables that do not run now: (status, why)."""
+        held = {ref: ("paused", f"{why}: it is not let in") for ref, why in self.detection.unkeyed.items()}
+        paused = self.pipe.store.pauses.tables(self.pipe.name)
+        held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
+        return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
+
+    def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> Load:
+        pipe, ref = self.pipe, destination_ref(read.table, self.pipe.naming)
+        pipe.destination.claim(ref, self.run.fence)
+        state = pipe.destination.state(ref)
+        full = full or self.wanted.full
+        load = plan_load(number, read, ref, pipe.settings(read.table), state, self.snapshot, full=full)
+        if rebuild or self.wanted.kind == "backfill":
+            load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange(), since=None)
+        if not rebuild:
+            load = keep_rows(load, state, drop_retained=self.wanted.drop_retained)
+        for note in load.notes:
+            self.outcome.note(f"{read.table.path}: {note}")
+        return replace(load, folder=folder(self.run.id, self.attempt))
+
+    def _misfit(self, load: Load, decided: Misfit) -> Misfit:
+        """What the table's settings say, unless that is the default: then what the decisions about it say."""
+        said = self.pipe.settings(load.table).misfit
+        return said if said != "quarantine" else decided
+
+
+def misfits_of(detection: Detection) -> Mapping[Ref, Misfit]:
+    """What is done with values that do not fit a column whose new type was not let in."""
+    places = Places.of(detection.decisions)
+    held = [d for d in detection.decisions if d.change.kind in ("column.retyped", "column.narrowed") and not d.applied]
+    return {places.after(d.change): d.modifiers.misfit for d in held}
+
+
+def rows_of(detection: Detection, loads: Sequence[Load]) -> dict[str, int]:
+    """Estimated rows by path, for progress."""
+    stats = detection.discovery.stats
+    return {load.table.path: s.rows if (s := stats.get(load.read.source.ref)) else 0 for load in loads}

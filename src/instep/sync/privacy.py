@@ -1,0 +1,83 @@
+"""What was hashed or excluded under one name is not let in under another without being asked about.
+
+Patterns name tables and columns as they are called; the source may call them otherwise tomorrow. Ids tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from instep.model import Review
+from instep.schema.change import Change, ColumnAdded, ColumnRenamed, TableAdded, TableRenamed, key
+from instep.schema.policy import Decision
+from instep.schema.selection import Selection, column_is_on, hashed
+from instep.schema.table import Catalog, Column, Table
+
+RULE = "privacy"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`accepted` and `last` (the source as it was seen before) tell the old names, `answers` are the standing reviews
+    by content key: what has been held once stays held until it is answered."""
+
+    selection: Selection
+    accepted: Catalog
+    last: Catalog
+    answers: Mapping[str, Review]
+
+    def hold(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+        """The decisions with those that would show something in clear waiting for a review."""
+        s = self.selection
+        if not (s.hashed or s.exclude_columns or s.exclude_tables or s.off):
+            return tuple(decisions)
+        return tuple(map(self._one, decisions))
+
+    def _one(self, decision: Decision) -> Decision:
+        if not decision.applied or decision.rule in ("review", "selection"):
+            return decision
+        if not (why := self._why(decision.change)):
+            return decision
+        return replace(decision, action="review", rule=RULE, effect="", why=why)
+
+    def _why(self, change: Change) -> str:
+        match change:
+            case ColumnRenamed() if self._shows(change.table, change.before.name, change.table, change.after.name):
+                return _asks(f"{change.before.name} is hashed and {change.after.name} would not be", "hash")
+            case TableRenamed():
+                names = [c.name for c in change.before.live]
+                if any(self._shows(change.before.ref, n, change.after.ref, n) for n in names):
+                    return _asks(f"columns of {change.before.path} are hashed and would not be", "hash")
+            case ColumnAdded() | TableAdded():
+                known = self.answers.get(key(change))
+                return known.why if known and known.rule == RULE else self._excluded(change)
+        return ""
+
+    def _shows(self, old: tuple[str, str], before: str, new: tuple[str, str], after: str) -> bool:
+        return hashed(self.selection, old, before) and not hashed(self.selection, new, after)
+
+    def _excluded(self, change: ColumnAdded | TableAdded) -> str:
+        if isinstance(change, TableAdded):
+            table = next((t for t in self.last.tables if t.id and t.id == change.after.id), None)
+            return _asks(f"it was excluded as {table.path}", "exclude") if table and self._table_off(table) else ""
+        old = self._before(change)
+        return _asks(f"it was excluded as {old.name}", "exclude") if old else ""
+
+    def _before(self, change: ColumnAdded) -> Column | None:
+        """The excluded column that the added one was when the source was last seen."""
+        now = self.accepted.get(change.table)
+        table = next((t for t in self.last.tables if now and t.id and t.id == now.id), self.last.get(change.table))
+        if table is None or change.after.id is None:
+            return None
+        old = next((c for c in table.columns if c.id == change.after.id), None)
+        off = old is not None and old.name != change.after.name and not column_is_on(self.selection, table, old)[0]
+        return old if off else None
+
+    def _table_off(self, table: Table) -> bool:
+        s = self.selection
+        return table.path in s.off or any(p.matches(table.path) for p in s.exclude_tables)
+
+
+def _asks(what: str, section: str) -> str:
+    return f"{what}: name it under `{section}`, or approve to let it in as it is"

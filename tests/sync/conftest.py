@@ -1,0 +1,48 @@
+"""A world over each source of the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sync_world import World
+
+from contract.sources import SOURCES
+
+MakeWorld = Callable[..., World]
+
+
+@pytest.fixture(scope="session")
+def session() -> Callable[[], Any]:
+    """Gives the one session of this process, started when it is first asked for."""
+
+    def start() -> Any:
+        from instep.spark.session import SparkSettings
+        from instep.spark.session import start as start_session
+
+        return start_session(SparkSettings(master="local[2]", driver_memory="1g"))
+
+    return start
+
+
+@pytest.fixture
+def make_world(request: pytest.FixtureRequest, tmp_path: Path, session: Callable[[], Any]) -> Iterator[MakeWorld]:
+    """Makes a world over the source of this kind."""
+    with ExitStack() as stack:
+
+        def make(kind: str = "postgres", **options: Any) -> World:
+            case = stack.enter_context(SOURCES[kind](request))
+            world = World(case, tmp_path, session, **options)
+            stack.callback(world.close)
+            return world
+
+        yield make
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """Over PostgreSQL, the source with ids."""
+    return make_world()
