@@ -1,0 +1,142 @@
+"""`status`, `history` and `query`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_world import CHANGED, REMOVED, Shop
+
+
+def test_status_before_the_first_run(shop: Shop) -> None:
+    assert shop.ok("status").out == "shop  schema version 0, 0 tables, never run\n"
+    assert shop.json("status")["connections"] == [
+        {
+            "connection": "shop", "last_run": None, "schema_version": 0, "waiting_changes": 0, "pauses": [],
+            "backfills": [], "tables": [],
+        }
+    ]  # fmt: skip
+
+
+def test_status_names_what_wants_attention(shop: Shop) -> None:
+    shop.applied()
+    shop.sql(CHANGED)
+    shop.ok("detect")
+    shop.ok("pause", "--table", "main.order", "--reason", "later")
+    out = shop.ok("status").out
+    assert "schema version 1" in out
+    assert "last apply done at 20" in out
+    assert "1 change(s) wait for a review: instep changes list" in out
+    assert "paused: main.order: later" in out
+
+
+def test_status_of_several_connections(shop: Shop) -> None:
+    file = shop.folder / "instep.yml"
+    file.write_text(file.read_text() + "  twin: {source: db, destination: lake}\n")
+    shop.ok("apply", "twin", "--yes")
+    assert {c["connection"]: c["schema_version"] for c in shop.json("status")["connections"]} == {"shop": 0, "twin": 1}
+
+
+def test_history_tells_what_happened_newest_first(shop: Shop) -> None:
+    shop.applied()
+    shop.ok("pause", "--reason", "pause of the night")
+    events = shop.json("history")["events"]
+    assert [e["type"] for e in events][:2] == ["connection.paused", "run.ended"]
+    assert {"change.detected", "change.applied", "run.started"} < {e["type"] for e in events}
+    assert len(shop.json("history", "-n", "2")["events"]) == 2
+    assert "pause of the night" in shop.ok("history").out.splitlines()[0]
+    assert shop.run("history", "-n", "0").code == 64
+
+
+def test_history_of_runs(shop: Shop) -> None:
+    shop.applied()
+    [run] = shop.json("history", "--runs")["runs"]
+    assert (run["kind"], run["status"]) == ("apply", "done")
+    assert run["id"] in shop.ok("history", "--runs").out
+
+
+def test_history_of_the_accepted_schema(shop: Shop) -> None:
+    shop.applied()
+    shop.sql(CHANGED)
+    shop.ok("apply", "--yes")
+    versions = shop.json("history", "--schema")["versions"]
+    assert [v["version"] for v in versions] == [2, 1]
+    assert versions[0]["why"] == "column main.order.note added (string)"
+    assert all(v["who"] for v in versions)
+    assert REMOVED not in shop.ok("history", "--schema").out
+
+
+def test_query_reads_the_lake(shop: Shop) -> None:
+    shop.applied()
+    said = shop.json("query", "select id, name from shop.customer")
+    assert said == {"format_version": 1, "columns": ["id", "name"], "rows": []}
+    sql = 'select c.name, sum(o.amount) as s from shop.customer c left join shop."order" o on o.customer_id = c.id'
+    assert shop.json("query", f"{sql} group by 1")["rows"] == []
+    counted = "with c as (select * from shop.customer) select count(*) as n from c"
+    assert shop.json("query", counted)["rows"] == [{"n": 0}]
+
+
+@pytest.mark.xfail(strict=True, reason="a table that is named without its namespace cannot be registered")
+def test_the_namespace_may_be_left_out(shop: Shop) -> None:
+    shop.applied()
+    assert shop.json("query", "select count(*) as n from customer")["rows"] == [{"n": 0}]
+
+
+def test_values_as_people_and_programs_read_them(shop: Shop) -> None:
+    sql = (
+        "select null as nothing, 1.50::decimal(10,2) as d, 'nan'::double as f, '\\x61'::blob as b, "
+        "timestamptz '2024-02-29 01:02:03+00' as t, date '2024-02-29' as day, [1, null] as l, {'a': 'ü'} as s"
+    )
+    [row] = shop.json("query", sql)["rows"]
+    assert row == {
+        "nothing": None, "d": "1.50", "f": "nan", "b": "\\x61", "t": "2024-02-29T01:02:03+00:00", "day": "2024-02-29",
+        "l": [1, None], "s": {"a": "ü"},
+    }  # fmt: skip
+    out = shop.ok("query", sql).out
+    assert "NULL     1.50  nan  \\x61" in out
+
+
+def test_columns_of_one_name_are_all_there(shop: Shop) -> None:
+    said = shop.json("query", "select 1 as a, 2 as a, 3 as a_1")
+    assert said["columns"] == ["a", "a_2", "a_1"]
+    assert said["rows"] == [{"a": 1, "a_2": 2, "a_1": 3}]
+
+
+def test_a_long_answer_is_cut_for_people_only(shop: Shop) -> None:
+    sql = "select range as n from range(150)"
+    out = shop.ok("query", sql).out.splitlines()
+    assert (len(out), out[-1]) == (102, "and 50 more rows: --limit 150")
+    assert len(shop.ok("query", sql, "--limit", "150").out.splitlines()) == 151
+    assert len(shop.json("query", sql)["rows"]) == 150
+
+
+REFUSED = [
+    ("several statements", "select 1; select 2", "2 statements"),
+    ("a statement behind a comment", "select 1 -- ;\n; drop table x", "2 statements"),
+    ("nothing", " ", "0 statements"),
+    ("a write", "create table x as select 1", "must be one SELECT"),
+    ("a copy", "copy (select 1) to 'TMP/out'", "must be one SELECT"),
+    ("an attach", "attach 'TMP/x.db'", "must be one SELECT"),
+    ("a setting", "set enable_external_access = true", "must be one SELECT"),
+    ("a local file by function", "select * from read_csv('TMP/secret.csv')", "disabled"),
+    ("a local file by name", "select * from 'TMP/secret.csv'", "disabled"),
+    ("text of a local file", "select * from read_text('TMP/secret.csv')", "disabled"),
+    ("a glob", "select * from glob('TMP/*')", "disabled"),
+    ("a table that is not there", "select * from shop.nothing", "does not exist"),
+    ("a wrong column", "select nothing from shop.customer", "nothing"),
+    ("a reserved word", "select * from order", 'need quotes: shop."order"'),
+    ("a mistake", "selec 1", "syntax error"),
+]
+
+
+@pytest.mark.parametrize(("sql", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_what_a_query_may_not_do(shop: Shop, sql: str, said: str) -> None:
+    shop.applied()
+    Path(shop.folder, "secret.csv").write_text("a\nhunter2\n")
+    answer = shop.run("query", sql.replace("TMP", str(shop.folder)))
+    assert answer.code == 1
+    assert answer.out == ""
+    assert said in answer.err
+    assert "hunter2" not in answer.err
+    assert not Path(shop.folder, "out").exists()
+    assert not Path(shop.folder, "x.db").exists()
