@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import CHANGES, confirm, console, emit, fail, one_connection, open_app, say
-from instep.errors import Blocked, InstepError
+from instep.errors import Blocked, InstepError, SchemaError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -109,7 +109,9 @@ def _to_apply(app: App, what: str | None) -> tuple[str, Plan]:
         try:
             data = json.loads(Path(what).read_text(encoding="utf-8"))
             return app.connection(data["connection"]), plan_from_dict(data["plan"])
-        except (ValueError, KeyError, TypeError) as error:
+        except SchemaError as error:
+            raise InstepError(f"{what}: {error.message}", hint="write it anew with `instep plan -o FILE`") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
     if what is not None and (os.sep in what or what.endswith(".json")):
         raise InstepError(f"there is no plan file {what}", hint="write one with `instep plan -o FILE`")
