@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from control_world import store
+
+__all__ = ["store"]

@@ -1,0 +1,101 @@
+"""A person's answers: who may be asked, what is found, and what an answer leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+from control_world import ITEM, ORDER, events, found, recorded
+
+from instep.control.reviews import answer, find, waiting
+from instep.errors import Conflict, InstepError
+from instep.store.store import Store
+
+ACTIONS = [("review", True), ("pause_table", True), ("pause_connection", True), ("apply", False), ("ignore", False)]
+
+
+@pytest.mark.parametrize(("action", "waits"), ACTIONS)
+def test_what_needs_a_person_waits(store: Store, action: str, waits: bool) -> None:
+    [review] = recorded(store, found(action=action))
+    assert waiting(store, "shop") == ([review] if waits else [])
+
+
+def test_answered_and_closed_changes_wait_no_more(store: Store) -> None:
+    reviews = recorded(store, *(found(column=c) for c in "abcd"))
+    answer(store, reviews[:1], "approved", "ana")
+    answer(store, reviews[1:2], "rejected", "ana")
+    store.reviews.applied([reviews[2].id])
+    assert [r.column for r in waiting(store, "shop")] == ["d"]
+
+
+def test_each_connection_waits_for_itself(store: Store) -> None:
+    [mine] = recorded(store, found())
+    [other] = recorded(store, found(), connection="twin")
+    assert waiting(store, "shop") == [mine]
+    assert waiting(store, "twin") == [other]
+    assert {r.id for r in waiting(store)} == {mine.id, other.id}
+
+
+PATTERNS = [
+    ("public.order.note", {"public.order.note"}),
+    ("public.order.*", {"public.order.note", "public.order.total"}),
+    ("*.note", {"public.order.note", "public.item.note"}),
+    ("column.removed", {"public.order.total"}),
+    ("table.*", {"public.item"}),
+    ("public.item", {"public.item"}),
+    ("public.Order.*", set()),
+    ("*", {"public.order.note", "public.order.total", "public.item.note", "public.item"}),
+]
+
+
+@pytest.mark.parametrize(("pattern", "wanted"), PATTERNS)
+def test_patterns_fit_kinds_and_paths(store: Store, pattern: str, wanted: set[str]) -> None:
+    recorded(
+        store, found(), found("column.removed", column="total"), found(table=ITEM), found("table.added", ITEM, "")
+    )  # fmt: skip
+    if not wanted:
+        with pytest.raises(InstepError, match="no change was named"):
+            find(store, [], None, [pattern])
+        return
+    assert {r.summary.split()[0] for r in find(store, [], None, [pattern])} == wanted
+
+
+def test_ids_and_patterns_add_up_and_nothing_is_found_twice(store: Store) -> None:
+    first, second = recorded(store, found(), found(table=ITEM))
+    assert find(store, [first.id, first.id], None, ["*.order.*"]) == [first]
+    assert {r.id for r in find(store, [second.id[:5]], None, ["*.order.*"])} == {first.id, second.id}
+
+
+def test_patterns_find_open_changes_only_and_ids_any(store: Store) -> None:
+    [review] = answer(store, recorded(store, found()), "rejected", "ana")
+    with pytest.raises(InstepError, match="no change was named") as error:
+        find(store, [], None, ["*"])
+    assert "--match" in error.value.hint
+    assert find(store, [review.id], None, []) == [review]
+
+
+def test_a_connection_narrows_patterns(store: Store) -> None:
+    recorded(store, found())
+    [other] = recorded(store, found(), connection="twin")
+    assert find(store, [], "twin", ["*"]) == [other]
+
+
+def test_an_answer_is_recorded_with_its_event(store: Store) -> None:
+    yes, no = recorded(store, found(), found(table=ITEM))
+    [done] = answer(store, [yes], "approved", "ana")
+    answer(store, [no], "rejected", "bo")
+    assert (done.status, done.decided_by) == ("approved", "ana")
+    assert events(store) == [f"change.approved {yes.id}", f"change.rejected {no.id}"]
+
+
+def test_answers_are_given_together_or_not_at_all(store: Store) -> None:
+    fresh, old = recorded(store, found(), found(table=ORDER, column="gone"))
+    store.reviews.applied([old.id])
+    with pytest.raises(Conflict, match="already applied"):
+        answer(store, [fresh, old], "approved", "ana")
+    assert store.reviews.get(fresh.id).status == "open"
+    assert events(store) == []
+
+
+def test_a_mind_may_be_changed_until_it_is_applied(store: Store) -> None:
+    reviews = recorded(store, found())
+    answer(store, reviews, "rejected", "ana")
+    assert answer(store, reviews, "approved", "ana")[0].status == "approved"
