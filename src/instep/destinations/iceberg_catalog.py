@@ -94,7 +94,7 @@ class Lake:
         if not self.is_sqlite:
             return self.config.name
         self._make()
-        with closing(sqlite3.connect(self.database, timeout=60)) as db:
+        with self._database() as db:
             names = [row[0] for row in db.execute("SELECT DISTINCT catalog_name FROM iceberg_tables")]
         return names[0] if len(names) == 1 else self.config.name
 
@@ -139,9 +139,21 @@ class Lake:
         """Makes the SQLite catalog where there is nothing; refuses a folder that holds something else."""
         if not self.exists():
             self.database.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(self.database, timeout=60)) as db, db:
+        with self._database() as db, db:
             db.execute("PRAGMA journal_mode=WAL")
             db.executescript(_LAYOUT)
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        """The catalog's file; ConnectError if it cannot be opened, read or written."""
+        try:
+            with closing(sqlite3.connect(self.database, timeout=60)) as db:
+                yield db
+        except sqlite3.Error as error:
+            raise ConnectError(
+                f"lake {self.config.name}: the catalog {self.database} cannot be used: {error}",
+                hint="check the disk, and that this user may write to the file and its folder",
+            ) from error
 
     def exists(self) -> bool:
         """Whether the catalog is there; DestinationError if something that is not ours is in its place."""
@@ -202,7 +214,7 @@ class Lake:
 
     def _pointers(self) -> dict[Ref, str]:
         sql = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
-        with closing(sqlite3.connect(self.database, timeout=60)) as db:
+        with self._database() as db:
             return {(row[0], row[1]): row[2] for row in db.execute(sql, (self.name,))}
 
     def _parse(self, location: str) -> Metadata:

@@ -15,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AssertCreate, AssertTableUUID, TableUpdate, update_table_metadata
 from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg_fence import AssertFence, fence_requirements
@@ -102,9 +103,10 @@ class Change:
         except Conflict:
             self._discard()
             raise
-        except OSError as error:
+        except (OSError, SQLAlchemyError) as error:
+            why = error.orig if isinstance(error, DBAPIError) else error
             raise DestinationError(
-                f"table {name}: its metadata cannot be written: {error}", hint="check the disk and the permissions"
+                f"table {name}: its metadata cannot be written: {why}", hint="check the disk and the permissions"
             ) from error
         return self._table
 
