@@ -10,7 +10,7 @@ import pytest
 
 from instep.errors import SetupError
 from instep.spark.jars import spark_jars
-from instep.spark.java import JvmExited, find_java, launch
+from instep.spark.java import JvmExited, find_java, launch, said
 
 
 def fake_java(home: Path, version: str, release: str | None = None) -> Path:
@@ -80,12 +80,12 @@ def test_a_jvm_that_ends_at_once_says_why() -> None:
 def test_a_jvm_ends_when_it_is_left() -> None:
     jvm = launch(find_java(), spark_jars(), ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"))
     assert jvm.alive
-    assert jvm.log.exists()
+    assert "Exception" not in said(jvm.output)
     assert jvm.secret not in repr(jvm)
     assert jvm.secret not in Path(f"/proc/{jvm.process.pid}/cmdline").read_text()
     assert os.getpgid(jvm.process.pid) != os.getpgid(0)
     jvm.close()
     assert not jvm.alive
     assert jvm.process.returncode == 0
-    assert not jvm.log.exists()
+    assert jvm.output.closed
     jvm.close()

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from instep.errors import SetupError
-from instep.spark.session import SparkSettings, classpath, configuration, local_master, start
+from instep.spark import archive
+from instep.spark.jars import classpath
+from instep.spark.java import find_java
+from instep.spark.session import SparkSettings, configuration, local_master, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,9 +161,8 @@ ALONE = textwrap.dedent(
         os.kill(session._jvm.process.pid, signal.SIGKILL)
         session._jvm.process.wait()
         print(start(settings).range(4).count())
-        log = session._jvm.log
         stop(start(settings))
-        print(log.exists())
+        print(session._jvm)
         print(start(settings).range(5).count())
     except SetupError as error:
         print(error)
@@ -173,6 +175,18 @@ def alone(memory: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "INSTEP_ARCHIVE": "off", **env})
 
 
+def with_archive(folder: Path) -> tuple[Path, Path]:
+    """A cache with this machine's jars and an archive that is none; (cache, archive)."""
+    cache = folder / "cache"
+    cache.mkdir()
+    (cache / "jars").symlink_to(classpath()[0].parent)
+    made = archive.path_for(find_java(), classpath(str(cache)), str(cache))
+    made.parent.mkdir()
+    (folder / "fresh").write_bytes(b"not classes" * 1000)
+    archive._record(folder / "fresh", made)
+    return cache, made
+
+
 @pytest.mark.spark
 class TestAlone:
     """In processes of their own."""
@@ -183,7 +197,7 @@ class TestAlone:
             HOME=str(tmp_path),
             INSTEP_CACHE=os.environ.get("INSTEP_CACHE") or str(Path.home() / ".cache/instep"),
         )
-        assert done.stdout.split() == ["3", "4", "False", "5"]
+        assert done.stdout.split() == ["3", "4", "None", "5"]
         assert done.stderr == ""
 
     def test_too_much_memory_is_told(self) -> None:
@@ -191,17 +205,13 @@ class TestAlone:
         assert "before Spark could start" in done.stdout
         assert "spark.driver_memory" in done.stdout
 
+    def test_a_jvm_that_ends_for_another_reason_costs_no_archive(self, tmp_path: Path) -> None:
+        cache, made = with_archive(tmp_path)
+        alone("900000g", INSTEP_CACHE=str(cache))
+        assert made.exists()
+
     def test_a_harmed_archive_costs_only_time(self, tmp_path: Path) -> None:
         """Its record is made to agree, so that only the JVM can notice."""
-        from instep.spark import archive
-        from instep.spark.java import find_java
-
-        cache = tmp_path / "cache"
-        cache.mkdir()
-        (cache / "jars").symlink_to(classpath()[0].parent)
-        made = archive.path_for(find_java(), classpath(str(cache)), str(cache))
-        made.parent.mkdir()
-        (tmp_path / "fresh").write_bytes(b"not classes" * 1000)
-        archive._record(tmp_path / "fresh", made)
+        cache, _ = with_archive(tmp_path)
         done = alone("512m", INSTEP_CACHE=str(cache))
-        assert done.stdout.split() == ["3", "4", "False", "5"]
+        assert done.stdout.split() == ["3", "4", "None", "5"]

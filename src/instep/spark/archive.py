@@ -85,12 +85,9 @@ def build_later(cache: str) -> None:
 _later: set[str] = set()
 
 
-def build(cache: str = "") -> str:
+def build(java: Java, classpath: Sequence[Path], cache: str = "") -> str:
     """Makes the archive unless it is there: "ready", "made" or "being made elsewhere"; raises SetupError."""
-    from instep.spark.java import find_java
-    from instep.spark.session import classpath
-
-    archive = path_for(find_java(), classpath(cache), cache)
+    archive = path_for(java, classpath, cache)
     if usable(archive):
         return "ready"
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +100,7 @@ def build(cache: str = "") -> str:
 
 def build_in_background(cache: str = "") -> None:
     """Starts `build` in a process of its own that outlives this one and yields to everything else."""
-    command = [sys.executable, "-m", "instep.spark.archive", cache]
+    command = [sys.executable, "-m", "instep.spark.jars", "--cache", cache]
     with suppress(OSError):
         subprocess.Popen(
             ["nice", "-n", "19", *command],
@@ -150,7 +147,3 @@ def _alone(archive: Path) -> Iterator[bool]:
             yield False
             return
         yield True
-
-
-if __name__ == "__main__":
-    build(*sys.argv[1:2])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from instep.errors import InstepError, SetupError
+from instep.spark import archive
 from instep.spark.cache import cache_folder, sha256_file
 from instep.spark.java import Jvm, find_java, launch
 
@@ -144,6 +145,14 @@ def spark_jars() -> list[Path]:
     return sorted((home / "jars").glob("*.jar"))
 
 
+def classpath(cache: str = "", extra: tuple[str, ...] = ()) -> list[Path]:
+    """The jars of a local session, ours first: the archive is valid for exactly this list."""
+    for jar in extra:
+        if not Path(jar).is_file():
+            raise SetupError(f"the jar {jar} does not exist", hint="correct spark.jars in instep.yml")
+    return [*ensure(cache=cache), *map(Path, extra), *spark_jars()]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console entry: exit code 0, or 1 with the reason on standard error."""
     parser = argparse.ArgumentParser(prog="python -m instep.spark.jars", description="fetch the pinned jars once")
@@ -156,9 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files = ensure(cache=chosen.cache)
         print(f"jars: {len(files)} in {files[0].parent}")
         if not chosen.no_archive:
-            from instep.spark.archive import build
-
-            print(f"class archive: {build(chosen.cache)}")
+            made = archive.build(find_java(), classpath(chosen.cache), chosen.cache)
+            print(f"class archive: {made}")
     except InstepError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

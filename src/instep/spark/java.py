@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from instep.errors import SetupError
 
@@ -92,7 +93,7 @@ class Jvm:
     process: subprocess.Popen[bytes]
     port: int
     secret: str = field(repr=False)
-    log: Path
+    output: IO[bytes] = field(repr=False)
 
     @property
     def alive(self) -> bool:
@@ -103,7 +104,6 @@ class Jvm:
         if self.process.stdin:
             with suppress(OSError):
                 self.process.stdin.close()
-        self.log.unlink(missing_ok=True)
 
     def close(self, timeout: float = 60) -> None:
         """Asks the JVM to end and waits for it; kills it after `timeout` seconds."""
@@ -113,6 +113,7 @@ class Jvm:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.output.close()
 
 
 class JvmExited(SetupError):
@@ -122,29 +123,37 @@ class JvmExited(SetupError):
 def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: Mapping[str, str] | None = None) -> Jvm:
     """Starts a JVM with a Python gateway; raises JvmExited with what it said last."""
     folder = Path(tempfile.mkdtemp(prefix="instep-jvm-"))
-    info, log = folder / "gateway", folder.with_suffix(".log")
+    info, output = folder / "gateway", tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
     command = [
         str(java.path), "-cp", ":".join(map(str, classpath)), *SPARK_OPTIONS, *options,
         "org.apache.spark.api.python.PythonGatewayServer",
     ]  # fmt: skip
     environment = {**os.environ, **(env or {}), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "SPARK_CONNECT_MODE": "0"}
     try:
-        with log.open("wb") as out:  # a process group of its own: Ctrl-C reaches the driver only, which ends the JVM
-            process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=out, process_group=0
-            )
-        port, secret = _gateway(process, info, log)
+        # A process group of its own: Ctrl-C reaches the driver only, which ends the JVM.
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=output, stderr=output, process_group=0
+        )
+        port, secret = _gateway(process, info, output)
+    except BaseException:
+        output.close()
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Jvm(process, port, secret, log)
+    return Jvm(process, port, secret, output)
 
 
-def _gateway(process: subprocess.Popen[bytes], info: Path, log: Path) -> tuple[int, str]:
+def said(output: IO[bytes]) -> str:
+    """The end of what a JVM and its workers wrote; its own place in the file is left alone."""
+    size = os.fstat(output.fileno()).st_size
+    return os.pread(output.fileno(), 10_000, max(0, size - 10_000)).decode(errors="replace").strip()
+
+
+def _gateway(process: subprocess.Popen[bytes], info: Path, output: IO[bytes]) -> tuple[int, str]:
     """(port, secret) once the JVM has written them."""
     while not info.exists():
         if process.poll() is not None:
-            tail = " | ".join(log.read_text(errors="replace").strip().splitlines()[-3:])[:600]
-            log.unlink(missing_ok=True)
+            tail = " | ".join(said(output).splitlines()[-3:])[:600]
             if process.stdin:
                 process.stdin.close()
             raise JvmExited(

@@ -88,14 +88,6 @@ def local_master(master: str) -> str:
     return f"local[{os.cpu_count() if cores == '*' else cores},{max(RETRIES, int(match[2] or 0))}]"
 
 
-def classpath(cache: str = "", extra: tuple[str, ...] = ()) -> list[Path]:
-    """The jars of a local session, ours first: the archive is valid for exactly this list."""
-    for jar in extra:
-        if not Path(jar).is_file():
-            raise SetupError(f"the jar {jar} does not exist", hint="correct spark.jars in instep.yml")
-    return [*jars.ensure(cache=cache), *map(Path, extra), *jars.spark_jars()]
-
-
 def configuration(settings: SparkSettings) -> dict[str, str]:
     """Every Spark setting of the session; raises SetupError if one would hold a secret."""
     conf = dict(_SESSION)
@@ -160,7 +152,7 @@ def _ensure_jvm(settings: SparkSettings) -> None:
 
 
 def _launch(java: Java, settings: SparkSettings) -> Jvm:
-    path = classpath(settings.cache, settings.jars)
+    path = jars.classpath(settings.cache, settings.jars)
     kept = archive.path_for(java, path, settings.cache)
     fast = archive.options(kept) if settings.quick else ()
     if settings.quick and not fast:
@@ -177,8 +169,9 @@ def _launch(java: Java, settings: SparkSettings) -> Jvm:
     except JvmExited:
         if not fast:
             raise
-        archive.discard(kept)
-        return launch(java, path, (*_memory(settings), *_compiler(settings)), env)
+        jvm = launch(java, path, (*_memory(settings), *_compiler(settings)), env)
+        archive.discard(kept)  # without it the JVM starts: the archive was to blame
+        return jvm
 
 
 def _import_meanwhile() -> None:

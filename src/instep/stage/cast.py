@@ -75,7 +75,7 @@ class _Work:
                 return pa.nulls(len(values), self.target), {}
             if not pa.types.is_nested(values.type):
                 raise pa.ArrowInvalid("JSON is checked value by value")
-        return exact(values, self.source, self.target)
+        return exact(values, self.source, self.target, _inner)
 
     def one_by_one(self, values: pa.Array, start: int) -> pa.Array:
         out = []
@@ -127,6 +127,14 @@ class _Work:
         outside = pc.or_(pc.less(numbers, low), pc.greater(numbers, high))
         self.misfits.update(dict.fromkeys(pc.indices_nonzero(outside).to_pylist(), OUT_OF_RANGE))
         return pc.if_else(outside, pa.scalar(None, values.type), values)
+
+
+def _inner(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array:
+    """A part of a nested value: the same rules, all or nothing."""
+    done = cast(values, source, target, source)
+    if done.misfits:
+        raise pa.ArrowInvalid("an element does not fit")
+    return done.values
 
 
 def _json(text: str, kind: pa.DataType) -> str:

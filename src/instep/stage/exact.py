@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +14,7 @@ from instep.stage.text import is_bytes, is_text, to_text
 
 DROPPED_ZONE = "time zone dropped, UTC kept"
 CUT_MICROS = "digits below a microsecond cut"
+Inner = Callable[[pa.Array, DataType, pa.DataType], pa.Array]
 _NONE: Mapping[str, int] = {}
 _INTEGER = r"^-?[0-9]{1,19}$"
 _PLAIN_NUMBER = r"^-?[0-9]+(\.[0-9]*)?$"
@@ -22,8 +23,11 @@ _SAFE_DIGITS = {32: 7, 64: 16}  # text no longer than this (sign or point aside)
 types = pa.types
 
 
-def exact(values: pa.Array, source: DataType, target: pa.DataType) -> tuple[pa.Array, Mapping[str, int]]:
-    """`values` as `target`; raises ArrowInvalid or ArrowNotImplementedError if any value does not fit."""
+def exact(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner) -> tuple[pa.Array, Mapping[str, int]]:
+    """`values` as `target`; raises ArrowInvalid or ArrowNotImplementedError if any value does not fit.
+
+    `inner` casts the parts of arrays and structs by the same rules, all or nothing.
+    """
     kind = values.type
     if types.is_null(kind):
         return pa.nulls(len(values), target), _NONE
@@ -31,13 +35,13 @@ def exact(values: pa.Array, source: DataType, target: pa.DataType) -> tuple[pa.A
         return _to_string(values, source, target), _NONE
     if types.is_timestamp(target):
         return _to_timestamp(values, source, target)
-    return _other(values, source, target), _NONE
+    return _other(values, source, target, inner), _NONE
 
 
-def _other(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array:
+def _other(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner) -> pa.Array:
     kind = values.type
     if types.is_nested(target):
-        return _nested(values, source, target)
+        return _nested(values, source, target, inner)
     if kind == target:
         return values
     if is_text(kind):
@@ -159,15 +163,15 @@ def _uuid_bytes(texts: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.if_else(texts.is_valid(), out, pa.scalar(None, target)) if texts.null_count else out
 
 
-def _nested(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array:
+def _nested(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner) -> pa.Array:
     kind = values.type
     if types.is_struct(kind) and types.is_struct(target):
-        return _struct(values, source, target)
+        return _struct(values, source, target, inner)
     lists = types.is_list(kind) or types.is_large_list(kind)
     if not lists or not (types.is_list(target) or types.is_large_list(target)):
         raise pa.ArrowInvalid(f"{kind} is not {target}")
     element = source.element if isinstance(source, ArrayType) else source
-    child = _child(values.flatten(), element, target.value_type)
+    child = inner(values.flatten(), element, target.value_type)
     lengths = pc.fill_null(pc.list_value_length(values), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths).cast(pa.int64() if types.is_large_list(target) else pa.int32())
     offsets = pa.concat_arrays([pa.array([0], ends.type), ends])
@@ -176,23 +180,13 @@ def _nested(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array
     return build.from_arrays(offsets, child, type=target, mask=mask)
 
 
-def _struct(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array:
+def _struct(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner) -> pa.Array:
     children = dict(zip((f.name for f in values.type), values.flatten(), strict=True))
     kinds = {f.name: f for f in source.fields} if isinstance(source, Struct) else {}
     parts = []
     for wanted in target:
         part = children.get(wanted.name)
         kind = kinds.get(wanted.name, Field(wanted.name, source)).type
-        parts.append(pa.nulls(len(values), wanted.type) if part is None else _child(part, kind, wanted.type))
+        parts.append(pa.nulls(len(values), wanted.type) if part is None else inner(part, kind, wanted.type))
     mask = values.is_null() if values.null_count else None
     return pa.StructArray.from_arrays(parts, fields=list(target), mask=mask)
-
-
-def _child(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array:
-    """A nested part: the same rules, all or nothing."""
-    from instep.stage.cast import cast
-
-    done = cast(values, source, target, source)
-    if done.misfits:
-        raise pa.ArrowInvalid("an element does not fit")
-    return done.values
