@@ -111,7 +111,9 @@ class World:
 
     def rows(self, name: str, *columns: str, deleted: bool = False) -> Rows:
         """The destination's rows in order, without system columns; those marked as deleted only if asked for."""
-        return self.rows_at(destination_ref(self.accepted(name), self.pipe.naming), *columns, deleted=deleted)
+        table = self.accepted(name)
+        columns = columns or tuple(c.alias for c in table.columns)
+        return self.rows_at(destination_ref(table, self.pipe.naming), *columns, deleted=deleted)
 
     def rows_at(self, ref: tuple[str, str], *columns: str, deleted: bool = False) -> Rows:
         read = self.destination.read(ref).read_all()
@@ -127,7 +129,7 @@ class World:
 
     def events(self, *kinds: str) -> list[str]:
         """The types of what happened, oldest first; only these kinds, if any."""
-        found = [e.event.type for e in self.store.events.after(0, "shop")]
+        found = [e.event.type for e in self.store.events.after(0, connection="shop")]
         return [e for e in found if not kinds or e in kinds]
 
     def pauses(self) -> dict[str, str]:

@@ -23,6 +23,7 @@ from instep.schema.table import Catalog, fingerprint
 from instep.store.backfills import Backfill
 from instep.sync.detect import Detection, remember
 from instep.sync.identity import by_names
+from instep.sync.pause import releases, resume
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
 
@@ -87,7 +88,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
     why = "; ".join(describe(d.change) for d in applied[:5]) + (
         f"; and {len(applied) - 5} more" if len(applied) > 5 else ""
     )
-    with pipe.store.transaction():
+    with pipe.transaction():
         version = pipe.store.accepted.add(pipe.name, made.after, who=pipe.who, why=why or "refreshed").version
         if detection is not None and detection.rebound:
             remember(pipe, detection)
@@ -97,6 +98,8 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
             review = reviews[key(decision.change)]
             pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
             _want_backfill(pipe, decision, review, places.after(decision.change))
+            if releases(pipe):
+                resume(pipe, review.id, "applied")
     crashpoint("apply.accepted")
     return version
 

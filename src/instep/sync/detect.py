@@ -152,7 +152,7 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
     """
     store, source_print = pipe.store, fingerprint(detection.source)
     findings = [_finding(d) for d in detection.decisions]
-    with store.transaction():
+    with pipe.transaction():
         if not detection.rebound:
             remember(pipe, detection)
         reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from instep.errors import Blocked, ProjectError
 from instep.model import Review
@@ -84,4 +84,4 @@ def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = ()) -> int:
     with claimed(pipe, "apply") as run:
         reviews = pipe.store.reviews.standing(pipe.name)
         check(pipe, made, reviews)
-        return apply_plan(pipe, run, made, reviews)
+        return apply_plan(replace(pipe, run=run), run, made, reviews)

@@ -18,7 +18,7 @@ def hold(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> Non
     A table is paused under its accepted name.
     """
     places = Places.of(detection.decisions)
-    with pipe.store.transaction():
+    with pipe.transaction():
         _release(pipe, {r.id for r in reviews.values() if r.status == "open"}, detection.denied.keys())
         for decision in detection.decisions:
             if not decision.pauses:
@@ -41,9 +41,14 @@ def _release(pipe: Pipe, open_reviews: Set[str], denied: Set[Ref]) -> None:
             continue
         review = pipe.store.reviews.get(pause.change)
         who = review.status if review.status in ("approved", "rejected", "applied") else "source reverted"
-        for ended in pipe.store.pauses.resume_change(pipe.name, pause.change, who=who):
-            path = ".".join(filter(None, ended.table)) if ended.table else ""
-            pipe.store.events.add(Resumed(pipe.name, who, path))
+        resume(pipe, pause.change, who)
+
+
+def resume(pipe: Pipe, change: str, who: str) -> None:
+    """Ends what this change has paused."""
+    for ended in pipe.store.pauses.resume_change(pipe.name, change, who=who):
+        path = ".".join(filter(None, ended.table)) if ended.table else ""
+        pipe.store.events.add(Resumed(pipe.name, who, path))
 
 
 def releases(pipe: Pipe) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.destinations.base import Destination
-from instep.model import TableSettings
+from instep.model import Run, TableSettings
 from instep.schema.names import Naming
 from instep.schema.policy import Policy
 from instep.schema.selection import Selection
@@ -23,7 +24,8 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class Pipe:
-    """One connection: its source, destination, rules and store. `who` goes into the history."""
+    """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
+    holds the connection, once there is one."""
 
     name: str
     source: Source
@@ -37,3 +39,12 @@ class Pipe:
     tags: tuple[str, ...] = ()
     salt: bytes = field(default=b"", repr=False)
     who: str = "cli"
+    run: Run | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """One transaction of the store; Fenced, and nothing written, once a later run has taken over."""
+        with self.store.transaction():
+            if self.run is not None:
+                self.store.runs.check(self.run)
+            yield

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
@@ -54,7 +54,7 @@ def sync(
     begun = time.monotonic()
     reconsider(pipe)
     with claimed(pipe, wanted.kind) as run, warm(pipe, start) as spark:
-        work = _Sync(pipe, run, wanted, progress or Silent(), spark, Outcome())
+        work = _Sync(replace(pipe, run=run), run, wanted, progress or Silent(), spark, Outcome())
         try:
             work.all()
         finally:
@@ -165,7 +165,7 @@ class _Sync:
         pipe, run, tables = self.pipe, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
         whole = {load.table.ref for load in loaded if load.complete}
-        with pipe.store.transaction():
+        with pipe.transaction():
             for result in tables:
                 pipe.store.runs.record_table(result)
                 pipe.store.events.add(_event(pipe, run, result))
