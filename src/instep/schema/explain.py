@@ -22,7 +22,7 @@ class Impact:
     files: int = 0
 
     def __str__(self) -> str:
-        return f"{self.rows:,} rows, {size(self.bytes)}, {self.files:,} files"
+        return f"{self.rows:,} rows, {size(self.bytes)}, {self.files:,} file{'s' * (self.files != 1)}"
 
 
 def explain(plan: Plan, impact: Mapping[Ref, Impact] | None = None) -> list[str]:
