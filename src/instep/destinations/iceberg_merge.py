@@ -46,6 +46,7 @@ def merge(
 ) -> Outcome:
     """Readers see the rows before or after, and never a half. A crash at any point leaves `main` as it was."""
     table, metadata = load_ours(lake, ref)
+    check_fence(table.metadata, commit.fence, ".".join(ref))
     if read_pending(ref, metadata):
         return _first_load(lake, ref, files, how, commit)
     _check(ref, metadata, files, how)
