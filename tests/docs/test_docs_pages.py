@@ -1,0 +1,151 @@
+"""Pages that are made from the code, and pages that must not fall behind it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.main import get_command
+
+from instep import errors
+from instep.cli import context
+from instep.cli.main import app
+from instep.project.load import load
+from instep.schema.preset import ACTIONS, KINDS, PRESETS, SUSPECTED, TABLE_OF_PRESETS
+from instep.sources import mysql_types, postgres_types, sqlite_types
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def script(name: str) -> ModuleType:
+    """A script as a module; scripts may import each other."""
+    if str(ROOT / "scripts") not in sys.path:
+        sys.path.append(str(ROOT / "scripts"))
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def read(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["types_page", "policies_page"])
+def test_made_pages_are_up_to_date(name: str) -> None:
+    assert script(name).main(["--check"]) == 0, f"run: python scripts/{name}.py"
+
+
+def test_a_page_that_fell_behind_is_noticed_and_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    types, policies = script("types_page"), script("policies_page")
+    for module, name in ((types, "types.md"), (policies, "policies.md")):
+        page = tmp_path / name
+        page.write_text(
+            read(name).replace("decimal", "dezimal").replace("| column.added | apply |", "| column.added |")
+        )
+        monkeypatch.setattr(module, "PAGE", page)
+        assert module.main(["--check"]) == 1
+        assert module.main([]) == 0
+        assert page.read_text() == read(name)
+    with pytest.raises(ValueError, match="no marks"):
+        policies.page("# Policies\n")
+
+
+def test_every_type_that_a_source_knows_is_on_the_page() -> None:
+    page = read("types.md")
+    named = [
+        *postgres_types._PLAIN, *postgres_types._LOOSE, *sqlite_types._NAMED, *mysql_types._PLAIN,
+        *mysql_types._INTEGERS, *(f"{base} unsigned" for base in mysql_types._UNSIGNED),
+    ]  # fmt: skip
+    assert [name for name in named if f"| `{name}` |" not in page] == []
+    for base in (*mysql_types._TEXTS, *mysql_types._BYTES):
+        assert f"| `{base}` |" in page or f"| `{base}(n)` |" in page, base
+
+
+def cells(text: str) -> Iterator[list[str]]:
+    """The rows of the Markdown tables in a text, without heads and rulers."""
+    rows = [[c.strip() for c in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("|")]
+    for before, row in zip([[], *rows], rows, strict=False):
+        if not set("".join(row)) <= {"-", " ", "|"} and before:
+            yield row
+
+
+def test_every_preset_kind_and_action_is_in_the_policies() -> None:
+    text = read("policies.md")
+    table = text.partition("<!-- made by")[2].partition("<!-- end -->")[0]
+    assert table.splitlines()[1].count("|") == len(PRESETS) + 2
+    assert all(f"{name} |" in table or f"{name} (default) |" in table for name in PRESETS)
+    shown = [kind for row in cells(table) for kind in row[0].split(", ")]
+    assert sorted(shown) == sorted([*KINDS, "suspected rename"])
+    assert all(f"| `{action}` |" in text for action in ACTIONS)
+
+
+def test_the_table_of_presets_says_what_the_code_says() -> None:
+    table = read("policies.md").partition("<!-- made by")[2].partition("<!-- end -->")[0]
+    shown = {row[0]: [re.split(r"[:|]", cell)[0].strip() for cell in row[1:]] for row in cells(table)}
+    wanted = {
+        "suspected rename" if kinds == SUSPECTED else ", ".join(kinds.split()): [c.action for c in row]
+        for kinds, row in TABLE_OF_PRESETS.items()
+    }
+    assert shown == wanted
+
+
+def commands() -> Iterator[str]:
+    """Every command as it is typed, such as `changes list`."""
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        below = getattr(command, "commands", None)
+        yield from (f"{name} {word}" for word in below) if below else (name,)
+
+
+def test_every_command_is_documented() -> None:
+    rows = [row[0] for row in cells(read("cli.md").partition("## Exit codes")[0])]
+    said: set[str] = set()
+    for text in re.findall(r"`([^`]+)`", " ".join(rows)):
+        words = re.sub(r"\[.*\]|\".*?\"|--\S+|\b[A-Z]+\b", "", text).split(",")
+        group = words[0].split()[0]
+        grouped = len(words) > 1 or len(words[0].split()) > 1
+        said |= {f"{group} {w.split()[-1]}" for w in words} if grouped else {group}
+    assert said == set(commands())
+
+
+def test_every_exit_code_is_documented() -> None:
+    said = {int(row[0]) for row in cells(read("cli.md").partition("## Exit codes")[2]) if row[0].isdigit()}
+    mine = {context.USAGE, context.INTERRUPTED, context.CHANGES, context.BLOCKED, context.PARTIAL}
+    kinds = (e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.InstepError))
+    assert said == {0, *mine, *(kind.exit_code for kind in kinds)}
+
+
+def test_every_global_option_is_documented() -> None:
+    text = read("cli.md").partition("| command")[0]
+    options = {o for p in get_command(app).params for o in p.opts if o.startswith("--")}
+    assert {o for o in options if o not in text} == {"--install-completion", "--show-completion"}
+
+
+def test_the_readme_s_project_loads(tmp_path: Path) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [block] = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    tmp_path.joinpath("instep.yml").write_text(block)
+    assert load(tmp_path, {}).connections == ("shop",)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*DOCS.glob("*.md"), ROOT / "README.md"]:
+        for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            target, _, anchor = link.partition("#")
+            file = (page.parent / target) if target else page
+            assert link.startswith("http") or file.exists(), (page.name, link)
+            if anchor:
+                heads = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+                assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}, (
+                    page.name,
+                    link,
+                )

@@ -1,0 +1,127 @@
+"""docs/project-file.md against the models: every key, with its default, and an example that loads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from instep.model import Deletes
+from instep.project import models, policies
+from instep.project.load import load
+from instep.project.project import Project
+from instep.project.values import Section
+from instep.schema.preset import PRESETS
+
+TEXT = (Path(__file__).parents[2] / "docs" / "project-file.md").read_text(encoding="utf-8")
+SECTIONS: dict[str, type[Section]] = {
+    "The file": models.ProjectFile,
+    "Spark": models.Spark,
+    "Sources: PostgreSQL": models.PostgresSource,
+    "Sources: MySQL and MariaDB": models.MySqlSource,
+    "Sources: SQLite": models.SqliteSource,
+    "Destinations: Iceberg": models.IcebergDestination,
+    "Policies": policies.PolicySection,
+    "Policies: rules": policies.RuleSection,
+    "Connections": models.Connection,
+    "Connections: tables": models.TableSection,
+    "Connections: include": models.Include,
+    "Connections: exclude": models.Exclude,
+    "Connections: detect": models.Detect,
+    "Connections: schedule": models.Schedule,
+    "Connections: notify": models.Notify,
+}
+
+
+def section(title: str) -> str:
+    return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def keys(title: str) -> Iterator[tuple[str, str, str]]:
+    """(key, default, what it says) of a section's table."""
+    for line in section(title).splitlines():
+        if match := re.fullmatch(r"\| `(\w+)` \| ?(.*?) ?\| ?(.*?) ?\|", line):
+            yield match[1], match[2], match[3]
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_every_key_is_documented_with_its_default(title: str) -> None:
+    fields = SECTIONS[title].model_fields
+    said = {key: default for key, default, _ in keys(title)}
+    assert set(said) == set(fields)
+    for key, field in fields.items():
+        assert said[key] == ("required" if field.is_required() else _shown(field.default)), key
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return f"{default:g}" if isinstance(default, float | int) else default if isinstance(default, str) else ""
+
+
+WORDS = [
+    ("Sources: PostgreSQL", "sslmode", get_args(models.SslMode)),
+    ("Sources: MySQL and MariaDB", "ssl", get_args(models.MySqlSsl)),
+    ("Policies", "preset", PRESETS),
+    ("Policies", "backfill", get_args(policies.Backfill)),
+    ("Policies", "removed", get_args(policies.Removed)),
+    ("Policies", "misfit", get_args(policies.Misfit)),
+    ("Policies: rules", "decide", get_args(policies.Action)),
+    ("Connections: tables", "deletes", get_args(Deletes)),
+    ("Connections: tables", "mode", get_args(models.TableSection.model_fields["mode"].annotation)),
+    ("Connections: notify", "on", get_args(models.Notice)),
+]
+
+
+@pytest.mark.parametrize(("title", "key", "words"), WORDS, ids=[f"{w[0]}: {w[1]}" for w in WORDS])
+def test_every_word_of_a_key_is_documented(title: str, key: str, words: tuple[str, ...]) -> None:
+    [said] = [text for name, _, text in keys(title) if name == key]
+    assert [w for w in words if f"`{w}`" not in said] == []
+
+
+def test_every_section_is_documented() -> None:
+    titles = re.findall(r"^## (.*)$", TEXT, re.MULTILINE)
+    assert set(SECTIONS) == set(titles) - {"A complete example"}
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Project:
+    [block] = re.findall(r"```yaml\n(.*?)```", section("A complete example"), re.DOTALL)
+    secret = tmp_path / "billing"
+    secret.write_text("from a file\n")
+    tmp_path.joinpath("instep.yml").write_text(block.replace("/run/secrets/billing", str(secret)))
+    names = ("PG_PASSWORD", "CATALOG_URI", "CATALOG_TOKEN", "INSTEP_SALT")
+    return load(tmp_path, {name: f"http://{name.lower()}" for name in names})
+
+
+def test_the_example_loads_and_every_reference_resolves(example: Project) -> None:
+    assert example.connections == ("shop", "billing", "till")
+    assert example.source("shop_pg")["password"] == "http://pg_password"
+    assert example.source("billing")["password"] == "from a file"
+    assert example.source("billing")["read_timeout"] == 600
+    assert example.source("till")["path"] == str(example.root / "data" / "till.db")
+    lake = example.destination("lake")
+    assert (lake["catalog"], lake["properties"]["uri"]) == ("rest", "http://catalog_uri")
+    assert example.salt("shop") == b"http://instep_salt"
+    assert example.spark()["driver_memory"] == "2g"
+
+
+def test_the_example_s_tables_are_what_the_page_says(example: Project) -> None:
+    orders, clicks = (example.table("shop", ("public", name)) for name in ("orders", "clicks"))
+    assert (orders.mode, orders.cursor, orders.lookback) == ("auto", "updated_at", 300)
+    assert (clicks.mode, clicks.cursor) == ("append", "id")
+    assert example.table("shop", ("public", "tags")).key == ("order_id", "tag")
+    assert example.table("shop", ("public", "legacy_x")).misfit == "fail"
+    assert example.selection("shop").off == {"public.scratch"}
+    policy = example.policy("shop")
+    assert (policy.name, policy.preset, len(policy.rules), len(policy.overrides)) == ("careful", "allow_all", 2, 1)
+    assert example.policy("till").preset == "allow_all"
+
+
+def test_the_example_shows_every_section() -> None:
+    example = section("A complete example")
+    shown = set(re.findall(r"(\w+):", example))
+    assert set(models.ProjectFile.model_fields) - shown == {"channels"}
