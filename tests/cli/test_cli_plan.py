@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_world import CHANGED, REMOVED, Said, Shop
+from cli_world import CHANGED, PROJECT, REMOVED, Said, Shop
 
 from postgres_server import Database
 
@@ -76,6 +76,18 @@ def test_exit_code_tells_ci_of_changes(shop: Shop) -> None:
     shop.ok("changes", "reject", shop.changes()[REMOVED])
     assert shop.run("plan", "--exit-code").code == 0
     assert shop.run("detect", "--exit-code").code == 0
+
+
+def test_a_removal_that_is_not_believed_yet_is_a_change(shop: Shop) -> None:
+    shop.write(text=PROJECT.replace("{on: [column.removed], decide: review}", "{on: [schema.removed], decide: review}"))
+    shop.applied()
+    shop.sql("alter table customer drop column city")
+    assert shop.run("plan", "--exit-code").code == 2
+    assert "seen as removed 1 of 2 times" in shop.ok("plan").out
+    shop.ok("detect")
+    shop.ok("detect")
+    out = shop.ok("plan").out
+    assert (f"  - {REMOVED}" in out, "Held" in out) == (True, False)
 
 
 def test_what_is_held_stays_and_what_is_let_in_is_applied(shop: Shop) -> None:

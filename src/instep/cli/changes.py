@@ -72,7 +72,7 @@ def plan(
 
 def _exit(found: Preview, *, asked: bool) -> None:
     """What was rejected or is listed as switched off is no reason to call anybody."""
-    if asked and (found.detection.applied or found.detection.waiting):
+    if asked and any(d.applied or d.needs_review or d.effect == "waiting" for d in found.detection.decisions):
         raise fail(CHANGES)
 
 
