@@ -174,6 +174,7 @@ class _Sync:
             for backfill in pipe.store.backfills.waiting(pipe.name):
                 if backfill.table in whole:
                     pipe.store.backfills.done(backfill.number)
+        crashpoint("sync.noted")
         return tables
 
 
