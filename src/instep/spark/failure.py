@@ -16,6 +16,11 @@ _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect b
 def explain(error: BaseException) -> InstepError:
     """The InstepError that a task raised, or one that says what Spark says without its stack trace."""
     text = str(error)
+    if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
+        return StageError(
+            "Spark's Java process ended in the middle of the run; nothing of this read was committed",
+            hint="most likely memory ran out: lower spark.driver_memory or free memory, then sync again",
+        )
     if found := _last(_OURS, text):
         kind = getattr(errors, found[0], StageError)
         if isinstance(kind, type) and issubclass(kind, InstepError):

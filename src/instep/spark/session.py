@@ -200,9 +200,17 @@ def _adopt(jvm: Jvm) -> None:
     os.environ.update(told)
     try:
         SparkContext._ensure_initialized()
+        _hush()
     finally:
         for name in told:
             os.environ.pop(name, None)
+
+
+def _hush() -> None:
+    """When the JVM ends, pyspark's accumulator server would print a stack trace; the job itself says what happened."""
+    from pyspark.accumulators import AccumulatorTCPServer
+
+    AccumulatorTCPServer.handle_error = lambda *_: None  # type: ignore[method-assign]
 
 
 def _forget_gateway() -> None:
