@@ -1,0 +1,11 @@
+"""What tests that move rows are marked with."""
+
+from __future__ import annotations
+
+import pytest
+
+SPARK = [
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
+]

@@ -1,0 +1,233 @@
+# ruff: noqa: S608 - the name is read from the database
+"""Disks that are full or may not be written, a store that is damaged, a lake that is somebody else's."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import Place
+from marks import SPARK
+
+from postgres_server import Database
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[Path]:
+    """A file system of its own at `folder`; skips where this user may not mount."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"mounting needs more rights: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def remount(folder: Path, options: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Takes all the space there is."""
+    file = folder / "ballast"
+    with file.open("wb", buffering=0) as out:
+        try:
+            while True:
+                out.write(b"\0" * 4096)
+        except OSError:
+            return file
+
+
+class TestFullDisk:
+    pytestmark = SPARK
+
+    def test_the_lake(self, place: Place, postgres: Database, warm: Any) -> None:
+        """What fits is loaded, what does not says so and changes nothing; with space the next sync is whole."""
+        postgres.execute("CREATE TABLE small (id int PRIMARY KEY); INSERT INTO small VALUES (1)")
+        postgres.execute("CREATE TABLE big (id int PRIMARY KEY, t text)")
+        place.over(postgres)
+        with mounted(place.folder / "lake", "size=4m"):
+            assert place.run("sync").code == 0
+            postgres.execute(
+                "INSERT INTO small VALUES (2); INSERT INTO big "
+                "SELECT i, md5(i::text) || md5((i + 1)::text) || md5((i + 2)::text) FROM generate_series(1, 100000) i"
+            )
+            told = place.run("sync")
+            assert told.code in (1, 6), told.all
+            told.has("public.big", "No space left on device", "free space")
+            assert "Traceback" not in told.all
+            assert place.rows("select count(*) as n from shop.big") == [{"n": 0}]
+            remount(place.folder / "lake", "size=100m")
+            assert place.run("sync").code == 0
+            assert place.run("verify").code == 0
+
+    def test_the_lake_is_full_to_the_brim(self, place: Place, postgres: Database, warm: Any) -> None:
+        """Not even metadata can be written."""
+        postgres.execute("CREATE TABLE small (id int PRIMARY KEY); INSERT INTO small VALUES (1)")
+        place.over(postgres)
+        with mounted(place.folder / "lake", "size=2m") as lake:
+            assert place.run("sync").code == 0
+            postgres.execute("INSERT INTO small VALUES (2); ALTER TABLE small ADD COLUMN more text")
+            ballast = fill(lake)
+            told = place.run("sync")
+            assert told.code in (1, 4, 6), told.all
+            assert "Traceback" not in told.all
+            ballast.unlink()
+            assert place.run("sync").code == 0
+            assert place.run("verify").code == 0
+
+    def test_the_store(self, place: Place, postgres: Database, warm: Any) -> None:
+        postgres.execute("CREATE TABLE small (id int PRIMARY KEY); INSERT INTO small VALUES (1)")
+        place.over(postgres)
+        with mounted(place.folder / ".instep", "size=2m") as store:
+            assert place.run("sync").code == 0
+            postgres.execute("INSERT INTO small VALUES (2)")
+            ballast = fill(store)
+            place.run("sync").is_error(4, "state.db", "disk is full", "free some space")
+            ballast.unlink()
+            assert place.run("sync").code == 0
+            assert place.run("verify").code == 0
+
+
+def prepared(place: Place, postgres: Database) -> Place:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    return place.over(postgres)
+
+
+STORE_COMMANDS = [["plan"], ["sync"], ["status"], ["history"], ["changes", "list"], ["pause"]]
+
+
+@pytest.mark.parametrize("command", STORE_COMMANDS, ids=" ".join)
+def test_a_store_that_is_no_database(place: Place, postgres: Database, command: list[str]) -> None:
+    prepared(place, postgres)
+    (place.folder / ".instep").mkdir()
+    (place.folder / ".instep" / "state.db").write_bytes(b"this is no database at all" * 100)
+    place.run(*command).is_error(4, "state.db", "not a SQLite database", "backup")
+
+
+def test_a_store_that_is_damaged(place: Place, postgres: Database) -> None:
+    prepared(place, postgres)
+    assert place.run("plan").code == 0
+    file = place.folder / ".instep" / "state.db"
+    with sqlite3.connect(file) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    size = file.stat().st_size
+    with file.open("r+b") as out:
+        out.seek(4096)
+        out.write(b"\xff" * (size - 4096))
+    place.run("plan").is_error(4, "state.db", "damaged", "backup")
+
+
+def test_a_store_of_something_else(place: Place, postgres: Database) -> None:
+    prepared(place, postgres)
+    (place.folder / ".instep").mkdir()
+    with sqlite3.connect(place.folder / ".instep" / "state.db") as db:
+        db.execute("CREATE TABLE runs (song text)")
+    told = place.run("plan")
+    assert told.code in (1, 4, 5), told.all
+    assert "state.db" in told.all
+    assert "Traceback" not in told.all
+
+
+def test_a_store_from_a_newer_version(place: Place, postgres: Database) -> None:
+    prepared(place, postgres)
+    assert place.run("plan").code == 0
+    with sqlite3.connect(place.folder / ".instep" / "state.db") as db:
+        [(table,)] = db.execute("SELECT name FROM sqlite_master WHERE name LIKE '%alembic%' AND type = 'table'")
+        db.execute(f"UPDATE {table} SET version_num = '9999'")
+    place.run("plan").is_error(5, "state.db", "newer")
+
+
+def test_the_store_folder_is_a_file(place: Place, postgres: Database) -> None:
+    prepared(place, postgres)
+    (place.folder / ".instep").write_text("x")
+    told = place.run("plan")
+    assert told.code in (1, 4), told.all
+    told.has(".instep", "error: ")
+    assert "Traceback" not in told.all
+
+
+@pytest.mark.parametrize("command", STORE_COMMANDS, ids=" ".join)
+def test_a_store_folder_that_may_not_be_written(place: Place, postgres: Database, command: list[str]) -> None:
+    prepared(place, postgres)
+    with mounted(place.folder / ".instep", "ro,size=1m"):
+        place.run(*command).is_error(4, "state.db")
+
+
+@pytest.mark.parametrize("command", [["plan"], ["sync"], ["status"]], ids=" ".join)
+def test_a_store_that_may_not_be_written_any_more(place: Place, postgres: Database, command: list[str]) -> None:
+    prepared(place, postgres)
+    with mounted(place.folder / ".instep", "size=8m") as store:
+        assert place.run("plan").code == 0
+        remount(store, "ro")
+        told = place.run(*command)
+        assert told.code == 4, told.all
+        told.has("state.db")
+        assert "Traceback" not in told.all
+
+
+# name, what stands where the lake should be, what is said
+LAKES = [
+    ("files of others", lambda f: (f / "novel.txt").write_text("x"), ["not empty", "holds no catalog of ours"]),
+    ("no catalog", lambda f: (f / "catalog.db").write_text("x" * 5000), ["is not an Iceberg catalog"]),
+    ("another database", lambda f: sqlite3.connect(f / "catalog.db").execute("create table t (a)").connection.close(),
+     ["is not an Iceberg catalog"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "said"), [x[1:] for x in LAKES], ids=[x[0] for x in LAKES])
+@pytest.mark.parametrize("command", [["plan"], ["apply", "--yes"], ["destination", "test"]], ids=" ".join)
+def test_a_lake_that_is_not_ours(
+    place: Place, postgres: Database, make: Any, said: list[str], command: list[str]
+) -> None:
+    prepared(place, postgres)
+    lake = place.folder / "lake"
+    lake.mkdir()
+    make(lake)
+    before = {p: p.read_bytes() for p in lake.iterdir()}
+    told = place.run(*command)
+    assert told.code in (1, 4), told.all
+    told.has(*said)
+    assert "Traceback" not in told.all
+    assert {p: p.read_bytes() for p in lake.iterdir()} == before
+
+
+def test_the_lake_is_a_file(place: Place, postgres: Database) -> None:
+    prepared(place, postgres)
+    (place.folder / "lake").write_text("x")
+    told = place.run("plan")
+    assert told.code in (1, 4), told.all
+    told.has("lake", "error: ")
+    assert "Traceback" not in told.all
+
+
+def test_a_lake_that_may_not_be_written(place: Place, postgres: Database) -> None:
+    prepared(place, postgres)
+    with mounted(place.folder / "lake", "ro,size=1m"):
+        told = place.run("apply", "--yes")
+        assert told.code in (1, 4), told.all
+        told.has("lake", "error: ")
+        assert "Traceback" not in told.all
+
+
+class TestTheLakeIsGone:
+    pytestmark = SPARK
+
+    def test_it_is_made_again(self, place: Place, postgres: Database, warm: Any) -> None:
+        """Somebody deletes the lake: the next sync loads everything again."""
+        postgres.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())")
+        postgres.execute("INSERT INTO t VALUES (1), (2)")
+        place.over(postgres).edit("shop: {}", "shop: {tables: {public.t: {cursor: at}}}")
+        assert place.run("sync").code == 0
+        shutil.rmtree(place.folder / "lake")
+        told = place.run("sync")
+        assert told.code == 0, told.all
+        assert place.run("verify").code == 0

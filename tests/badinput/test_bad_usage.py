@@ -1,0 +1,163 @@
+"""Commands that are not understood, names that do not exist, plans that are no plans."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from commands import POSTGRES, Place
+from marks import SPARK
+
+from postgres_server import Database
+
+GOOD = POSTGRES.format(port=5432, database="shop", user="me")
+
+USAGE = [
+    ["no-such-command"],
+    ["sync", "--no-such-option"],
+    ["sync", "one", "two", "three"],
+    ["backfill"],
+    ["query"],
+    ["history", "--limit", "0"],
+    ["history", "--limit", "many"],
+    ["--output", "xml", "status"],
+    ["changes", "show"],
+    ["source"],
+    ["sync", "--table"],
+]
+
+
+@pytest.mark.parametrize("words", USAGE, ids=" ".join)
+def test_wrong_usage(place: Place, words: list[str]) -> None:
+    told = place.write(GOOD, {"PG_PASSWORD": "x"}).run(*words)
+    assert told.code == 64, told.all
+    assert told.all.strip()
+    assert "Traceback" not in told.all
+
+
+@pytest.mark.parametrize("words", USAGE[:7], ids=" ".join)
+def test_wrong_usage_is_json_too(place: Place, words: list[str]) -> None:
+    told = place.write(GOOD, {"PG_PASSWORD": "x"}).run("--output", "json", *words)
+    assert told.code == 64
+    assert told.json["format_version"] == 1
+    assert told.json["exit_code"] == 64
+    assert told.json["detail"]
+
+
+ERRORS = [
+    ("project", ["validate"], 1),
+    ("connection", ["sync", "sohp"], 1),
+    ("change", ["changes", "show", "c-nothing"], 1),
+    ("review", ["changes", "approve", "c-nothing"], 1),
+    ("table", ["pause", "--table", "public.nothing"], 1),
+    ("query", ["query", "selec 1"], 1),
+]
+
+
+@pytest.mark.parametrize(("words", "code"), [e[1:] for e in ERRORS], ids=[e[0] for e in ERRORS])
+def test_errors_are_json_too(place: Place, words: list[str], code: int) -> None:
+    place.write(GOOD if words != ["validate"] else "version: 2\n", {"PG_PASSWORD": "x"})
+    place.run(*words).is_error(code)
+    told = place.run(*words, "--output", "json")
+    assert told.code == code
+    problem = told.json
+    assert problem["type"].startswith("urn:instep:")
+    assert problem["exit_code"] == code
+    assert all(problem[part] for part in ("title", "detail", "hint"))
+    assert not told.err.strip()
+
+
+def test_an_unknown_connection_names_the_near_one(place: Place) -> None:
+    place.write(GOOD, {"PG_PASSWORD": "x"}).run("sync", "sohp").is_error(1, "unknown connection 'sohp'", "shop")
+
+
+NOT_PLANS = [
+    ("no json", "plan it"),
+    ("empty", ""),
+    ("a list", "[]"),
+    ("no plan", '{"connection": "shop"}'),
+    ("no connection", '{"plan": {}}'),
+    ("half", '{"connection": "shop", "plan": {"steps": ['),
+    ("nothing in it", '{"connection": "shop", "plan": {}}'),
+    ("text", '{"connection": "shop", "plan": "x"}'),
+    ("null", "null"),
+    ("another's", '{"format_version": 1, "connections": []}'),
+]
+
+
+@pytest.mark.parametrize("text", [n[1] for n in NOT_PLANS], ids=[n[0] for n in NOT_PLANS])
+def test_a_plan_file_that_is_none(place: Place, text: str) -> None:
+    place.write(GOOD, {"PG_PASSWORD": "x"})
+    file = place.folder / "plan.json"
+    file.write_text(text)
+    place.run("apply", str(file), "--yes").is_error(1, "plan.json", "instep plan -o")
+
+
+def test_a_plan_file_of_bytes(place: Place) -> None:
+    place.write(GOOD, {"PG_PASSWORD": "x"})
+    file = place.folder / "plan.json"
+    file.write_bytes(b"\x80\x81\x82")
+    place.run("apply", str(file), "--yes").is_error(1, "plan.json", "instep plan -o")
+
+
+def test_a_plan_file_that_is_not_there(place: Place) -> None:
+    place.write(GOOD, {"PG_PASSWORD": "x"}).run("apply", "plan.json", "--yes").is_error(1, "plan.json")
+
+
+def test_a_plan_with_another_meaning(place: Place, postgres: Database) -> None:
+    """Its steps were edited: what would be done is not what was shown."""
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    place.over(postgres)
+    file = place.folder / "plan.json"
+    assert place.run("plan", "-o", str(file)).code == 0
+    document = json.loads(file.read_text())
+    for damage in ("steps", "after", "decisions"):
+        damaged = json.loads(json.dumps(document))
+        damaged["plan"].pop(damage, None)
+        file.write_text(json.dumps(damaged))
+        place.run("apply", str(file), "--yes").is_error(1, "plan.json", "instep plan -o")
+
+
+def test_a_stale_plan(place: Place, postgres: Database) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    place.over(postgres)
+    file = place.folder / "plan.json"
+    assert place.run("plan", "-o", str(file)).code == 0
+    assert place.run("apply", "--yes").code == 0
+    place.run("apply", str(file), "--yes").is_error(5, "plan")
+    shutil.rmtree(place.folder / "lake")
+    assert place.run("plan", "-o", str(file)).code == 0
+    place.run("apply", str(file), "--yes")
+
+
+def test_nothing_is_applied_without_a_yes(place: Place, postgres: Database) -> None:
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    told = place.over(postgres).run("apply")
+    assert told.code == 3
+    told.has("--yes")
+    assert not list((place.folder / "lake").glob("*/*"))
+
+
+class TestNames:
+    """Tables that do not exist are an error that names the near ones; nothing is read."""
+
+    pytestmark = SPARK
+
+    @pytest.mark.parametrize(
+        "words",
+        [["sync", "--table", "public.ordres"], ["backfill", "public.ordres"], ["verify", "--table", "public.ordres"],
+         ["pause", "--table", "public.ordres"], ["sync", "--table", "orders"]],
+        ids=" ".join,
+    )  # fmt: skip
+    def test_an_unknown_table(self, place: Place, postgres: Database, warm: object, words: list[str]) -> None:
+        postgres.execute("CREATE TABLE orders (id int PRIMARY KEY)")
+        place.over(postgres)
+        assert place.run("sync").code == 0
+        place.run(*words).is_error(1, words[-1], "public.orders")
+
+
+def test_the_folder_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    Place(tmp_path / "file").run("validate").is_error(1, "instep.yml")

@@ -1,0 +1,90 @@
+"""Which commands are killed where. A point of the source without a case fails test_crash_cases.py."""
+
+from __future__ import annotations
+
+SYNC = (
+    "sync.claim.before",
+    "sync.claim.after",
+    "sync.snapshot",
+    "sync.detected",
+    "sync.recorded",
+    "sync.held",
+    "apply.table.before",
+    "apply.table.after",
+    "apply.table.after@3",
+    "apply.accepted",
+    "sync.accepted.after",
+    "sync.planned",
+    "sync.staged",
+    "sync.verified",
+    "sync.commit.before",
+    "sync.commit.before@4",
+    "merge.staged",
+    "merge.merged",
+    "merge.merged@2",
+    "merge.published",
+    "sync.commit.after",
+    "sync.commit.after@3",
+    "sync.cleared",
+    "sync.done.before",
+    "sync.noted",
+    "sync.done.after",
+)
+"""Schema changes and row changes are pending."""
+
+FIRST = (
+    "sync.claim.after",
+    "sync.recorded",
+    "apply.table.before",
+    "apply.table.after",
+    "apply.table.after@3",
+    "apply.accepted",
+    "sync.planned",
+    "sync.staged",
+    "sync.commit.before",
+    "sync.commit.after",
+    "sync.commit.after@3",
+    "sync.done.before",
+    "sync.noted",
+)
+"""Nothing is in the lake."""
+
+APPLY = (
+    "sync.claim.before",
+    "sync.claim.after",
+    "apply.table.before",
+    "apply.table.after",
+    "apply.table.after@4",
+    "apply.accepted",
+    "sync.done.after",
+)
+
+BACKFILL = (
+    "sync.planned",
+    "sync.staged",
+    "sync.commit.before",
+    "sync.commit.after",
+    "sync.done.before",
+    "sync.noted",
+)
+
+ZOMBIE = (
+    "sync.claim.after",
+    "sync.detected",
+    "sync.recorded",
+    "apply.table.before",
+    "apply.table.after@4",
+    "apply.accepted",
+    "sync.planned",
+    "sync.staged",
+    "sync.commit.before",
+    "merge.staged",
+    "merge.merged",
+    "merge.published",
+    "sync.done.before",
+    "sync.noted",
+)
+"""Held there while a later run takes over."""
+
+TWICE = ("apply.table.after", "merge.staged", "sync.commit.after")
+"""Killed there, and the run after it killed there too."""

@@ -1,0 +1,76 @@
+"""kill -9 at every crash point, then a sync: the promise of docs/architecture.md holds."""
+
+from __future__ import annotations
+
+import pytest
+from crash_cases import APPLY, BACKFILL, FIRST, SYNC, TWICE
+from crash_checks import check_converged, check_interrupted
+from crash_world import BEFORE, CHANGE, World, first_load
+
+from instep.cli.main import main
+from instep.sync.run import Wanted
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
+]
+
+
+@pytest.mark.parametrize("point", SYNC)
+def test_sync(world: World, point: str) -> None:
+    first_load(world)
+    world.execute(CHANGE)
+    world.killed_at(point, "sync")
+    check_interrupted(world)
+    assert world.sync().status == "done"
+    check_converged(world)
+
+
+@pytest.mark.parametrize("point", FIRST)
+def test_first_sync(world: World, point: str) -> None:
+    world.execute(BEFORE)
+    world.killed_at(point, "sync")
+    check_interrupted(world)
+    assert world.sync().status == "done"
+    check_converged(world)
+
+
+@pytest.mark.parametrize("point", TWICE)
+def test_killed_again_in_the_next_run(world: World, point: str) -> None:
+    first_load(world)
+    world.execute(CHANGE)
+    for _ in range(2):
+        world.killed_at(point, "sync")
+        check_interrupted(world)
+    assert world.command("sync") == 0, world.said
+    check_converged(world)
+
+
+@pytest.mark.parametrize("point", APPLY)
+def test_apply(world: World, point: str) -> None:
+    """The schema is as applied without moving a row; the sync after it brings the rows."""
+    first_load(world)
+    world.execute(CHANGE)
+    world.killed_at(point, "apply", "--yes")
+    check_interrupted(world)
+    assert main(["--project", str(world.folder), "apply", "--yes"]) == 0
+    check_interrupted(world)
+    assert all(found.columns == world.source(t).columns for t in world.tables if (found := world.read(t)))
+    assert world.sync().status == "done"
+    check_converged(world)
+
+
+@pytest.mark.parametrize("point", BACKFILL)
+def test_backfill(world: World, point: str) -> None:
+    """A column with a default on a table with a cursor: old rows lack it until the backfill, which swaps it in."""
+    first_load(world)
+    world.execute("ALTER TABLE orders ADD COLUMN region text DEFAULT 'north'; CREATE TABLE tag (id int PRIMARY KEY)")
+    assert world.sync().status == "done"
+    assert not world.verified("orders")
+    world.remember()
+    world.killed_at(point, "backfill", "public.orders")
+    check_interrupted(world)
+    assert world.sync(Wanted(frozenset({"public.orders"}), full=True, kind="backfill")).status == "done"
+    check_converged(world)
