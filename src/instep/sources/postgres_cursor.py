@@ -37,15 +37,16 @@ def _value(text: str, column: Column) -> str:
 def bounds_statement(table: Table, column: Column) -> str:
     """One row: the greatest value as text, and how many rows have no usable one (NULL, infinity or NaN).
 
-    Infinity would be the last cursor value for ever, so it counts as no value.
+    Infinity would be the last cursor value for ever, so it counts as no value. The greatest is that of the column
+    (`t.`), not of the text that is selected under the same name.
     """
     name, source = quote(column.name), quote_table(table.schema, table.name)
     finite = _finite(name, column)
-    greatest = select(f"{name}::text", source, f"{name} IS NOT NULL", finite)
+    greatest = select(f"{name}::text", f"{source} AS t", f"{name} IS NOT NULL", finite)
     nulls = [select("count(*)", source, f"{name} IS NULL")] if column.nullable else []
     infinite = [select("count(*)", source, f"NOT ({finite})")] if finite else []
     counted = " + ".join(f"({q})" for q in nulls + infinite) or "0"
-    return f"SELECT ({greatest} ORDER BY {name} DESC LIMIT 1), {counted}"
+    return f"SELECT ({greatest} ORDER BY t.{name} DESC LIMIT 1), {counted}"
 
 
 def _finite(name: str, column: Column) -> str:

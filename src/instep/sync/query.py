@@ -37,7 +37,11 @@ def ask(destination: Destination, sql: str) -> Answer:
 
 
 def _wanted(connection: duckdb.DuckDBPyConnection, destination: Destination, sql: str) -> dict[Ref, Ref]:
-    """(schema or "", table) as the query writes it -> the destination's table."""
+    """(schema or "", table) as the query writes it -> the destination's table. A name that is no table of ours may be
+    one that the query defines itself."""
+    given = len(connection.extract_statements(sql))
+    if given != 1:
+        raise InstepError(f"the query has {given} statements", hint="it must be one SELECT")
     [(text,)] = connection.execute("select json_serialize_sql(?)", [sql]).fetchall()
     tree = json.loads(text)
     if tree.get("error"):
@@ -72,8 +76,7 @@ def _register(
     connection: duckdb.DuckDBPyConnection, destination: Destination, named: Ref, ref: Ref, source: str
 ) -> None:
     connection.register(source, destination.read(ref).read_all())
-    schema, name = (quote(part, "ansi") for part in named)
     if named[0]:
-        connection.execute(f"create schema if not exists {schema}")
-    view = f"{schema}.{name}" if named[0] else name
+        connection.execute(f"create schema if not exists {quote(named[0], 'ansi')}")
+    view = ".".join(quote(part, "ansi") for part in named if part)
     connection.execute(f"create view {view} as select * from {source}")  # noqa: S608
