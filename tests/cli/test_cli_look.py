@@ -76,7 +76,6 @@ def test_query_reads_the_lake(shop: Shop) -> None:
     assert shop.json("query", counted)["rows"] == [{"n": 0}]
 
 
-@pytest.mark.xfail(strict=True, reason="a table that is named without its namespace cannot be registered")
 def test_the_namespace_may_be_left_out(shop: Shop) -> None:
     shop.applied()
     assert shop.json("query", "select count(*) as n from customer")["rows"] == [{"n": 0}]

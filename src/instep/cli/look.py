@@ -10,7 +10,6 @@ import typer
 
 from instep.cli.context import emit, one_connection, open_app
 from instep.cli.text import text_of
-from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -115,28 +114,14 @@ def query(
     destination: Annotated[str | None, typer.Option("--destination", "-d", help="Its name in instep.yml.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows to print.")] = 100,
 ) -> None:
-    """Ask the lake in SQL (DuckDB over Arrow): only the tables and columns that the query names are read."""
+    """Ask the lake in SQL (DuckDB over Arrow): only the tables that the query names are read."""
     from instep.sync.query import ask
 
-    _one_statement(sql)
     with open_app() as app:
         answer = ask(app.destination(destination), sql)
     columns = _distinct(answer.columns)
     rows = [dict(zip(columns, row, strict=True)) for row in answer.rows]
     emit({"columns": columns, "rows": rows}, lambda out: _grid(out, answer.columns, answer.rows, limit))
-
-
-def _one_statement(sql: str) -> None:
-    """Of several statements only the last one would answer."""
-    import duckdb
-
-    try:
-        given = len(duckdb.extract_statements(sql))
-    except duckdb.Error as error:
-        hint = 'names that are reserved words or have capitals need quotes: shop."order"'
-        raise InstepError(f"the query cannot be run: {error}", hint=hint) from None
-    if given != 1:
-        raise InstepError(f"the query has {given} statements", hint="it must be one SELECT")
 
 
 def _distinct(names: list[str]) -> list[str]:
