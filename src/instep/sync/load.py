@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
-from instep.errors import DestinationError, InstepError, StageError
+from instep.errors import DestinationError, Fenced, InstepError, StageError
 from instep.model import Run, TableRun
 from instep.schema.table import table_fingerprint
 from instep.sources.base import Snapshot
@@ -142,15 +142,17 @@ def commit_all(
             progress.table(load.table.path, step="committing")
             futures[pool.submit(_commit, pipe, spark, load, files, run)] = load
         for future in as_completed(futures):
-            done.append(_settle(futures[future], future, run))
+            done.append(_settle(pipe, futures[future], future, run))
             progress.table(futures[future].table.path, step=done[-1].result.status)
     return sorted(done, key=lambda d: d.load.number)
 
 
-def _settle(load: Load, future: Future[Loaded], run: Run) -> Loaded:
+def _settle(pipe: Pipe, load: Load, future: Future[Loaded], run: Run) -> Loaded:
     try:
         return future.result()
     except InstepError as error:
+        if isinstance(error, Fenced):
+            discard(pipe, [load])
         return failed(load, run, error)
     except Exception as error:
         text = str(error).splitlines()[0] if str(error) else ""

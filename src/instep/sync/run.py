@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
-from instep.errors import Blocked
+from instep.errors import Blocked, Fenced
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, TableRun
 from instep.schema.change import describe, key
@@ -110,10 +110,19 @@ class _Sync:
             self.told.step("reading rows")
             staged = stage(self.pipe, session, snapshot, loads, self.run, self.told)
             moved = snapshot.moved(Catalog.of(load.read.source for load in loads))
+        self.still_ours(loads)
         self.told.step("committing")
         kept = [load for load in loads if load.read.source.ref not in moved]
         self.outcome.loaded += commit_all(self.pipe, session, kept, staged, self.run, self.told)
         return self.unfinished([load for load in loads if load.read.source.ref in moved])
+
+    def still_ours(self, loads: list[Load]) -> None:
+        """Raises Fenced once a later run has taken over; no run after that one would look for these files."""
+        try:
+            self.pipe.store.runs.check(self.run)
+        except Fenced:
+            discard(self.pipe, loads)
+            raise
 
     def again(self, only: frozenset[Ref] | None, detection: Detection) -> frozenset[Ref] | None:
         """The tables of a later pass, as they are called by now."""
