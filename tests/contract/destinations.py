@@ -14,4 +14,9 @@ def iceberg(folder: Path) -> Destination:
     return IcebergDestination(IcebergConfig("lake", str(folder / "lake")))
 
 
-DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {"iceberg": iceberg}
+def iceberg_by_spark(folder: Path) -> Destination:
+    """An empty local lake whose upserts are all MERGEs of Spark, as those of large tables are."""
+    return IcebergDestination(IcebergConfig("lake", str(folder / "lake"), upsert_rows=0))
+
+
+DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {"iceberg": iceberg, "iceberg by Spark": iceberg_by_spark}

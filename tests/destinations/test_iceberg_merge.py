@@ -24,9 +24,10 @@ KEYED = Merge(("id",))
 BASE = [{"id": i, "name": "old"} for i in range(5)]
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> IcebergDestination:
-    destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+@pytest.fixture(params=[5_000_000, 0], ids=["here", "by Spark"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergDestination:
+    """A lake with a loaded table, whose upserts are made by this process or by Spark."""
+    destination = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"), upsert_rows=request.param))
     create(destination)
     destination.claim(REF, 1)
     destination.overwrite(REF, [stage(destination, REF, BASE)], Commit("run-1", 1, "c1"))
@@ -73,19 +74,17 @@ def test_a_merge_that_died_is_as_if_it_had_not_been_and_the_next_one_converges(
 
 @with_spark
 def test_a_late_publish_is_refused(lake: IcebergDestination, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run loses the table while Spark merges on its branch."""
-    run = iceberg_merge.run_merge
+    """The run loses the table while it compares, or while Spark merges on its branch."""
+    name = "find_upsert" if lake.config.upsert_rows else "run_merge"
+    run = getattr(iceberg_merge, name)
 
     def slow(*args: Any) -> Any:
-        verdict = run(*args)
+        monkeypatch.setattr(iceberg_merge, name, run)
+        found = run(*args)
         upsert(lake, spark, [{"id": 0, "name": "successor"}], 3)
-        return verdict
+        return found
 
-    def once(*args: Any) -> Any:
-        monkeypatch.setattr(iceberg_merge, "run_merge", run)
-        return slow(*args)
-
-    monkeypatch.setattr(iceberg_merge, "run_merge", once)
+    monkeypatch.setattr(iceberg_merge, name, slow)
     with pytest.raises(Fenced):
         upsert(lake, spark, NEW, 2)
     assert [n for _, n, _ in rows_of(lake)] == ["successor"] + ["old"] * 4

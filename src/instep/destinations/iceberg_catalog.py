@@ -40,13 +40,15 @@ CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (
 class IcebergConfig:
     """An Iceberg lake. `warehouse` is a folder or a URI. `catalog` is sqlite (a file in the warehouse folder, or
     where the property `uri` says) or another of pyiceberg's types with its `properties` (which may hold
-    credentials). `prefix` begins the names of system columns and of the staging namespace."""
+    credentials). `prefix` begins the names of system columns and of the staging namespace. Upserts that touch more
+    than `upsert_rows` rows, those of the table included, are a MERGE of Spark."""
 
     name: str
     warehouse: str
     catalog: str = "sqlite"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     prefix: str = "_instep_"
+    upsert_rows: int = 5_000_000
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg_fence import AssertFence, fence_requirements
+from instep.destinations.iceberg_positions import Deletes, RowDelta
 from instep.destinations.iceberg_updates import creation, set_properties
 from instep.errors import Conflict, DestinationError
 
@@ -68,6 +69,10 @@ class Change:
         if self.metadata.current_snapshot() is None:
             return self.append(files, summary)
         return self._snapshot(_ReplaceAll(self._staged, self._table, summary), files)
+
+    def delta(self, files: Iterable[DataFile], deletes: Deletes, summary: Mapping[str, str]) -> int:
+        """Adds data files and delete files; returns the id of the new snapshot."""
+        return self._snapshot(RowDelta(self._staged, self._table, deletes, summary), files)
 
     @staticmethod
     def _snapshot(producer: _SnapshotProducer[Any], files: Iterable[DataFile]) -> int:

@@ -28,6 +28,7 @@ from instep.destinations.iceberg_records import (
     system_columns,
 )
 from instep.destinations.iceberg_updates import MAIN, ref_is, remove_ref, set_branch
+from instep.destinations.iceberg_upsert import Upsert, find_upsert, fits, written
 from instep.errors import Conflict, DestinationError, StageError
 from instep.spark.merge import MergePlan, MergeSettings, Verdict, run_merge
 from instep.stage.spec import StagedFile
@@ -53,10 +54,14 @@ def merge(
     table = _with_base(table, commit)
     if not files and not how.complete and not how.keys:
         return _note(table, metadata, commit)
-    staged = _stage(lake, ref, table, files, how, commit)
+    metadata = json.loads(table.metadata.model_dump_json())
+    staged = _staging(lake, ref, how, commit)
+    plan = merge_plan(lake, ref, metadata, files, how, commit, staged)
+    if fits(metadata, files, how, lake.config.upsert_rows) and (found := find_upsert(table, files, how, plan)):
+        return _upsert(found, metadata, how, commit)
+    _stage(lake, table, files, how, staged)
     crashpoint("merge.staged")
     base = _branch(table, commit)
-    plan = merge_plan(lake, ref, metadata, files, how, commit, staged)
     conf = {**lake.spark_conf(), **lake.spark_secrets()}
     verdict = run_merge(spark, plan, MergeSettings(summary(commit), conf))
     crashpoint("merge.merged")
@@ -97,6 +102,21 @@ def _with_base(table: IcebergTable, commit: Commit) -> IcebergTable:
     return change.land(commit.fence)
 
 
+def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Commit) -> Outcome:
+    """The rows, the deletes and what is recorded in one commit onto the snapshot that was compared."""
+    if not found.delta:
+        return _note(found.table, metadata, commit)
+    crashpoint("merge.staged")
+    change, outcome = Change(found.table), found.outcome
+    change.require(ref_is(MAIN, metadata["current-snapshot-id"]))
+    with written(found, change, summary(commit), commit.fence) as snapshot:
+        crashpoint("merge.merged")
+        _record(change, metadata, commit, snapshot, found.rows_after, deletes=_marks(how) and outcome.deleted > 0)
+        change.land(commit.fence)
+    crashpoint("merge.published")
+    return outcome
+
+
 def _note(table: IcebergTable, metadata: Mapping[str, Any], commit: Commit) -> Outcome:
     """Nothing came: the cursor moves on all the same."""
     snapshot = table.metadata.current_snapshot()
@@ -118,25 +138,23 @@ def _record(
     change.properties(said)
 
 
-def _stage(
-    lake: Lake, ref: Ref, table: IcebergTable, files: Sequence[StagedFile], how: Merge, commit: Commit
-) -> list[Ref]:
-    """Staging tables (rows, then keys) with the target's own field ids, so that Spark reads the very types."""
+def _staging(lake: Lake, ref: Ref, how: Merge, commit: Commit) -> list[Ref]:
+    """The names of this merge's staging tables: rows, then keys if there are any."""
+    stem = f"{staging_stem(ref)}{commit.fence}"
+    return [(lake.staging, f"{stem}_{n}_{uuid.uuid4().hex[:8]}") for n in range(2 if how.keys else 1)]
+
+
+def _stage(lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Merge, names: Sequence[Ref]) -> None:
+    """Staging tables with the target's own field ids, so that Spark reads the very types."""
     lake.ensure_namespace(lake.staging)
     fields = current_fields(json.loads(table.metadata.model_dump_json()))
-    parts = [(files, fields)]
-    if how.keys:
-        parts.append((how.keys, tuple(f for f in fields if f.name in how.key)))
-    made = []
-    for number, (part, columns) in enumerate(parts):
-        name = f"{staging_stem(ref)}{commit.fence}_{number}_{uuid.uuid4().hex[:8]}"
-        staging, schema = (lake.staging, name), iceberg_schema(columns)
+    keys = tuple(f for f in fields if f.name in how.key)
+    for staging, part, columns in zip(names, (files, how.keys), (fields, keys), strict=False):
+        schema = iceberg_schema(columns)
         change = new_table(lake.catalog, staging, schema, lake.new_location(staging), {})
         if part:
             change.append(data_files(part, change.metadata, schema), {})
         change.land_new()
-        made.append(staging)
-    return made
 
 
 def _branch(table: IcebergTable, commit: Commit) -> int:
