@@ -8,6 +8,7 @@ from sync_world import World, counts, cursor, preset
 
 from conftest import MakeWorld
 from instep.model import TableSettings
+from instep.schema.policy import Policy
 from instep.schema.selection import Selection, patterns
 from lake import SPARK
 
@@ -303,3 +304,49 @@ def test_settings_that_do_not_fit_stop_their_table_only(world: World, settings: 
     assert world.statuses(report) == {"t": "failed", "u": "done"}
     assert error in next(t.error for t in report.tables if t.table[1] == "t")
     assert world.preview().plan.steps == ()
+
+
+def test_rows_without_a_key_that_are_read_again_lose_what_was_dropped_and_it_is_said(world: World) -> None:
+    world.settings["t"] = TableSettings(cursor="c")
+    world.run("CREATE TABLE t (c int NOT NULL, old text)", "INSERT INTO t VALUES (1, 'x'), (2, 'y')")
+    world.sync()
+    world.run("ALTER TABLE t DROP old", "INSERT INTO t VALUES (2), (3)")
+    report = world.sync()
+    assert report.notes == ("public.t: rows from c 2 on are read again without old",)
+    assert world.rows("t", "c", "old") == [(1, "x"), (2, None), (2, None), (3, None)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "held"),
+    [(preset("allow_all"), "review"), (preset("propagate_all"), "ignore"), (preset("approve"), "review")],
+)
+def test_a_retyped_column_keeps_its_type_and_holds_what_does_not_fit(world: World, policy: Policy, held: str) -> None:
+    world.policy = policy
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 5), (2, 6), (3, 7)")
+    world.sync()
+    world.run(
+        "ALTER TABLE t ALTER a TYPE varchar(9)",
+        "UPDATE t SET a = 'x' WHERE id = 2",
+        "UPDATE t SET a = '8' WHERE id = 3",
+    )
+    report = world.sync()
+    assert (report.status, counts(report, "t")) == ("done", (3, 0, 2, 0, 1))
+    assert world.rows("t") == [(1, 5), (2, None), (3, 8)]
+    assert [bool(m) for (m,) in world.rows("t", "_instep_meta")].count(True) == 1
+    assert list(world.reviews().values()) == [held]
+    assert len(list(world.folder.glob("lake/shop/*/quarantine/*.parquet"))) == 1
+
+
+def test_misfits_that_must_not_be_fail_their_table_only(world: World) -> None:
+    world.settings["t"] = TableSettings(misfit="fail")
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY, a int)",
+        "CREATE TABLE u (id int PRIMARY KEY)",
+        "INSERT INTO t VALUES (1, 5)",
+    )
+    world.sync()
+    world.run("ALTER TABLE t ALTER a TYPE varchar(9)", "UPDATE t SET a = 'x'")
+    report = world.sync()
+    assert world.statuses(report) == {"t": "failed", "u": "done"}
+    assert "does not fit" in next(t.error for t in report.tables if t.table[1] == "t")
+    assert world.rows("t") == [(1, 5)]

@@ -143,10 +143,7 @@ def test_a_column_that_may_not_be_read_any_more(world: World) -> None:
     assert world.schema("t") == "id int32!, v int32"
     assert world.schema("u") == "id int32!, v int32"
     assert world.rows("u") == [(1, 1), (2, 2)]
-    assert (
-        world.reviews() == {"access to column t.v lost: GRANT SELECT (v) ON public.t TO reader;": "ignore"}
-        or world.reviews()
-    )
+    assert world.reviews() == {'access to column t.v lost: GRANT SELECT ("v") ON "public"."t" TO "reader";': "ignore"}
     assert [n.split(" may not")[0] for n in report.notes] == ["public.u.pin", "public.x"]
     world.selection = Selection(exclude_columns=patterns(["public.t.v"]))
     assert world.sync().status == "done"
@@ -187,7 +184,7 @@ def test_a_mass_disappearance_stops_the_connection(make_world: MakeWorld, kind: 
     tables(world, *names)
     world.sync()
     world.run(*(f"DROP TABLE {n}" for n in names[:5]), "ALTER TABLE t5 ADD w int")
-    with pytest.raises(Blocked, match="5 of 6 tables|t0 removed"):
+    with pytest.raises(Blocked, match=r"t\d removed"):
         world.sync()
     assert world.store.runs.latest("shop").status == "blocked"  # type: ignore[union-attr]
     assert set(world.pauses()) == {""}
@@ -252,12 +249,12 @@ def test_an_unchanged_source_is_not_read_again_and_answers_the_same(make_world: 
     world.preview()
     pipe = world.pipe
     stored = world.store.discoveries.get("shop")
-    short, whole = look(pipe), pipe.source.discover()
+    short, whole = look(pipe), detect(pipe, pipe.source.discover())
     assert stored is not None
-    assert short.fingerprint == whole.fingerprint == stored.fingerprint
-    assert (short.catalog, short.denied, short.identity) == (whole.catalog, whole.denied, whole.identity)
-    assert detect(pipe, short).decisions == detect(pipe, whole).decisions
-    assert len(detect(pipe, short).decisions) == 1
+    assert short.discovery.fingerprint == whole.discovery.fingerprint == stored.fingerprint
+    assert (short.source, short.decisions, short.denied) == (whole.source, whole.decisions, whole.denied)
+    assert short.discovery.identity == whole.discovery.identity
+    assert len(short.decisions) == 1
 
 
 def test_names_that_are_not_synced_are_refused(world: World) -> None:
@@ -321,8 +318,7 @@ def stale_destination(world: World, tables: dict) -> None:  # type: ignore[type-
         steps = [
             step(ref, RecordIdentity(ref, a, b)) for a, b in zip(found.columns, after.columns, strict=True) if a != b
         ]
-        world.destination.claim(ref, 100)
-        world.destination.execute(ref, steps, after, Commit("r", 100))
+        world.destination.execute(ref, steps, after, Commit("r", 1))
 
 
 def test_what_failed_runs_staged_is_swept(world: World) -> None:

@@ -16,7 +16,7 @@ from instep.events import ChangeApplied
 from instep.model import Review, Run
 from instep.schema.accept import accept
 from instep.schema.change import ColumnRemoved, column_of, describe, key
-from instep.schema.names import assign
+from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, check_base, desired, plan
 from instep.schema.policy import Decision, Modifiers
 from instep.schema.table import Catalog, fingerprint
@@ -36,7 +36,7 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     before = detection.accepted
     after = assign(accept(detection.decisions, before, detection.source), pipe.naming)
     wanted = _desired(pipe, after)
-    there = pipe.destination.inspect(sorted({t.ref for c in (_desired(pipe, before), wanted) for t in c.tables}))
+    there = pipe.destination.inspect(sorted(_refs(pipe, before, after)))
     known = by_names(there) if detection.rebound else there
     able = pipe.destination.capabilities
     made = plan(detection.decisions, before, after, known, wanted, able, prefix=pipe.naming.prefix)
@@ -48,6 +48,11 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
 
 def _desired(pipe: Pipe, accepted: Catalog) -> Catalog:
     return desired(accepted, pipe.naming)
+
+
+def _refs(pipe: Pipe, *catalogs: Catalog) -> set[Ref]:
+    """The destination tables of accepted catalogs."""
+    return {destination_ref(t, pipe.naming) for c in catalogs for t in c.tables}
 
 
 def apply_plan(
@@ -68,8 +73,7 @@ def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
     it applies still stands (`reviews` by content key) and was not rejected meanwhile."""
     accepted = pipe.store.accepted.catalog(pipe.name)
-    refs = {t.ref for t in _desired(pipe, accepted).tables} | {t.ref for t in _desired(pipe, made.after).tables}
-    check_base(made, accepted, pipe.destination.inspect(sorted(refs)))
+    check_base(made, accepted, pipe.destination.inspect(sorted(_refs(pipe, accepted, made.after))))
     for decision in made.decisions:
         review = reviews.get(key(decision.change))
         if decision.applied and (review is None or review.status == "rejected"):

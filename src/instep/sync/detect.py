@@ -37,7 +37,8 @@ KEYS = ("key.changed", "key.removed")
 class Detection:
     """`source` is the source catalog, as far as it may be read, with the keys and cursors of the settings; `accepted`
     what was accepted as `version`; `denied` the accepted tables that may no longer be read, `hidden` what never
-    could. `rebound`: the source is another server, ids were taken anew by name."""
+    could. `rebound`: the source is another server, ids were taken anew by name. `stored`: the store has the
+    discovery."""
 
     source: Catalog
     accepted: Catalog
@@ -49,6 +50,7 @@ class Detection:
     reviews: Mapping[str, Review]
     hidden: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     rebound: bool = False
+    stored: bool = False
 
     @property
     def replaced(self) -> frozenset[Ref]:
@@ -75,12 +77,13 @@ class Detection:
         return tuple(d for d in self.decisions if d.needs_review)
 
 
-def detect(pipe: Pipe, discovery: Discovery, *, count: bool = True) -> Detection:
-    """Compares and decides; writes nothing. `count`: this is a detection of its own, which may confirm a removal."""
+def detect(pipe: Pipe, discovery: Discovery, *, count: bool = True, stored: bool = False) -> Detection:
+    """Compares and decides; writes nothing. `count`: this is a detection of its own, which may confirm a removal.
+    `stored`: the discovery is the one that the store has."""
     store = pipe.store
     latest = store.accepted.latest(pipe.name)
     version, accepted = latest.version if latest else 0, store.accepted.catalog(pipe.name)
-    last = store.discoveries.get(pipe.name)
+    last = None if stored else store.discoveries.get(pipe.name)
     rebound = moved(last, discovery)
     if rebound:
         accepted = rebind(accepted, discovery.catalog)
@@ -97,7 +100,7 @@ def detect(pipe: Pipe, discovery: Discovery, *, count: bool = True) -> Detection
     decisions = settle(Guard(pipe.selection, accepted, before, answers).hold(decisions), accepted)
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return Detection(
-        source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound
+        source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored
     )
 
 
@@ -153,13 +156,15 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
     store, source_print = pipe.store, fingerprint(detection.source)
     findings = [_finding(d) for d in detection.decisions]
     with pipe.transaction():
-        if not detection.rebound:
+        if not (detection.rebound or detection.stored):
             remember(pipe, detection)
         reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
+        news: list[Event] = []
         for review, decision in zip(reviews, detection.decisions, strict=True):
             if review.key not in detection.reviews:
-                for event in _events(pipe.name, review, decision):
-                    store.events.add(event)
+                news += _events(pipe.name, review, decision)
+        if news:
+            store.events.add(*news)
     return {r.key: r for r in reviews}
 
 
@@ -168,13 +173,19 @@ def remember(pipe: Pipe, detection: Detection) -> None:
     pipe.store.discoveries.save(pipe.name, _cached(detection.discovery))
 
 
-def look(pipe: Pipe) -> Discovery:
-    """The source's catalog; the stored one if the source says that nothing has changed."""
+def look(pipe: Pipe, *, count: bool = True) -> Detection:
+    """Detects without reading the source's catalog, if the source says that it is the stored one."""
+    known = _known(pipe)
+    return detect(pipe, known or pipe.source.discover(), count=count, stored=known is not None)
+
+
+def _known(pipe: Pipe) -> Discovery | None:
+    """The stored discovery, if the source is still as it was then."""
     if pipe.store.discoveries.fingerprint(pipe.name) != pipe.source.fingerprint():
-        return pipe.source.discover()
+        return None
     known = pipe.store.discoveries.get(pipe.name)
     if known is None:
-        return pipe.source.discover()
+        return None
     stats = {ref: TableStats(rows, size) for ref, (rows, size) in known.stats.items()}
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
 

@@ -14,7 +14,7 @@ from instep.schema.table import Catalog
 from instep.sync.apply import apply_plan, check, make_plan
 from instep.sync.choose import Choice, choose
 from instep.sync.claim import claimed
-from instep.sync.detect import Detection, detect, look, record
+from instep.sync.detect import Detection, look, record
 from instep.sync.partial import partial_columns
 from instep.sync.pause import hold, reconsider
 from instep.sync.pipe import Pipe, Ref
@@ -36,7 +36,7 @@ class Preview:
 def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview:
     """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
     confirm removals. `pauses`: what policy pauses is paused."""
-    detection = detect(pipe, look(pipe), count=count)
+    detection = look(pipe, count=count)
     reviews = record(pipe, detection, count=count)
     if pauses:
         hold(pipe, detection, reviews)

@@ -154,6 +154,8 @@ def _settle(pipe: Pipe, load: Load, future: Future[Loaded], run: Run) -> Loaded:
         if isinstance(error, Fenced):
             discard(pipe, [load])
         return failed(load, run, error)
+    except OSError as error:
+        return failed(load, run, disk_error(load.table.path, error))
     except Exception as error:
         text = str(error).splitlines()[0] if str(error) else ""
         return failed(load, run, DestinationError(f"{load.table.path}: {type(error).__name__}: {text}"))

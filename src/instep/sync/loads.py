@@ -81,8 +81,14 @@ def plan_load(
         wants_keys = not load.complete and choice.deletes != "ignore"
         return replace(load, action="merge", keys=wants_keys)
     if choice.mode == "append" and not load.complete:
-        return replace(load, action="append")
+        return replace(load, action="append", notes=(*load.notes, *_reread(load)))
     return load
+
+
+def _reread(load: Load) -> list[str]:
+    """Rows without a key cannot be told apart: those that are read again are new ones."""
+    kept = [c.name for c in load.table.columns if c.retained]
+    return [f"rows from {load.choice.cursor} {load.since} on are read again without {', '.join(kept)}"] if kept else []
 
 
 def _with_cursor(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from instep.events import Paused, Resumed
 from instep.model import Review
 from instep.schema.change import describe, key
-from instep.sync.detect import Detection, detect, look, record
+from instep.sync.detect import Detection, look, record
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
 
@@ -62,5 +62,5 @@ def reconsider(pipe: Pipe) -> None:
     paused = pipe.store.pauses.connection(pipe.name)
     if paused is None or not paused.change or not releases(pipe):
         return
-    detection = detect(pipe, look(pipe))
+    detection = look(pipe)
     hold(pipe, detection, record(pipe, detection))

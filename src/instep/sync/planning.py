@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 
+from instep.destinations.base import LoadState
 from instep.errors import InstepError
 from instep.model import Run, RunKind, TableRun
 from instep.schema.names import destination_ref
@@ -87,8 +88,8 @@ class Pass:
                 self._leave(ref, *stopped[ref])
                 continue
             try:
-                load = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
-                sweep(self.pipe, dead, load, self.pipe.destination.state(load.ref))
+                load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
+                sweep(self.pipe, dead, load, state)
             except InstepError as error:
                 self._leave(ref, "failed", str(error))
                 continue
@@ -114,7 +115,7 @@ class Pass:
         held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
         return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
 
-    def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> Load:
+    def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
         pipe, ref = self.pipe, destination_ref(read.table, self.pipe.naming)
         pipe.destination.claim(ref, self.run.fence)
         state = pipe.destination.state(ref)
@@ -126,7 +127,7 @@ class Pass:
             load = keep_rows(load, state, drop_retained=self.wanted.drop_retained)
         for note in load.notes:
             self.outcome.note(f"{read.table.path}: {note}")
-        return replace(load, folder=folder(self.run.id, self.attempt))
+        return replace(load, folder=folder(self.run.id, self.attempt)), state
 
     def _misfit(self, load: Load, decided: Misfit) -> Misfit:
         """What the table's settings say, unless that is the default: then what the decisions about it say."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from instep.model import Review
 from instep.schema.change import Change, ColumnAdded, ColumnRenamed, TableAdded, TableRenamed, key
@@ -59,15 +60,19 @@ class Guard:
 
     def _excluded(self, change: ColumnAdded | TableAdded) -> str:
         if isinstance(change, TableAdded):
-            table = next((t for t in self.last.tables if t.id and t.id == change.after.id), None)
+            table = self._by_id.get(change.after.id or "")
             return _asks(f"it was excluded as {table.path}", "exclude") if table and self._table_off(table) else ""
         old = self._before(change)
         return _asks(f"it was excluded as {old.name}", "exclude") if old else ""
 
+    @cached_property
+    def _by_id(self) -> Mapping[str, Table]:
+        return {t.id: t for t in self.last.tables if t.id}
+
     def _before(self, change: ColumnAdded) -> Column | None:
         """The excluded column that the added one was when the source was last seen."""
         now = self.accepted.get(change.table)
-        table = next((t for t in self.last.tables if now and t.id and t.id == now.id), self.last.get(change.table))
+        table = self._by_id.get((now and now.id) or "", self.last.get(change.table))
         if table is None or change.after.id is None:
             return None
         old = next((c for c in table.columns if c.id == change.after.id), None)

@@ -1,0 +1,176 @@
+"""The plan-only parts of a sync: what may be read, what stays private, which table a change is about, how long it
+takes. No JVM."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from sync_world import World, preset
+
+from conftest import MakeWorld
+from instep.model import TableSettings
+from instep.schema.change import ColumnAdded, TableRemoved, TableRenamed
+from instep.schema.policy import Decision
+from instep.schema.selection import Selection, patterns
+from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import parse
+from instep.sync.access import restrict
+from instep.sync.identity import by_names, rebind
+from instep.sync.loads import went_back
+from instep.sync.places import Places
+
+
+def table(name: str, *columns: str, id: str | None = None, key: int = 1) -> Table:
+    made = (Column(c, parse("int32"), id=f"{i}", key=i if i <= key else 0) for i, c in enumerate(columns, 1))
+    return Table("s", name, tuple(made), id=id or f"oid-{name}")
+
+
+T, U = table("t", "a", "b", "c"), table("u", "a")
+GONE = Catalog.of([T])
+ALL = Selection()
+OFF = Selection(exclude_columns=patterns(["s.t.b"]))
+ACCESS = [
+    ("nothing is denied", [T, U], [T], {}, ALL, {"t": "abc", "u": "a"}, {}, {}),
+    ("a table", [T, U], [T, U], {("s", "t"): "why"}, ALL, {"u": "a"}, {"t": (None, "why")}, {}),
+    ("a table that is not listed", [U], [T, U], {("s", "t"): "why"}, ALL, {"u": "a"}, {"t": (None, "why")}, {}),
+    ("a new table", [T, U], [U], {("s", "t"): "why"}, ALL, {"u": "a"}, {}, {("s", "t"): "why"}),
+    ("a retained table", [T], [replace(T, retained=True)], {("s", "t"): "w"}, ALL, {}, {}, {("s", "t"): "w"}),
+    ("a renamed table", [replace(T, name="x")], [T], {("s", "x"): "why"}, ALL, {}, {"t": (None, "why")}, {}),
+    ("an accepted column", [T], [T], {("s", "t", "b"): "why"}, ALL, {}, {"t": ("b", "why")}, {}),
+    ("one that is off", [T], [T], {("s", "t", "b"): "why"}, OFF, {"t": "abc"}, {}, {}),
+    ("a new column", [T], [table("t", "a", "b")], {("s", "t", "c"): "w"}, ALL, {"t": "ab"}, {}, {("s", "t", "c"): "w"}),
+    ("a column of a new table", [T], [], {("s", "t", "b"): "w"}, ALL, {"t": "ac"}, {}, {("s", "t", "b"): "w"}),
+    ("its key column", [T], [], {("s", "t", "a"): "w"}, ALL, {"t": "bc"}, {}, {("s", "t", "a"): "w"}),
+]
+
+
+@pytest.mark.parametrize(("name", "source", "accepted", "denied", "selection", "left", "lost", "hidden"), ACCESS)
+def test_what_may_be_read(name, source, accepted, denied, selection, left, lost, hidden) -> None:  # type: ignore[no-untyped-def]
+    found = restrict(Catalog.of(source), Catalog.of(accepted), denied, selection)
+    assert {t.name: "".join(c.name for c in t.columns) for t in found.source.tables} == left
+    assert {ref[1]: why for ref, why in found.lost.items()} == lost
+    assert found.hidden == hidden
+
+
+def test_a_key_without_one_of_its_columns_is_no_key() -> None:
+    both = table("t", "a", "b", "c", key=2)
+    found = restrict(Catalog.of([both]), Catalog(), {("s", "t", "a"): "why"}, ALL)
+    assert found.source.tables[0].key == ()
+
+
+def test_ids_of_another_server_are_taken_by_name() -> None:
+    old = Catalog.of([table("t", "a", "b", id="1"), table("u", "a", id="2"), table("gone", "a", id="3")])
+    new = Catalog.of([table("t", "b", "a", id="2"), table("u", "a", id="1")])
+    found = rebind(old, new)
+    assert {t.name: (t.id, [c.id for c in t.columns]) for t in found.tables} == {
+        "t": ("2", ["2", "1"]), "u": ("1", ["1"]), "gone": (None, [None]),
+    }  # fmt: skip
+    assert all(t.id is None and all(c.id is None for c in t.columns) for t in by_names(old).tables)
+
+
+def rename(old: str, new: str, action: str) -> Decision:
+    return Decision(TableRenamed(table(old), table(new)), action, "", "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("decisions", "before", "after"),
+    [
+        ([], "t", "t"),
+        ([rename("o", "t", "apply")], "o", "t"),
+        ([rename("o", "t", "review")], "o", "o"),
+        ([rename("t", "o", "apply"), rename("o", "t", "apply")], "o", "t"),
+    ],
+)
+def test_which_table_a_change_is_about(decisions: list[Decision], before: str, after: str) -> None:
+    places, change = Places.of(decisions), ColumnAdded(("s", "t"), Column("x", parse("int32")), 0)
+    assert (places.before(change)[1], places.after(change)[1]) == (before, after)
+    gone = TableRemoved(table("t"))
+    assert places.before(gone) == places.after(gone) == ("s", "t")
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "back"),
+    [
+        ("9", "10", True), ("10", "9", False), ("10", "10", False), ("9007199254740992", "9007199254740993", True),
+        ("1.10", "1.1", False), ("2024-01-01", "2023-12-31", False),
+        ("2024-01-01 00:00:00", "2024-01-01 00:00:00.5", True),
+    ],
+)  # fmt: skip
+def test_a_cursor_went_back(now: str, before: str, back: bool) -> None:
+    assert went_back(now, before) is back
+
+
+def test_what_was_hashed_or_excluded_is_asked_about_under_a_new_name(world: World) -> None:
+    world.selection = Selection(
+        hashed=patterns(["public.t.mail", "public.h.mail"]),
+        exclude_columns=patterns(["public.t.pin"]),
+        exclude_tables=patterns(["public.secret"]),
+    )
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY, mail text, pin text)", "CREATE TABLE h (id int PRIMARY KEY, mail text)"
+    )
+    world.run("CREATE TABLE secret (id int PRIMARY KEY)")
+    world.evolve()
+    world.run(
+        "ALTER TABLE t RENAME mail TO post", "ALTER TABLE t RENAME pin TO code", "ALTER TABLE h RENAME TO people",
+        "ALTER TABLE secret RENAME TO plain", "ALTER TABLE t ADD free int",
+    )  # fmt: skip
+    for _ in range(2):
+        world.evolve()
+        assert world.reviews() == {
+            "column t.mail renamed to post": "review",
+            "column t.code added (string)": "review",
+            "table h renamed to people": "review",
+            "table plain added (1 column)": "review",
+        }
+    assert world.schema("t") == "id int32!, mail string, free int32"
+    world.selection = replace(
+        world.selection,
+        hashed=patterns(["public.t.post", "public.people.mail"]),
+        exclude_columns=patterns(["public.t.code"]),
+    )
+    world.evolve()
+    assert world.schema("t") == "id int32!, post string, free int32"
+    world.answer("approved")
+    world.evolve()
+    assert set(world.tables()) == {"t", "people", "plain"}
+
+
+@pytest.mark.parametrize("kind", ["mysql", "sqlite"])
+def test_a_removal_is_believed_at_the_second_detection(make_world: MakeWorld, kind: str) -> None:
+    world = make_world(kind)
+    world.policy = preset("propagate_all")
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int PRIMARY KEY)")
+    world.evolve()
+    world.run("ALTER TABLE t DROP COLUMN a")
+    for _ in range(3):
+        assert world.preview().plan.steps == ()
+    found = world.detect()
+    assert len(found.plan.steps) == 1
+    world.evolve(found)
+    assert [c.name for c in world.accepted("t").columns] == ["id", "b"]
+
+
+def test_planning_is_quick_and_starts_no_jvm(make_world: MakeWorld) -> None:
+    world = make_world("sqlite")
+    columns = ", ".join(f"c{i} text" for i in range(18))
+    for number in range(200):
+        world.run(f"CREATE TABLE t{number} (id int PRIMARY KEY, v int, {columns})")
+    world.evolve()
+    world.preview()
+    begun = time.process_time()
+    assert world.preview().plan.steps == ()
+    assert time.process_time() - begun < 1
+    if "pyspark" in sys.modules:
+        pytest.skip("another test has loaded pyspark")
+
+
+def test_settings_that_do_not_fit_do_not_keep_the_others_from_being_planned(world: World) -> None:
+    world.run("CREATE TABLE t (a int)", "CREATE TABLE u (a int)")
+    world.settings["t"] = TableSettings(mode="upsert")
+    found = world.preview()
+    assert [ref[1] for ref in found.choices] == ["u"]
+    assert len(found.plan.steps) == 2
