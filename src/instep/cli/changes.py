@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import CHANGES, confirm, console, emit, fail, one_connection, open_app, say
+from instep.cli.context import CHANGES, confirm, console, emit, fail, one_connection, open_app, say, unknown_table
 from instep.errors import Blocked, InstepError, SchemaError
 
 if TYPE_CHECKING:
@@ -199,10 +199,10 @@ def _ref(app: App, connection: str, path: str | None) -> tuple[str, str] | None:
     """The accepted table that people call by this path."""
     if path is None:
         return None
-    for table in app.store.accepted.catalog(connection).tables:
-        if table.path == path:
-            return table.ref
-    raise InstepError(f"connection {connection} has no table {path}", hint="see `instep status`")
+    known = {table.path: table.ref for table in app.store.accepted.catalog(connection).tables}
+    if path not in known:
+        raise unknown_table(connection, path, known)
+    return known[path]
 
 
 def _show_changes(out: Screen, found: list[Review]) -> None:

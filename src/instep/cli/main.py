@@ -63,6 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         result = app(given, standalone_mode=False, prog_name="instep")
         sys.stdout.flush()
+        if result == INTERRUPTED:
+            print("interrupted", file=sys.stderr)
         return result if isinstance(result, int) else 0
     except TyperException as error:
         return report_usage(error)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app, say
+from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app, say, unknown_table
 from instep.cli.live import watched
-from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -68,8 +67,8 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
         pipe = app.pipe(one_connection(app, connection))
         with watched() as progress:
             verdicts = run_verify(pipe, frozenset(table or ()), progress)
-    if unknown := sorted(set(table or ()) - {v.table for v in verdicts}):
-        raise InstepError(f"connection {pipe.name} reads no table {', '.join(unknown)}", hint="see `instep status`")
+        for name in sorted(set(table or ()) - {v.table for v in verdicts}):
+            raise unknown_table(pipe.name, name, (t.path for t in pipe.store.accepted.catalog(pipe.name).tables))
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
     if not all(v.equal for v in verdicts):
         raise fail(1)

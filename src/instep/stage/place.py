@@ -107,6 +107,11 @@ def clear_errors(place: str) -> Iterator[None]:
     except pa.ArrowInvalid as error:
         raise StageError(f"cannot write {place}: {error}") from error
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
-        hint = _HINTS.get(error.errno or 0, "check that the place exists and may be written to")
-        raise StageError(f"cannot write {place}: {reason}", hint=hint) from error
+        raise disk_error(place, error) from error
+
+
+def disk_error(place: str, error: OSError) -> StageError:
+    """What the operating system said about `place`, with the next step."""
+    reason = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
+    hint = _HINTS.get(error.errno or 0, "check that the place exists and may be written to")
+    return StageError(f"cannot write {place}: {reason}", hint=hint)

@@ -16,6 +16,7 @@ from instep.errors import DestinationError, Fenced, InstepError, StageError
 from instep.model import Run, TableRun
 from instep.schema.table import table_fingerprint
 from instep.sources.base import Snapshot
+from instep.stage.place import disk_error
 from instep.stage.spec import Chunk, ChunkResult, StagedFile, StageSpec
 from instep.sync.clean import discard
 from instep.sync.loads import Load

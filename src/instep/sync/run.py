@@ -60,6 +60,8 @@ def sync(
         finally:
             tables = work.record()
     done = work.outcome
+    if not tables:
+        done.note("there is no table to sync: the source shows this user none that is switched on")
     return Report(
         run.id, status_of(tables), tables, tuple(done.notes), done.applied, done.waiting, time.monotonic() - begun
     )
