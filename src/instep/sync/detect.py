@@ -13,7 +13,7 @@ from instep.events import ChangeDetected, ChangeIgnored, Event, ReviewNeeded
 from instep.model import Review
 from instep.schema.accept import settle
 from instep.schema.change import AccessLost, Change, change_to_dict, column_of, describe, key, table_of
-from instep.schema.diff import diff
+from instep.schema.diff import WEAK, diff
 from instep.schema.policy import Decision, Explicit
 from instep.schema.read import pair_tables
 from instep.schema.removal import Suspicion, confirm_removals, decide_all
@@ -180,11 +180,12 @@ def look(pipe: Pipe, *, count: bool = True) -> Detection:
 
 
 def _known(pipe: Pipe) -> Discovery | None:
-    """The stored discovery, if the source is still as it was then."""
+    """The stored discovery, if the source is still as it was then. Weak ids are no part of a fingerprint: two tables
+    of one shape may have swapped their names under it."""
     if pipe.store.discoveries.fingerprint(pipe.name) != pipe.source.fingerprint():
         return None
     known = pipe.store.discoveries.get(pipe.name)
-    if known is None:
+    if known is None or any(t.id and t.id.startswith(WEAK) for t in known.catalog.tables):
         return None
     stats = {ref: TableStats(rows, size) for ref, (rows, size) in known.stats.items()}
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
