@@ -119,6 +119,11 @@ class Destination(Protocol):
         """From now on commits with a lower fence are refused (Fenced). A missing table is ignored."""
         ...
 
+    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        """Deletes what these runs (their fences by id), which are over, wrote for a claimed table and never
+        committed."""
+        ...
+
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         """All steps of one table in one commit where the format can; `after` is the table they lead to, None for a
         drop."""

@@ -67,6 +67,11 @@ class IcebergDestination:
 
         iceberg_load.claim(self.lake, ref, fence)
 
+    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        from instep.destinations import iceberg_sweep
+
+        iceberg_sweep.sweep(self.lake, ref, runs)
+
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         from instep.destinations import iceberg_ddl
 

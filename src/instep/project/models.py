@@ -111,7 +111,8 @@ class SqliteSource(Section):
 
 class IcebergDestination(Section):
     """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog or another catalog type;
-    `properties` go to it. `namespace` is that of connections without one; `prefix` begins system columns."""
+    `properties` go to it. `namespace` is that of connections without one; `prefix` begins system columns. Upserts
+    of tables with more than `upsert_rows` rows run as a MERGE of Spark, those of smaller ones without."""
 
     type: Literal["iceberg"]
     warehouse: Text = "lake"
@@ -119,6 +120,7 @@ class IcebergDestination(Section):
     properties: Properties = Field(default_factory=dict)
     namespace: Text = ""
     prefix: Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")] = "_instep_"
+    upsert_rows: Annotated[int, Field(ge=0)] = 5_000_000
 
     def local_paths(self) -> tuple[str, ...]:
         """The warehouse of another catalog may be a name."""

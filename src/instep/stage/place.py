@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,6 +97,30 @@ def remove(uri: str, io: Mapping[str, str]) -> None:
     with suppress(OSError):
         if filesystem.get_file_info(path.rstrip("/")).type == fs.FileType.Directory:
             filesystem.delete_dir(path.rstrip("/"))
+
+
+def children(uri: str, io: Mapping[str, str]) -> list[str]:
+    """The names in a folder; none if it is not there or cannot be listed."""
+    from pyarrow import fs
+
+    filesystem, path = Place(uri, io).resolve("")
+    with suppress(OSError):
+        listed = filesystem.get_file_info(fs.FileSelector(path.rstrip("/"), allow_not_found=True))
+        return sorted(str(info.base_name) for info in listed)
+    return []
+
+
+def keep_only(uri: str, io: Mapping[str, str], kept: Collection[str]) -> None:
+    """Deletes the files of a folder whose URIs are not among `kept`, and the folder if none is. Best effort."""
+    place = Place(uri, io)
+    names = {file.rsplit("/", 1)[-1] for file in kept}
+    if not names:
+        remove(uri, io)
+        return
+    for name in set(children(uri, io)) - names:
+        filesystem, path = place.resolve(name)
+        with suppress(OSError):
+            filesystem.delete_file(path)
 
 
 @contextmanager

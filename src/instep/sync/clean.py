@@ -36,16 +36,12 @@ def dead_runs(pipe: Pipe, run: Run) -> list[Run]:
 
 
 def sweep(pipe: Pipe, dead: Iterable[Run], load: Load, state: LoadState | None) -> None:
-    """Removes what dead runs staged for a table.
+    """Removes what dead runs wrote for a table and did not commit.
 
-    A run that is later than the table's last data commit has committed nothing to it, so nothing refers to its files.
-    What is older was swept before that commit. A replaced table says nothing of its last commit: it is left alone.
+    A run before the table's last data commit was swept before that commit. The run of that commit itself may have
+    died before it cleared what it had staged.
     """
-    if state is None and load.table.generation:
-        return
     last = state.fence if state else 0
-    for run in dead:
-        if run.fence > last:
-            target = pipe.destination.target(load.ref)
-            for attempt in range(PASSES):
-                remove(f"{target.location}/{folder(run.id, attempt)}", target.io)
+    left = {r.id: r.fence for r in dead if r.fence > last or (r.fence == last and r.status == "failed")}
+    if left:
+        pipe.destination.sweep(load.ref, left)
