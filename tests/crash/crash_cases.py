@@ -32,6 +32,16 @@ SYNC = (
 )
 """Schema changes and row changes are pending."""
 
+SPARK_MERGE = (
+    "merge.staged",
+    "merge.merged",
+    "merge.merged@2",
+    "merge.published",
+    "sync.commit.after@3",
+    "sync.cleared",
+)
+"""As SYNC, where Spark does the upserts: on a branch of its own, from a staging table."""
+
 FIRST = (
     "sync.claim.after",
     "sync.recorded",

@@ -130,6 +130,11 @@ class World:
         )
         (self.folder / ".env").write_text(f"PG_PASSWORD={config.password}\n")
 
+    def merges_by_spark(self) -> None:
+        """However small the tables are."""
+        file = self.folder / "instep.yml"
+        file.write_text(file.read_text().replace("warehouse: lake}", "warehouse: lake, upsert_rows: 0}"))
+
     # the product, run in this process on the shared session, or as a command of its own
 
     @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from crash_cases import APPLY, BACKFILL, FIRST, SYNC, TWICE, ZOMBIE
+from crash_cases import APPLY, BACKFILL, FIRST, SPARK_MERGE, SYNC, TWICE, ZOMBIE
 
 from instep import crash
 from instep.crash import Crashed, crashpoint, points
@@ -17,7 +17,7 @@ def test_every_point_has_a_case() -> None:
     assert bare(SYNC) == set(points())
 
 
-@pytest.mark.parametrize("cases", [FIRST, APPLY, BACKFILL, ZOMBIE, TWICE], ids=["first", "apply", "backfill", "z", "t"])
+@pytest.mark.parametrize("cases", [FIRST, SPARK_MERGE, APPLY, BACKFILL, ZOMBIE, TWICE])
 def test_every_case_has_a_point(cases: tuple[str, ...]) -> None:
     assert bare(cases) <= set(points())
     assert len(set(cases)) == len(cases)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from crash_cases import APPLY, BACKFILL, FIRST, SYNC, TWICE
+from crash_cases import APPLY, BACKFILL, FIRST, SPARK_MERGE, SYNC, TWICE
 from crash_checks import check_converged, check_interrupted
 from crash_world import BEFORE, CHANGE, World, first_load
 
@@ -20,6 +20,17 @@ pytestmark = [
 
 @pytest.mark.parametrize("point", SYNC)
 def test_sync(world: World, point: str) -> None:
+    first_load(world)
+    world.execute(CHANGE)
+    world.killed_at(point, "sync")
+    check_interrupted(world)
+    assert world.sync().status == "done"
+    check_converged(world)
+
+
+@pytest.mark.parametrize("point", SPARK_MERGE)
+def test_sync_with_merges_of_spark(world: World, point: str) -> None:
+    world.merges_by_spark()
     first_load(world)
     world.execute(CHANGE)
     world.killed_at(point, "sync")
