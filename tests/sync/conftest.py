@@ -16,16 +16,22 @@ MakeWorld = Callable[..., World]
 
 
 @pytest.fixture(scope="session")
-def session() -> Callable[[], Any]:
+def session() -> Iterator[Callable[[], Any]]:
     """Gives the one session of this process, started when it is first asked for."""
+    started: list[Any] = []
 
     def start() -> Any:
         from instep.spark.session import SparkSettings
         from instep.spark.session import start as start_session
 
-        return start_session(SparkSettings(master="local[2]", driver_memory="1g"))
+        started[:] = [start_session(SparkSettings(master="local[2]", driver_memory="1g"))]
+        return started[0]
 
-    return start
+    yield start
+    if started:
+        from instep.spark.session import stop
+
+        stop(started[0])
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Metadata = Mapping[str, Any]
 
+FEW = 20
 _SECRET = re.compile(r"secret|password|credential|token|key", re.IGNORECASE)
 _LAYOUT = """
 CREATE TABLE IF NOT EXISTS iceberg_tables (
@@ -211,13 +212,17 @@ class Lake:
             with ThreadPoolExecutor(8) as pool:
                 tables = pool.map(self.load, wanted)
             return {r: json.loads(t.metadata.model_dump_json()) for r, t in zip(wanted, tables, strict=True) if t}
-        pointers = self._pointers()
+        pointers = self._pointers(wanted)
         return {ref: self._parse(pointers[ref]) for ref in wanted if ref in pointers}
 
-    def _pointers(self) -> dict[Ref, str]:
+    def _pointers(self, refs: Sequence[Ref] = ()) -> dict[Ref, str]:
+        """Where the metadata of each table is; of a few `refs` only those are looked up, of many all are read."""
         sql = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
+        few = refs if len(refs) <= FEW else ()
         with self._database() as db:
-            return {(row[0], row[1]): row[2] for row in db.execute(sql, (self.name,))}
+            parts = [db.execute(f"{sql} AND table_namespace = ? AND table_name = ?", (self.name, *r)) for r in few]
+            rows = [row for part in parts for row in part] if few else db.execute(sql, (self.name,)).fetchall()
+        return {(row[0], row[1]): row[2] for row in rows}
 
     def _parse(self, location: str) -> Metadata:
         """Metadata files never change, so what has been read stays read."""

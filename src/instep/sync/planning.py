@@ -71,7 +71,8 @@ class Pass:
     def loads(self) -> list[Load]:
         """The loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
         found, missing = selected_reads(self.pipe, self.detection)
-        self._check_names({r.table.path for r in found} | {m.table.path for m in missing})
+        if self.only is None:
+            self._check_names({r.table.path for r in found} | {m.table.path for m in missing})
         for gone in missing:
             if self._is_wanted(gone.table.path, gone.table.ref):
                 denied = gone.table.ref in self.detection.denied
@@ -97,7 +98,10 @@ class Pass:
         return loads
 
     def _is_wanted(self, path: str, ref: Ref) -> bool:
-        return (not self.wanted.tables or path in self.wanted.tables) and (self.only is None or ref in self.only)
+        """A later pass reads what the first one chose, whatever it is called by now."""
+        if self.only is not None:
+            return ref in self.only
+        return not self.wanted.tables or path in self.wanted.tables
 
     def _check_names(self, known: set[str]) -> None:
         for name in sorted(self.wanted.tables - known):
