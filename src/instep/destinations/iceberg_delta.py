@@ -7,11 +7,12 @@ costs little. DuckDB compares as Spark's `<=>` does: NULL equals NULL, NaN equal
 
 from __future__ import annotations
 
-import os
+import atexit
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -20,8 +21,8 @@ import numpy as np
 from instep.destinations.iceberg_rows import Positions, Rows, numbered
 from instep.spark.merge import MergePlan
 
-MEMORY = "768MB"
-_TURN = threading.BoundedSemaphore(os.cpu_count() or 1)
+MEMORY = "1GB"
+_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,29 @@ class Delta:
         return any(map(len, (self.inserted, self.updated, self.marked, self.revived, self.removed)))
 
 
+@cache
+def _engine() -> duckdb.DuckDBPyConnection:
+    """One for the process: it takes longer to make than a small table to compare, and its memory is for all threads.
+    What does not fit there goes to the disk, below a folder that leaves with it."""
+    spill = tempfile.TemporaryDirectory(prefix="instep-", ignore_cleanup_errors=True)
+    config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": f"{spill.name}/duckdb"}
+    engine = duckdb.connect(":memory:", config={**config, "preserve_insertion_order": False})
+    atexit.register(spill.cleanup)
+    atexit.register(engine.close)
+    return engine
+
+
 def find_delta(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) -> Delta | None:
     """None where only Spark may say: keys that are there twice already. `plan.keys` counts only as given or not."""
-    with _TURN, tempfile.TemporaryDirectory(prefix="instep-") as spill:
-        config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill, "preserve_insertion_order": False}
-        with duckdb.connect(":memory:", config=config) as db:
-            db.register("r", numbered(staged, _compared(plan)))
-            db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)]))
-            if keys is not None:
-                db.register("k", numbered(keys, plan.key))
-            db.execute(f"CREATE TEMP TABLE met AS {met_sql(plan)}")
-            return _read(db)
+    with _LOCK:
+        db = _engine().cursor()
+    with db:
+        db.register("r", numbered(staged, _compared(plan)))
+        db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)]))
+        if keys is not None:
+            db.register("k", numbered(keys, plan.key))
+        db.execute(f"CREATE TEMP TABLE met AS {met_sql(plan)}")
+        return _read(db)
 
 
 def _compared(plan: MergePlan) -> list[str]:
@@ -65,24 +78,27 @@ def _deleted(plan: MergePlan) -> list[str]:
 
 
 def _read(db: duckdb.DuckDBPyConnection) -> Delta | None:
-    counted = db.execute("SELECT count(sf), count(DISTINCT (sf, sp)) FILTER (sf IS NOT NULL), count(tf) FROM met")
-    pairs, staged, rows = counted.fetchall()[0]
+    pairs, staged, rows, found = db.execute(
+        "SELECT count(sf), count(DISTINCT (sf, sp)) FILTER (sf IS NOT NULL), count(tf), list(DISTINCT what) FROM met"
+    ).fetchall()[0]
     if pairs != staged:
         return None
+    found = set(found or ())
     return Delta(
-        inserted=_positions(db, "inserted", "sf", "sp"),
-        updated=_positions(db, "updated", "sf", "sp", "tf", "tp"),
-        marked=_positions(db, "marked", "tf", "tp"),
-        revived=_positions(db, "revived", "tf", "tp"),
-        removed=_positions(db, "removed", "tf", "tp"),
+        inserted=_positions(db, found, "inserted", "sf", "sp"),
+        updated=_positions(db, found, "updated", "sf", "sp", "tf", "tp"),
+        marked=_positions(db, found, "marked", "tf", "tp"),
+        revived=_positions(db, found, "revived", "tf", "tp"),
+        removed=_positions(db, found, "removed", "tf", "tp"),
         rows=rows,
     )
 
 
-def _positions(db: duckdb.DuckDBPyConnection, what: str, *columns: str) -> Positions:
-    names = ", ".join(columns)
-    found: dict[str, Any] = db.execute(f"SELECT {names} FROM met WHERE what = ? ORDER BY ALL", [what]).fetchnumpy()
-    return np.stack([np.asarray(found[c], dtype=np.int64) for c in columns], axis=1)
+def _positions(db: duckdb.DuckDBPyConnection, found: Set[str], what: str, *columns: str) -> Positions:
+    if what not in found:
+        return np.empty((0, len(columns)), dtype=np.int64)
+    lines = db.execute(f"SELECT {', '.join(columns)} FROM met WHERE what = ? ORDER BY ALL", [what]).fetchnumpy()
+    return np.stack([np.asarray(lines[c], dtype=np.int64) for c in columns], axis=1)
 
 
 def met_sql(plan: MergePlan) -> str:
