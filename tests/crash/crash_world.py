@@ -33,7 +33,7 @@ from instep.sync.run import Wanted, sync
 from postgres_server import Database
 
 INSTEP = Path(sys.executable).with_name("instep")
-KEYS = {"item": "id", "orders": "id", "tag": "id", "late": "id"}
+KEYS = {"item": "id", "orders": "id", "tag": "id", "late": "id", "last": "id"}
 RENAMED = {"item": {"name": "title"}, "orders": {"note": "remark"}}
 
 WHOLE = Wanted()
@@ -132,8 +132,13 @@ class World:
 
     def merges_by_spark(self) -> None:
         """However small the tables are."""
+        self.edit("warehouse: lake}", "warehouse: lake, upsert_rows: 0}")
+
+    def edit(self, old: str, new: str) -> None:
+        """Changes the project file."""
         file = self.folder / "instep.yml"
-        file.write_text(file.read_text().replace("warehouse: lake}", "warehouse: lake, upsert_rows: 0}"))
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
 
     # the product, run in this process on the shared session, or as a command of its own
 

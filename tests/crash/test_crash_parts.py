@@ -13,7 +13,7 @@ import psutil
 import psycopg
 import pytest
 from crash_checks import check_converged, check_interrupted
-from crash_world import CHANGE, World, first_load, wait_until
+from crash_world import BEFORE, CHANGE, World, first_load, wait_until
 
 from instep.sources.postgres_connect import conninfo
 from postgres_server import Database, Server, launch, make_database
@@ -25,19 +25,21 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
 ]
 
-GATE = """
-CREATE FUNCTION pass(id int) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-  IF id = 250 THEN
-    PERFORM pg_advisory_lock_shared(7);
-    PERFORM pg_advisory_unlock_shared(7);
-  END IF;
-  RETURN true;
-END $$;
-ALTER TABLE item ENABLE ROW LEVEL SECURITY;
-CREATE POLICY gate ON item FOR SELECT USING (pass(id));
-"""
-"""Reading row 250 waits while somebody holds the lock: a read that has begun and cannot end."""
+
+def gate(table: str, row: int) -> str:
+    """Reading this row waits while somebody holds the lock: a read that has begun and cannot end."""
+    return f"""
+        CREATE FUNCTION pass(id int) RETURNS boolean LANGUAGE plpgsql AS $$
+        BEGIN
+          IF id = {row} THEN
+            PERFORM pg_advisory_lock_shared(7);
+            PERFORM pg_advisory_unlock_shared(7);
+          END IF;
+          RETURN true;
+        END $$;
+        ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+        CREATE POLICY gate ON {table} FOR SELECT USING (pass(id));
+    """
 
 
 @pytest.fixture
@@ -75,8 +77,7 @@ def as_reader(world: World) -> None:
     """The project logs in as a user whom the gate stops."""
     world.database.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
     world.write_project()
-    text = (world.folder / "instep.yml").read_text().replace(f"user: {world.database.config.user}", "user: reader")
-    (world.folder / "instep.yml").write_text(text)
+    world.edit(f"user: {world.database.config.user}", "user: reader")
     (world.folder / ".env").write_text(f"PG_PASSWORD={world.database.reader.password}\n")
 
 
@@ -111,7 +112,7 @@ def kill_daemon(pid: int) -> None:
 def test_a_part_of_spark_dies(world: World, kill: Callable[[int], None], code: int, said: str) -> None:
     first_load(world)
     world.execute(CHANGE)
-    world.execute(GATE)
+    world.execute(gate("item", 250))
     as_reader(world)
     with shut(world.database):
         process = world.start("sync")
@@ -127,12 +128,29 @@ def test_a_part_of_spark_dies(world: World, kill: Callable[[int], None], code: i
     check_converged(world)
 
 
+def test_files_of_a_killed_attempt_are_removed(world: World) -> None:
+    """Its task had read other tables before: their files are written again, and stand once."""
+    world.execute(BEFORE)
+    world.execute("CREATE TABLE last (id int PRIMARY KEY); INSERT INTO last VALUES (1), (2)")
+    world.execute(gate("last", 2))
+    as_reader(world)
+    world.edit("local[2]", "local[1]")
+    with shut(world.database):
+        process = world.start("sync")
+        wait_reading(world.database)
+        staged = list(world.folder.glob("lake/crash/*/data/*/*.parquet"))
+        kill_workers(process.pid)
+    assert process.wait(120) == 0, world.said
+    assert staged
+    check_converged(world)
+
+
 def test_the_server_dies(own_server: Server, tmp_path: Path, session: Any) -> None:
     world = World(make_database(own_server, "doomed"), tmp_path / "project", session)
     world.write_project()
     first_load(world)
     world.execute(CHANGE)
-    world.execute(GATE)
+    world.execute(gate("item", 250))
     as_reader(world)
     with shut(world.database):
         process = world.start("sync")

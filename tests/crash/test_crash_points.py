@@ -48,6 +48,18 @@ def test_first_sync(world: World, point: str) -> None:
     check_converged(world)
 
 
+def test_values_held_by_a_dead_run(world: World) -> None:
+    """A row with NULL in its key is held once: by the run that committed the others."""
+    world.execute("CREATE TABLE odd (a int, b text); INSERT INTO odd VALUES (1, 'one'), (NULL, 'none')")
+    world.edit("tables:", "tables:\n      public.odd: {key: [a], mode: upsert}")
+    world.killed_at("sync.staged", "sync")
+    assert list(world.folder.glob("lake/crash/odd-*/quarantine/*"))
+    report = world.sync()
+    assert report.status == "done"
+    held = list(world.folder.glob("lake/crash/odd-*/quarantine/*"))
+    assert [f.name.startswith(report.run) for f in held] == [True]
+
+
 @pytest.mark.parametrize("point", TWICE)
 def test_killed_again_in_the_next_run(world: World, point: str) -> None:
     first_load(world)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -9,6 +10,7 @@ from pyiceberg.table import Table
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg_catalog import Lake
+from instep.destinations.iceberg_records import RUN, STATE
 from instep.stage.place import children, keep_only
 
 _OF_FENCE = re.compile(r"upsert-(\d+)-")
@@ -19,6 +21,7 @@ def sweep(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
     table = lake.load(ref)
     if table is None:
         return
+    _sweep_quarantine(lake, table, runs)
     data = f"{table.location()}/data"
     names = children(data, lake.io())
     folders = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
@@ -31,6 +34,17 @@ def sweep(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
     kept = {path.rsplit("/", 1)[-1] for path in known}
     if lost := set(files) - kept:
         keep_only(data, lake.io(), [f"{data}/{n}" for n in names if n not in lost])
+
+
+def _sweep_quarantine(lake: Lake, table: Table, runs: Mapping[str, int]) -> None:
+    """Held values stay with the rows that their run has committed, and go if there are none."""
+    place = f"{table.location()}/quarantine"
+    names = children(place, lake.io())
+    committed = {s.summary.additional_properties.get(RUN) for s in table.metadata.snapshots if s.summary}
+    committed.add((json.loads(table.properties.get(STATE, "null")) or {}).get("run"))
+    gone = tuple(f"{run}-" for run in runs if run not in committed)
+    if any(n.startswith(gone) for n in names):
+        keep_only(place, lake.io(), [f"{place}/{n}" for n in names if not n.startswith(gone)])
 
 
 def _known(table: Table) -> set[str]:

@@ -16,7 +16,7 @@ from instep.errors import DestinationError, Fenced, InstepError, StageError
 from instep.model import Run, TableRun
 from instep.schema.table import table_fingerprint
 from instep.sources.base import Snapshot
-from instep.stage.place import disk_error
+from instep.stage.place import disk_error, keep_only
 from instep.stage.spec import Chunk, ChunkResult, StagedFile, StageSpec
 from instep.sync.clean import discard
 from instep.sync.loads import Load
@@ -176,15 +176,23 @@ def _commit(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, run: Ru
     crashpoint("sync.commit.before")
     outcome = _publish(pipe, spark, load, staged, commit)
     crashpoint("sync.commit.after")
-    if load.action == "merge" or load.since:
-        discard(pipe, [load])
-        crashpoint("sync.cleared")
+    _clear(pipe, load, staged)
+    crashpoint("sync.cleared")
     result = TableRun(
         run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
         outcome.deleted, staged.misfits + staged.rejected, sum(f.bytes for f in staged.files),
         time.monotonic() - begun,
     )  # fmt: skip
     return Loaded(load, result, staged.misfits + staged.rejected, staged.casts)
+
+
+def _clear(pipe: Pipe, load: Load, staged: Staged) -> None:
+    """Merged files have served; among adopted ones may stand those of task attempts that died."""
+    if load.action == "merge" or load.since:
+        discard(pipe, [load])
+    else:
+        target = pipe.destination.target(load.ref)
+        keep_only(f"{target.location}/{load.folder}", target.io, [f.path for f in staged.files])
 
 
 def _unread(load: Load) -> tuple[str, ...]:
