@@ -60,19 +60,38 @@ def _story(place: Place, postgres: Database, tmp_path: Path) -> None:
     place.over(postgres, user="canary", password=f'"{CANARY}"')
     said = "".join(place.run(*words).all for words in SPOKEN)
     assert not found_in(said.encode())
-    with tempfile.TemporaryDirectory() as temporary:
-        for crash in ("sync.staged=stop", "merge.merged=stop"):
-            process = start(place, "sync", crash=crash, environment={"TMPDIR": temporary})
-            stands(process)
-            assert not found_in(arguments())
-            assert not files_with_it(Path(temporary), place.folder)
-            os.kill(process.pid, signal.SIGCONT)
-            out, err = process.communicate(timeout=120)
-            assert process.returncode == 0, out + err
-            assert not found_in((out + err).encode())
-            postgres.execute("UPDATE t SET a = 'y' WHERE id < 4")
-        assert not files_with_it(Path(temporary))
+    for crash in ("sync.staged=stop", "merge.merged=stop"):
+        _watched_sync(place, crash)
+        postgres.execute("UPDATE t SET a = 'y' WHERE id < 4")
     assert not files_with_it(place.folder, tmp_path)
+
+
+def _watched_sync(place: Place, crash: str) -> None:
+    """A sync that is looked at in the middle: arguments, temporary files of Python and of Spark, the project."""
+    with tempfile.TemporaryDirectory() as temporary:
+        places = {"TMPDIR": temporary, "SPARK_LOCAL_DIRS": temporary}
+        process = start(place, "sync", crash=crash, environment=places)
+        stands(process)
+        assert not found_in(arguments())
+        assert any(Path(temporary).iterdir())
+        assert not files_with_it(Path(temporary), place.folder)
+        os.kill(process.pid, signal.SIGCONT)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, out + err
+        assert not found_in((out + err).encode())
+        assert not files_with_it(Path(temporary))
+
+
+def test_a_large_job_writes_no_secret_to_the_disk(place: Place, postgres: Database) -> None:
+    """Spark puts what it sends to its workers into a file if it is more than a megabyte."""
+    columns = ", ".join(f"a_column_with_a_name_of_some_length_{i} int" for i in range(700))
+    for number in range(8):
+        postgres.execute(f"CREATE TABLE t{number} ({columns})")
+    postgres.execute(f"CREATE ROLE canary LOGIN SUPERUSER PASSWORD '{CANARY}'")
+    try:
+        _watched_sync(place.over(postgres, user="canary", password=f'"{CANARY}"'), "sync.staged=stop")
+    finally:
+        postgres.execute("DROP ROLE canary")
 
 
 SPOKEN = [

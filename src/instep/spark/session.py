@@ -122,6 +122,8 @@ _CONTEXT = {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.redaction.regex": "(?i)secret|password|token|credential|access[.-]?key",
     "spark.python.worker.reuse": "true",
+    # What travels to workers holds the source's password: above this size Spark would write it to a file.
+    "spark.broadcast.UDFCompressionThreshold": "1g",
 }
 _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
