@@ -59,7 +59,9 @@ def test_every_key_is_documented_with_its_default(title: str) -> None:
 def _shown(default: object) -> str:
     if isinstance(default, bool):
         return str(default).lower()
-    return f"{default:g}" if isinstance(default, float | int) else default if isinstance(default, str) else ""
+    if isinstance(default, int | str):
+        return str(default)
+    return f"{default:g}" if isinstance(default, float) else ""
 
 
 WORDS = [
