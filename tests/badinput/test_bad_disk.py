@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from commands import Place
 from marks import SPARK
+from pyiceberg.catalog.sql import SqlCatalog
 
 from postgres_server import Database
 
@@ -216,6 +218,26 @@ def test_a_lake_that_may_not_be_written(place: Place, postgres: Database) -> Non
         assert told.code in (1, 4), told.all
         told.has("lake", "error: ")
         assert "Traceback" not in told.all
+
+
+class TestSomebodyElse:
+    pytestmark = SPARK
+
+    def test_a_table_that_is_not_ours(self, place: Place, postgres: Database, warm: Any) -> None:
+        """Another program has a table of that name in the lake: it is left alone and named, the others go on."""
+        postgres.execute("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)")
+        place.over(postgres)
+        assert place.run("sync").code == 0
+        lake = place.folder / "lake"
+        catalog = SqlCatalog("lake", uri=f"sqlite:///{lake / 'catalog.db'}", warehouse=f"file://{lake}")
+        theirs = catalog.create_table(("shop", "b"), pa.schema([("word", pa.string())]))
+        theirs.append(pa.table({"word": ["theirs"]}))
+        postgres.execute("CREATE TABLE b (id int PRIMARY KEY); INSERT INTO b VALUES (1); INSERT INTO a VALUES (2)")
+        told = place.run("sync")
+        assert told.code == 6, told.all
+        told.has("shop.b", "not ours")
+        assert len(place.rows("select id from shop.a")) == 2
+        assert catalog.load_table(("shop", "b")).scan().to_arrow().to_pylist() == [{"word": "theirs"}]
 
 
 class TestTheLakeIsGone:

@@ -115,6 +115,10 @@ class Destination(Protocol):
         ids, `Column.alias` the recorded source name. A table that is not ours raises DestinationError."""
         ...
 
+    def foreign(self, refs: Iterable[Ref]) -> Mapping[Ref, str]:
+        """The tables among `refs` that exist and are not ours, and what to tell people about them."""
+        ...
+
     def claim(self, ref: Ref, fence: int) -> None:
         """From now on commits with a lower fence are refused (Fenced). A missing table is ignored."""
         ...

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from instep.destinations.base import Commit, LoadState, Merge, Outcome, Ref, Target
 from instep.destinations.iceberg_catalog import IcebergConfig, Lake
-from instep.destinations.iceberg_records import is_ours, load_state, ours, read_pending, read_table
+from instep.destinations.iceberg_records import is_ours, load_state, not_ours, ours, read_pending, read_table
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
 from instep.schema.hazard import Capabilities
@@ -61,6 +61,10 @@ class IcebergDestination:
         hidden = (self.lake.staging, self.lake.dropped)
         shown = [ref for ref in self.lake.refs() if ref[0] not in hidden]
         return sorted(ref for ref, metadata in self.lake.metadata(shown).items() if is_ours(metadata))
+
+    def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
+        found = (ref for ref, metadata in self.lake.metadata(refs).items() if not is_ours(metadata))
+        return {ref: str(not_ours(ref)) for ref in found}
 
     def claim(self, ref: Ref, fence: int) -> None:
         from instep.destinations import iceberg_load

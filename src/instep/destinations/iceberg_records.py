@@ -91,11 +91,16 @@ def ours(ref: Ref, metadata: Metadata) -> Mapping[str, str]:
     """The table's properties; DestinationError if the table was not made or adopted by us."""
     properties: Mapping[str, str] = metadata.get("properties", {})
     if not is_ours(metadata):
-        raise DestinationError(
-            f"table {'.'.join(ref)} exists and is not ours: it carries no {TABLE} property",
-            hint="choose another namespace or table name, or adopt the table first",
-        )
+        raise not_ours(ref)
     return properties
+
+
+def not_ours(ref: Ref) -> DestinationError:
+    """What is said of a table that something else made."""
+    return DestinationError(
+        f"table {'.'.join(ref)} exists and is not ours: it carries no {TABLE} property",
+        hint="choose another namespace or table name, or adopt the table first",
+    )
 
 
 def current_fields(metadata: Metadata) -> tuple[IcebergField, ...]:

@@ -30,7 +30,8 @@ from instep.schema.table import Catalog, Column, Table
 @dataclass(frozen=True)
 class Scene:
     """What the steps are made from. `moves` is where accepted tables and columns went, `consent` names by accepted
-    (table, column) before the rule that said `removed: drop`."""
+    (table, column) before the rule that said `removed: drop`, `foreign` the destination's tables that are not ours and
+    why."""
 
     before: Catalog
     accepted: Catalog
@@ -40,6 +41,7 @@ class Scene:
     prefix: str
     moves: Lineage
     consent: Mapping[tuple[Ref, str], str]
+    foreign: Mapping[Ref, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ def arrange(scene: Scene) -> Arrangement:
     bodies: dict[Ref, tuple[list[Step], Table]] = {}
     for match in matches:
         try:
-            if match.wanted is not None:
+            if match.wanted is not None and match.wanted.ref in scene.foreign:
+                out.refuse(match, scene.foreign[match.wanted.ref])
+            elif match.wanted is not None:
                 bodies[match.wanted.ref] = _body(scene, match, out)
         except IllegalChange as error:
             out.refuse(match, str(error))

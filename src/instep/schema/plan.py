@@ -107,16 +107,18 @@ def plan(
     able: Capabilities,
     *,
     prefix: str = "_instep_",
+    foreign: Mapping[Ref, str] | None = None,
 ) -> Plan:
     """The steps from what the destination has (`inspect`) to what is wanted (`desired`).
 
     Tables and columns are paired by recorded source id, then by the recorded source name (followed through the
     decisions), then by name. A column at the destination that we do not know is drift: noted, never dropped. A
-    table whose changes are illegal is refused with the reason and left out; the others go on.
+    table whose changes are illegal is refused with the reason and left out; the others go on. So is one in whose place
+    a table stands that is not ours (`foreign`: by name, and why).
     """
     scene = Scene(
         accepted_before, accepted_after, destination, wanted, able, prefix,
-        lineage(decisions, accepted_before), _consents(decisions, accepted_before),
+        lineage(decisions, accepted_before), _consents(decisions, accepted_before), foreign or {},
     )  # fmt: skip
     made = arrange(scene)
     return Plan(

@@ -6,12 +6,12 @@ between the two is repaired by the next run: the steps that were done are not th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.errors import StalePlan
+from instep.errors import DestinationError, StalePlan
 from instep.events import ChangeApplied
 from instep.model import Review, Run
 from instep.schema.accept import accept
@@ -36,14 +36,26 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     before = detection.accepted
     after = assign(accept(detection.decisions, before, detection.source), pipe.naming)
     wanted = _desired(pipe, after)
-    there = pipe.destination.inspect(sorted(_refs(pipe, before, after)))
+    there, foreign = _inspect(pipe, sorted(_refs(pipe, before, after)))
     known = by_names(there) if detection.rebound else there
     able = pipe.destination.capabilities
-    made = plan(detection.decisions, before, after, known, wanted, able, prefix=pipe.naming.prefix)
+    prefix = pipe.naming.prefix
+    made = plan(detection.decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
     if detection.rebound:
         stored = pipe.store.accepted.catalog(pipe.name)
         made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))
     return made
+
+
+def _inspect(pipe: Pipe, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
+    """Our tables among `refs`, and what to tell people about those that are not ours."""
+    try:
+        return pipe.destination.inspect(refs), {}
+    except DestinationError:
+        foreign = pipe.destination.foreign(refs)
+        if not foreign:
+            raise
+        return pipe.destination.inspect([ref for ref in refs if ref not in foreign]), foreign
 
 
 def _desired(pipe: Pipe, accepted: Catalog) -> Catalog:
@@ -73,7 +85,7 @@ def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
     it applies still stands (`reviews` by content key) and was not rejected meanwhile."""
     accepted = pipe.store.accepted.catalog(pipe.name)
-    check_base(made, accepted, pipe.destination.inspect(sorted(_refs(pipe, accepted, made.after))))
+    check_base(made, accepted, _inspect(pipe, sorted(_refs(pipe, accepted, made.after)))[0])
     for decision in made.decisions:
         review = reviews.get(key(decision.change))
         if decision.applied and (review is None or review.status == "rejected"):

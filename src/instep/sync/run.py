@@ -7,7 +7,7 @@ part of the data's own commit, and what the store says afterwards can be derived
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -161,7 +161,8 @@ class _Sync:
         outcome.applied += tuple(s.text for s in plan.steps)
         for note in _notes(detection):
             outcome.note(note)
-        for text in (*(f"{'.'.join(ref)}: {why}" for ref, why in plan.refused.items()), *map(describe, plan.notes)):
+        self.refused(plan.refused, detection)
+        for text in map(describe, plan.notes):
             outcome.note(text)
         for text in partial_columns(pipe, detection, plan.after):
             outcome.note(text)
@@ -169,6 +170,14 @@ class _Sync:
         if paused := pipe.store.pauses.connection(pipe.name):
             raise Blocked(f"connection {pipe.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection
+
+    def refused(self, refused: Mapping[Ref, str], detection: Detection) -> None:
+        """Tables whose changes the destination cannot take: they go on as they are; new ones have failed."""
+        for ref, why in refused.items():
+            if detection.accepted.get(ref):
+                self.outcome.note(f"{'.'.join(ref)}: {why}")
+            else:
+                self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", error=why)
 
     def record(self) -> tuple[TableRun, ...]:
         """What became of each table, also when the run as a whole fails; in one transaction."""
