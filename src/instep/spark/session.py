@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import logging
 import os
 import re
 import sys
@@ -209,10 +210,17 @@ def _adopt(jvm: Jvm) -> None:
 
 
 def _hush() -> None:
-    """When the JVM ends, pyspark's accumulator server would print a stack trace; the job itself says what happened."""
+    """When the JVM ends, pyspark and py4j would print stack traces; the job itself says what happened."""
     from pyspark.accumulators import AccumulatorTCPServer
 
     AccumulatorTCPServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    root = logging.getLogger()
+    if _not_of_py4j not in root.filters:
+        root.addFilter(_not_of_py4j)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _forget_gateway() -> None:
