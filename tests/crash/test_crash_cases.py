@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
 import pytest
 from crash_cases import APPLY, BACKFILL, FIRST, SPARK_MERGE, SYNC, TWICE, ZOMBIE
 
 from instep import crash
 from instep.crash import Crashed, crashpoint, points
+from instep.errors import Fenced
+from instep.store.store import Store
+from instep.sync.pipe import Pipe
 
 
 def bare(names: tuple[str, ...]) -> set[str]:
@@ -30,3 +38,21 @@ def test_a_point_may_act_at_its_nth_pass(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(Crashed):
         crashpoint("nth.pass")
     crashpoint("nth.pass")
+
+
+def test_a_late_run_writes_nothing_to_the_store(tmp_path: Path) -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    with Store(f"sqlite:///{tmp_path / 'state.db'}", now=lambda: now[0]) as store:
+        nothing: Any = None
+        pipe = Pipe("c", nothing, nothing, nothing, nothing, nothing, nothing, store, nothing)
+        with pipe.transaction():  # nobody holds the connection yet
+            store.pauses.pause("c", "before")
+        late = replace(pipe, run=store.runs.claim("c", "sync"))
+        now[0] += timedelta(hours=1)
+        own = replace(pipe, run=store.runs.claim("c", "sync"))
+        with pytest.raises(Fenced, match="taken over"), late.transaction():
+            store.pauses.resume("c", who="late")
+        assert store.pauses.connection("c")
+        with own.transaction():
+            store.pauses.resume("c", who="own")
+        assert not store.pauses.connection("c")
