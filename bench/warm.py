@@ -18,6 +18,7 @@ from instep.sync.run import Wanted, sync
 def main(arguments: Sequence[str]) -> int:
     folder, seconds, *tables = arguments
     with open_project(Path(folder)) as app:
+        app.prepare(project.CONNECTION)
         pipe = app.pipe(project.CONNECTION)
         for table in tables:
             begun = time.monotonic()

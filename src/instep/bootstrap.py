@@ -130,10 +130,10 @@ class App:
         return self._starting.result()
 
     def _start(self, connection: str) -> SparkSession:
-        from instep.spark.session import start, stop
+        from instep.spark.session import end, start
 
         session = start(self._spark(self.destination(self.project.destination_of(connection))))
-        atexit.register(stop, session)
+        atexit.register(end, session)
         return session
 
     def __enter__(self) -> App:

@@ -161,12 +161,16 @@ class TestArchive:
         made.with_suffix(".json").unlink()
         assert not archive.usable(made)
 
-    def test_a_new_one_replaces_the_old(self, made: Path, tmp_path: Path) -> None:
-        fresh = tmp_path / "fresh"
-        fresh.write_bytes(b"more classes")
-        archive._record(fresh, tmp_path / "y.jsa")
-        assert sorted(f.name for f in tmp_path.iterdir()) == ["y.jsa", "y.json"]
-        assert json.loads((tmp_path / "y.json").read_text())["size"] == 12
+    def test_a_new_one_replaces_the_oldest_of_many(self, made: Path, tmp_path: Path) -> None:
+        os.utime(made, ns=(1, 1))
+        for name in ("1", "2", "3"):
+            fresh = tmp_path / "fresh"
+            fresh.write_bytes(b"more classes")
+            archive._record(fresh, tmp_path / f"{name}.jsa")
+            os.utime(tmp_path / f"{name}.jsa", ns=(int(name) * 10, int(name) * 10))
+            assert made.exists() == (name != "3")
+        assert {f.stem for f in tmp_path.iterdir()} == {"1", "2", "3"}
+        assert json.loads((tmp_path / "1.json").read_text())["size"] == 12
 
     def test_its_name_tells_java_and_jars(self, tmp_path: Path) -> None:
         jar = tmp_path / "a.jar"

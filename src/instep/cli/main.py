@@ -6,6 +6,8 @@ start a JVM.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from itertools import pairwise
@@ -51,7 +53,12 @@ for room in (setup, sources, changes, move, look, demo):
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """The console script: maps errors to exit codes (docs/cli.md) and never shows a stack trace for ours."""
+    """The console script: maps errors to exit codes (docs/cli.md) and never shows a stack trace for ours.
+
+    One command makes little garbage: collecting among all that is imported, above all at the end, costs 0.4 s.
+    """
+    gc.set_threshold(100_000, 20, 100)
+    atexit.register(gc.freeze)
     sys.exit(main(arguments))
 
 

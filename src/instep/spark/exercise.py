@@ -19,7 +19,8 @@ def _answer(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def exercise(spark: SparkSession) -> None:
-    """An Arrow job, then a merge-on-read MERGE between two tables of the catalog `warm`."""
+    """A job, the same with Arrow, then a merge-on-read MERGE between two tables of the catalog `warm`."""
+    spark.sparkContext.parallelize(range(4), 4).map(str).collect()
     spark.range(0, 4, 1, 2).mapInArrow(_answer, "result binary").collect()
     spark.sql("CREATE NAMESPACE IF NOT EXISTS warm.n")
     for name in ("a", "b"):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import tempfile
@@ -139,9 +140,10 @@ def _ask(jvm: Jvm, coordinates: str, scratch: Path) -> list[Path]:
 
 def spark_jars() -> list[Path]:
     """The jars that come with pyspark, in an order that does not change."""
-    import pyspark
-
-    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    found = importlib.util.find_spec("pyspark")  # not imported: the JVM can start meanwhile
+    if found is None or not found.submodule_search_locations:
+        raise SetupError("pyspark is not installed", hint="install instep's dependencies: `make setup`")
+    home = Path(os.environ.get("SPARK_HOME") or found.submodule_search_locations[0])
     return sorted((home / "jars").glob("*.jar"))
 
 

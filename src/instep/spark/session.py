@@ -80,6 +80,16 @@ def stop(spark: SparkSession, timeout: float = 60) -> None:
             _jvm = None
 
 
+def end(spark: SparkSession, timeout: float = 60) -> None:
+    """As `stop`, when this process ends too: what pyspark keeps in it goes with it, the JVM tidies up after itself."""
+    with _lock:
+        if _jvm is None:
+            spark.stop()
+            return
+        _forget_gateway()  # a JVM waits 0.3 s for threads that still serve a connection
+        _jvm.close(timeout)
+
+
 def local_master(master: str) -> str:
     """`local[N,4]` for a local master, "" for another."""
     match = _LOCAL.fullmatch(master)
@@ -142,11 +152,11 @@ def _ensure_jvm(settings: SparkSettings) -> None:
     global _jvm
     if _jvm is not None and _jvm.alive:
         return
-    from pyspark import SparkContext
-
-    if SparkContext._gateway is not None and _jvm is None:
-        return  # somebody else's gateway: a notebook or spark-submit
-    _forget_gateway()
+    loaded = sys.modules.get("pyspark")  # importing it takes as long as starting half a JVM
+    if loaded is not None and loaded.SparkContext._gateway is not None:
+        if _jvm is None:
+            return  # somebody else's gateway: a notebook or spark-submit
+        _forget_gateway()
     java = find_java()
     jvm = _launch(java, settings)
     _adopt(jvm)
@@ -241,14 +251,16 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
-    builder: Any = SparkSession.builder.master(local_master(settings.master) or settings.master)
-    if not local_master(settings.master):
-        conf = {**_cluster(settings), **conf}
+    local = local_master(settings.master)
+    conf = {"spark.master": local or settings.master, **({} if local else _cluster(settings)), **conf}
+    builder: Any = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
+        if local and settings.quick:
+            _start_workers(conf)
         session: SparkSession = builder.getOrCreate()
-        if not local_master(settings.master):
+        if not local:
             ship(session)
     except InstepError:
         raise
@@ -260,6 +272,26 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
         raise SetupError(f"Spark does not start on {settings.master}: {reason}", hint=_CLUSTER_HINT) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _start_workers(conf: Mapping[str, str]) -> None:
+    """Python workers, started while the session is made: the first job finds them there."""
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._active_spark_context is not None:
+        return
+    context = SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+    cores = context.defaultParallelism
+
+    def run() -> None:
+        with suppress(Exception):  # the session may have ended meanwhile; a real job tells what is wrong
+            context.parallelize(range(cores), cores).foreach(_nothing)
+
+    threading.Thread(target=run, name="workers", daemon=True).start()
+
+
+def _nothing(_: int) -> None:
+    """What a worker does to be there."""
 
 
 _CLUSTER_HINT = "check spark.master and spark.remote in instep.yml, then `instep doctor`"
