@@ -3,9 +3,9 @@
     python measure.py RESULT.json LOG POSTMASTER_PID SECONDS -- COMMAND...
 
 RESULT.json: exit code; `wall` seconds from spawn to exit of the command; `cpu` seconds (user + system) of the command
-and every descendant, orphans included; `server_cpu` seconds of the PostgreSQL processes; `peak_mb`, the highest sum of
-resident memory over the tree, sampled (pages that processes share count once per process); `busy_elsewhere`, the share
-of the machine's CPU time that went to neither: above 0.2 the wall time is not worth much.
+and every descendant, orphans and unreaped ones included; `server_cpu` seconds of the PostgreSQL processes; `peak_mb`,
+the highest sum of resident memory over the tree, sampled (pages that processes share count once per process);
+`busy_elsewhere`, the share of the machine's CPU time that went to neither: above 0.2 the wall time is not worth much.
 
 It is a process of its own, so that what it reaps is this command's alone.
 """
@@ -27,7 +27,7 @@ ORPHAN_SECONDS = 120
 PR_SET_CHILD_SUBREAPER = 36
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-PARENT, USER_TIME, SYSTEM_TIME, REAPED_USER, REAPED_SYSTEM, RESIDENT = 1, 11, 12, 13, 14, 21
+PARENT, USER_TIME, SYSTEM_TIME, REAPED_USER, REAPED_SYSTEM, STARTED, RESIDENT = 1, 11, 12, 13, 14, 19, 21
 
 
 def stat(pid: int | str) -> list[str] | None:
@@ -56,11 +56,6 @@ def descendants(root: int, table: dict[int, list[str]]) -> list[int]:
     return found
 
 
-def resident_bytes(root: int) -> int:
-    table = processes()
-    return sum(int(table[pid][RESIDENT]) * PAGE for pid in descendants(root, table))
-
-
 def server_cpu(postmaster: int) -> float:
     """CPU seconds of the server's processes, running or ended (the postmaster reaps them)."""
     table = processes()
@@ -82,21 +77,28 @@ def machine_cpu() -> float:
 
 
 class Sampler(threading.Thread):
-    """Watches the memory of this process's descendants until told to stop."""
+    """Watches the memory and CPU time of this process's descendants until told to stop."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.peak = 0
+        self.ticks: dict[tuple[int, str], int] = {}
         self.stopping = threading.Event()
 
     def run(self) -> None:
         while not self.stopping.wait(SAMPLE_SECONDS):
-            self.peak = max(self.peak, resident_bytes(os.getpid()))
+            table = processes()
+            found = descendants(os.getpid(), table)
+            self.peak = max(self.peak, sum(int(table[pid][RESIDENT]) * PAGE for pid in found))
+            for pid in found:
+                fields = table[pid]
+                self.ticks[pid, fields[STARTED]] = int(fields[USER_TIME]) + int(fields[SYSTEM_TIME])
 
-    def stop(self) -> int:
+    def stop(self) -> tuple[int, float]:
+        """Peak bytes, and CPU seconds as far as they were seen: also those of processes that nobody waited for."""
         self.stopping.set()
         self.join()
-        return self.peak
+        return self.peak, sum(self.ticks.values()) / TICK
 
 
 def reap_orphans() -> tuple[float, int]:
@@ -143,9 +145,9 @@ def measure(command: Sequence[str], log: Path, postmaster: int, seconds: float) 
     code, cpu = wait(process, seconds)
     wall = time.monotonic() - started
     machine = machine_cpu() - machine_before
-    peak = sampler.stop()
+    peak, seen_cpu = sampler.stop()
     orphan_cpu, killed = reap_orphans()
-    cpu += orphan_cpu
+    cpu = max(cpu + orphan_cpu, seen_cpu)
     server = server_cpu(postmaster) - server_before
     elsewhere = max(0.0, (machine - cpu - server) / wall / (os.cpu_count() or 1))
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,7 @@ def measured(command: Sequence[str | Path], environment: dict[str, str], log: Pa
 
 
 def run_once(suite: Suite, line: Line, task: Task, phase: str, number: int) -> Record:
+    os.sync()  # nobody pays for what the one before has left to be written
     log = LOGS / f"{file_name(suite.name, line.label, phase, number)}.log"
     command = line.follow_up(task) if phase == "backfill" else line.command(task)
     record = {"label": line.label, "peer": line.is_peer, "phase": phase, "round": number}

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sync_world import World
+from sync_world import MakeWorld, World
 
 from contract.sources import SOURCES
-
-MakeWorld = Callable[..., World]
 
 
 @pytest.fixture(scope="session")

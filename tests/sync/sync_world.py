@@ -168,3 +168,7 @@ def flat(values: Iterable[Any]) -> Rows:
 
 
 __all__ = ["PREFIX", "Rows", "World", "by_key", "counts", "cursor", "flat", "preset"]
+
+
+MakeWorld = Callable[..., World]
+"""(source kind, options) to a world."""

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sync_world import World
+from sync_world import MakeWorld, World
 
-from conftest import MakeWorld
 from lake import SPARK
 
 pytestmark = [*SPARK]

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import World, by_key, counts
+from sync_world import MakeWorld, World, by_key, counts
 
-from conftest import MakeWorld
 from instep.schema.selection import Selection, patterns
 from lake import SPARK
 

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import World, counts, cursor, preset
+from sync_world import MakeWorld, World, counts, cursor, preset
 
-from conftest import MakeWorld
 from instep.model import TableSettings
 from instep.schema.policy import Policy
 from instep.schema.selection import Selection, patterns

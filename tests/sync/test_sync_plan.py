@@ -8,9 +8,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from sync_world import World, preset
+from sync_world import MakeWorld, World, preset
 
-from conftest import MakeWorld
 from instep.model import TableSettings
 from instep.schema.change import ColumnAdded, TableRemoved, TableRenamed
 from instep.schema.policy import Decision

@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import World, preset
+from sync_world import MakeWorld, World, preset
 
-from conftest import MakeWorld
 from instep.errors import Blocked, StalePlan
 from instep.schema.preset import PRESETS
 

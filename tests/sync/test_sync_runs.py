@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from sync_world import World, preset
+from sync_world import MakeWorld, World, preset
 
-from conftest import MakeWorld
 from instep.errors import Blocked, InstepError, RunInProgress
 from instep.schema.selection import Selection, patterns
 from instep.sync.progress import Silent
@@ -148,7 +147,7 @@ def test_a_column_that_may_not_be_read_any_more(world: World) -> None:
     assert world.schema("u") == "id int32!, v int32"
     assert world.rows("u") == [(1, 1), (2, 2)]
     assert world.reviews() == {'access to column t.v lost: GRANT SELECT ("v") ON "public"."t" TO "reader";': "ignore"}
-    assert [n.split(" may not")[0] for n in report.notes] == ["public.u.pin", "public.x"]
+    assert [n.split(" is not synced")[0] for n in report.notes] == ["public.u.pin", "public.x"]
     world.selection = Selection(exclude_columns=patterns(["public.t.v"]))
     assert world.sync().status == "done"
     world.selection = Selection()
@@ -350,3 +349,30 @@ def world_table(name: str):  # type: ignore[no-untyped-def]
     from instep.schema.table import Table
 
     return Table("public", name, ())
+
+
+def test_names_that_nothing_can_hold_are_left_out_and_said(world: World) -> None:
+    tables(world, "t", "u")
+    world.run('CREATE TABLE "  " (id int PRIMARY KEY)', 'ALTER TABLE t ADD " " int')
+    report = world.sync()
+    assert world.statuses(report) == {"t": "done", "u": "done"}
+    assert world.schema("t") == "id int32!, v int32"
+    reason = "it has a name without a visible character"
+    assert report.notes == (f"public.   is not synced: {reason}", f"public.t.  is not synced: {reason}")
+    world.run('ALTER TABLE t RENAME v TO "\u200b"', "INSERT INTO u VALUES (2, 2)")
+    report = world.sync()
+    assert world.statuses(report) == {"t": "failed", "u": "done"}
+    assert world.rows("t") == [(1, 1)]
+    assert world.rows("u") == [(1, 1), (2, 2)]
+    world.run('ALTER TABLE t RENAME "\u200b" TO w', 'ALTER TABLE t RENAME " " TO x')
+    assert world.statuses(world.sync()) == {"t": "done", "u": "done"}
+    assert world.schema("t") == "id int32!, w int32, x int32"
+    assert world.differing() == {}
+
+
+def test_patterns_that_match_nothing_are_said(world: World) -> None:
+    tables(world, "t")
+    world.selection = Selection(include=patterns(["public.*", "shop.t"]), exclude_columns=patterns(["public.t.pin"]))
+    notes = tuple(f"the pattern {p!r} in the project file matches nothing" for p in ("shop.t", "public.t.pin"))
+    assert world.preview().detection.notes == notes
+    assert world.sync().notes == notes

@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sync_world import World, counts, preset
+from sync_world import MakeWorld, World, counts, preset
 
-from conftest import MakeWorld
 from lake import SPARK
 
 pytestmark = [*SPARK]

@@ -62,7 +62,8 @@ def plan(
     with open_app() as app:
         name = one_connection(app, connection)
         found = preview(app.pipe(name))
-    document = {"connection": name, "plan": plan_to_dict(found.plan)}
+    notes = [*found.partial, *found.detection.notes]
+    document = {"connection": name, "plan": plan_to_dict(found.plan), "notes": notes}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         say(f"wrote {out}: apply it with `instep apply {out}`")

@@ -21,7 +21,7 @@ def plan_lines(found: Preview, *, every: bool) -> Iterator[Line]:
     for line in explain(found.plan, found.impact):
         yield line, _style(line)
     yield from _waiting(found)
-    for sentence in found.partial:
+    for sentence in (*found.partial, *found.detection.notes):
         yield sentence, "yellow"
     yield from _modes(found, every=every)
 

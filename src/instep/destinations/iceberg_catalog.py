@@ -122,10 +122,13 @@ class Lake:
             from pyiceberg.catalog.sql import SqlCatalog
             from sqlalchemy.event import listen
 
+            from instep.destinations.iceberg_commit import no_metadata
+
             uri = f"sqlite:///{self.database}?timeout=60"
             rest = {k: v for k, v in self.config.properties.items() if k != "uri"}
             catalog = SqlCatalog(self.name, **{**rest, "uri": uri, "warehouse": self.warehouse})
             listen(catalog.engine, "connect", _relax)
+            catalog._empty_table_metadata = no_metadata  # type: ignore[method-assign]
             return catalog
         from pyiceberg.catalog import load_catalog
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -148,9 +149,19 @@ class _ReplaceAll(_OverwriteFiles):
         ]
 
 
+def no_metadata() -> TableMetadata:
+    """What a table's creation starts from. pyiceberg makes it anew each time, at a tenth of the cost of a table."""
+    return _no_metadata().model_copy(deep=True)
+
+
+@cache
+def _no_metadata() -> TableMetadata:
+    return MetastoreCatalog._empty_table_metadata()
+
+
 def new_table(catalog: Catalog, ref: Ref, schema: Schema, location: str, properties: Mapping[str, str]) -> Change:
     """The creation of a table, to be landed by `land_new`, with its first files if they are there already."""
     updates = creation(schema, location, properties)
-    metadata = update_table_metadata(MetastoreCatalog._empty_table_metadata(), updates, enforce_validation=True)
+    metadata = update_table_metadata(no_metadata(), updates, enforce_validation=True)
     io = load_file_io(properties=catalog.properties, location=location)
     return Change(Table(ref, metadata, f"{location}/metadata", io, catalog), updates)

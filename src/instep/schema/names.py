@@ -90,6 +90,16 @@ def _flaw(name: str) -> str:
     return ""
 
 
+def unusable(catalog: Catalog) -> dict[tuple[str, ...], str]:
+    """(schema, table) or (schema, table, column) to why no destination can hold its name."""
+    found: dict[tuple[str, ...], str] = {}
+    for table in catalog.tables:
+        if why := _flaw(table.name) or (table.schema and _flaw(table.schema)):
+            found[table.ref] = f"it {why}"
+        found |= {(*table.ref, c.name): f"it {why}" for c in table.columns if (why := _flaw(c.name))}
+    return found
+
+
 @dataclass(frozen=True)
 class _Wish:
     """A name to be given: what it is now, what it should be, and what its hash is made of."""

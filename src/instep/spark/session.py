@@ -175,22 +175,18 @@ def _launch(java: Java, settings: SparkSettings) -> Jvm:
         "SPARK_HOME": str(path[-1].parents[1]),
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),  # what the driver can import, its workers can
     }
-    thread = threading.Thread(target=_import_meanwhile, daemon=True)
+    thread = threading.Thread(target=importlib.import_module, args=("pyspark.sql",), daemon=True)
     thread.start()
     try:
-        return launch(java, path, (*_memory(settings), *_compiler(settings), *fast), env)
+        jvm = launch(java, path, (*_memory(settings), *_compiler(settings), *fast), env)
+        thread.join()  # two threads that import modules which need each other may see half of one
+        return jvm
     except JvmExited:
         if not fast:
             raise
         jvm = launch(java, path, (*_memory(settings), *_compiler(settings)), env)
         archive.discard(kept)  # without it the JVM starts: the archive was to blame
         return jvm
-
-
-def _import_meanwhile() -> None:
-    """What the first job will need of Python, imported while the JVM starts."""
-    for name in ("pandas", "pyspark.sql.pandas.functions"):
-        importlib.import_module(name)
 
 
 def _memory(settings: SparkSettings) -> tuple[str, ...]:

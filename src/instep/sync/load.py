@@ -7,7 +7,8 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
@@ -42,7 +43,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Staged:
-    """The verified files of one load."""
+    """The verified files of one load, and the folder (a URI, reached by the settings `io`) that they are in."""
 
     files: tuple[StagedFile, ...] = ()
     keys: tuple[StagedFile, ...] = ()
@@ -50,6 +51,8 @@ class Staged:
     misfits: int = 0
     rejected: int = 0
     casts: Mapping[str, int] | None = None
+    folder: str = ""
+    io: Mapping[str, str] = field(default_factory=dict)
 
 
 def stage(
@@ -61,12 +64,14 @@ def stage(
     specs: list[StageSpec] = []
     chunks: list[Chunk] = []
     failures: dict[int, Staged | InstepError] = {}
+    places: dict[int, StageSpec] = {}
     synced = int(run.started.timestamp() * 1_000_000)
     for load in loads:
         try:
             own = _specs(pipe, load, snapshot, run.id, synced)
             chunks += chunks_of(load, snapshot)
             specs += own
+            places[load.number] = own[0]
         except InstepError as error:
             failures[load.number] = error
     paths = {s: load.table.path for load in loads for s in (load.spec, load.key_spec)}
@@ -85,7 +90,11 @@ def stage(
         planned[chunk.table].add(chunk.number)
     verified = {load.number: failures.get(load.number) or verify(load, planned, by_table) for load in loads}
     crashpoint("sync.verified")
-    return verified
+    return {number: _placed(files, places.get(number)) for number, files in verified.items()}
+
+
+def _placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | InstepError:
+    return replace(files, folder=spec.location, io=spec.io) if isinstance(files, Staged) and spec else files
 
 
 def _specs(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
@@ -176,7 +185,7 @@ def _commit(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, run: Ru
     crashpoint("sync.commit.before")
     outcome = _publish(pipe, spark, load, staged, commit)
     crashpoint("sync.commit.after")
-    _clear(pipe, load, staged)
+    _clear(load, staged)
     crashpoint("sync.cleared")
     result = TableRun(
         run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
@@ -186,13 +195,12 @@ def _commit(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, run: Ru
     return Loaded(load, result, staged.misfits + staged.rejected, staged.casts)
 
 
-def _clear(pipe: Pipe, load: Load, staged: Staged) -> None:
+def _clear(load: Load, staged: Staged) -> None:
     """Merged files have served; among adopted ones may stand those of task attempts that died."""
-    if load.action == "merge" or load.since:
-        discard(pipe, [load])
-    else:
-        target = pipe.destination.target(load.ref)
-        keep_only(f"{target.location}/{load.folder}", target.io, [f.path for f in staged.files])
+    adopted = [] if load.action == "merge" or load.since else [f.path for f in staged.files]
+    assert staged.folder, "nothing is cleared that no task was told to write"
+    with suppress(InstepError):
+        keep_only(staged.folder, staged.io, adopted)
 
 
 def _unread(load: Load) -> tuple[str, ...]:

@@ -159,7 +159,7 @@ class _Sync:
         plan = make_plan(pipe, detection)
         apply_plan(pipe, self.run, plan, reviews, detection)
         outcome.applied += tuple(s.text for s in plan.steps)
-        for note in _notes(detection):
+        for note in detection.notes:
             outcome.note(note)
         self.refused(plan.refused, detection)
         for text in map(describe, plan.notes):
@@ -196,12 +196,6 @@ class _Sync:
                     pipe.store.backfills.done(backfill.number)
         crashpoint("sync.noted")
         return tables
-
-
-def _notes(detection: Detection) -> Iterator[str]:
-    """What may not be read and was never let in: people want to know why it is not there."""
-    for path, why in sorted(detection.hidden.items()):
-        yield f"{'.'.join(filter(None, path))} may not be read and is not synced: {why}"
 
 
 def _event(pipe: Pipe, run: Run, result: TableRun) -> TableFailed | TableLoaded:
