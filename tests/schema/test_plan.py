@@ -337,6 +337,19 @@ def test_step_ids_depend_on_content_only() -> None:
     assert len({s.id for s in one.steps}) == 2
 
 
+def test_an_id_that_another_table_has_taken_over_says_nothing_any_more() -> None:
+    """A table and a view are never one thing, whatever their ids say."""
+    world = World(PLAIN, Policy(preset="propagate_all"))
+    for source in (
+        replace(table("b", "b:string#6", oid="5"), schema="t"),
+        table("c", "c:string#7!", oid="5", kind="view"),
+        table("e", "B:string#9", oid="5"),
+    ):
+        made = world.sync(catalog(source))
+        assert not made.refused
+    assert {t.name: list(world.columns(t.name)) for t in world.there.tables} == {"t__b": ["b"], "c": ["c"], "e": ["B"]}
+
+
 ANSWERS = st.sampled_from([None, "approved", "rejected"])
 
 

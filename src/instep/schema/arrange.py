@@ -111,13 +111,15 @@ def arrange(scene: Scene) -> Arrangement:
 
 def _matches(scene: Scene) -> Iterator[_Match]:
     """Wanted tables with the destination's: those as they were left follow the accepted table, others pair by recorded
-    id, then by where the accepted table of the name went, then by name."""
+    id, then by where the accepted table of the name went, then by name. A retained table whose id another one has
+    taken over keeps it at the destination, where it says nothing any more."""
     by_path = {t.path: t for t in scene.accepted.tables}
     origin = {new: old for (old, column), (new, _) in scene.moves.items() if not column}
     dropped = {t.alias or t.name: t for t in scene.before.tables if (t.ref, "") not in scene.moves}
     gone = {t.ref: t for t in scene.found.tables if t.id and t.name in dropped and dropped[t.name].id == t.id}
     left = {t.ref: t for t in scene.found.tables if t.ref not in gone}
-    by_id = {t.id: t for t in left.values() if t.id is not None}
+    stale = {t.alias or t.name for t in scene.before.tables if t.retained and t.id is None}
+    by_id = {t.id: t for t in left.values() if t.id is not None and t.name not in stale}
     by_name = {t.name: t for t in left.values()}
     holds: dict[Ref, Table] = {}
     sides = []
