@@ -119,17 +119,11 @@ class Lake:
     @cached_property
     def _catalog(self) -> Catalog:
         if self.is_sqlite:
-            from pyiceberg.catalog.sql import SqlCatalog
-            from sqlalchemy.event import listen
-
-            from instep.destinations.iceberg_commit import no_metadata
+            from instep.destinations.iceberg_sqlite import SqliteCatalog
 
             uri = f"sqlite:///{self.database}?timeout=60"
             rest = {k: v for k, v in self.config.properties.items() if k != "uri"}
-            catalog = SqlCatalog(self.name, **{**rest, "uri": uri, "warehouse": self.warehouse})
-            listen(catalog.engine, "connect", _relax)
-            catalog._empty_table_metadata = no_metadata  # type: ignore[method-assign]
-            return catalog
+            return SqliteCatalog(self.name, **{**rest, "uri": uri, "warehouse": self.warehouse})
         from pyiceberg.catalog import load_catalog
 
         try:
@@ -290,12 +284,6 @@ class Lake:
         it is in no environment page and no event log as long as `spark.redaction.regex` covers `credential`."""
         secret = {k: v for k, v in self.config.properties.items() if _SECRET.search(k)}
         return {f"spark.sql.catalog.{self.name}.{k}": v for k, v in secret.items()}
-
-
-def _relax(connection: Any, _: Any) -> None:
-    """In WAL mode a commit survives the process without a sync of its own: the metadata file that it points to has
-    none either, and after a power cut an older pointer is right where a newer one could point to nothing."""
-    connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def local_path(uri: str) -> Path:
