@@ -81,7 +81,7 @@ def test_times_must_be_aware(url: str) -> None:
 
 def test_a_run_that_does_not_exist_has_no_tables(any_store: Store) -> None:
     with pytest.raises(IntegrityError):
-        any_store.runs.record_table(TableRun("r-none", ("public", "t"), "done"))
+        any_store.runs.record_tables(TableRun("r-none", ("public", "t"), "done"))
 
 
 def test_an_up_to_date_database_opens_without_alembic(url: str) -> None:

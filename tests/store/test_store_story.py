@@ -130,10 +130,10 @@ def test_plans_and_journal(any_store: Store, clock: Clock) -> None:
 
 
 def test_cursors_never_go_back(any_store: Store) -> None:
-    any_store.cursors.save("c", ORDERS, '{"upper": "5"}', run="r1", fence=2)
-    any_store.cursors.save("c", ORDERS, '{"upper": "9"}', run="r1", fence=2)
+    any_store.cursors.save("c", {ORDERS: '{"upper": "5"}'}, run="r1", fence=2)
+    any_store.cursors.save("c", {ORDERS: '{"upper": "9"}'}, run="r1", fence=2)
     with pytest.raises(Fenced, match=r"later run has loaded public\.orders"):
-        any_store.cursors.save("c", ORDERS, '{"upper": "6"}', run="r0", fence=1)
+        any_store.cursors.save("c", {ORDERS: '{"upper": "6"}'}, run="r0", fence=1)
     assert any_store.cursors.of("c")[ORDERS].cursor == '{"upper": "9"}'
     any_store.cursors.forget("c", ORDERS)
     assert any_store.cursors.of("c") == {}
@@ -194,15 +194,15 @@ def test_backfills(any_store: Store) -> None:
 def test_run_results(any_store: Store, clock: Clock) -> None:
     run = any_store.runs.claim("c", "sync", "ana")
     good = TableRun(run.id, ORDERS, "done", "upsert", 10, 1, 2, 3, 4, 5, 0.5)
-    any_store.runs.record_table(TableRun(run.id, ORDERS, "failed", error="lost"))
-    any_store.runs.record_table(good)
-    any_store.runs.record_table(TableRun(run.id, ("public", "items"), "missing"))
+    any_store.runs.record_tables(TableRun(run.id, ORDERS, "failed", error="lost"))
+    any_store.runs.record_tables(good)
+    any_store.runs.record_tables(TableRun(run.id, ("public", "items"), "missing"))
     assert any_store.runs.tables(run.id) == [TableRun(run.id, ("public", "items"), "missing"), good]
     ended = any_store.runs.finish(run, "partial", "1 table failed", {"rows": 10})
     assert (ended.status, ended.error, ended.detail, ended.ended) == ("partial", "1 table failed", {"rows": 10}, START)
     clock.forward(1)
     second = any_store.runs.claim("c", "backfill")
-    any_store.runs.record_table(TableRun(second.id, ORDERS, "unchanged"))
+    any_store.runs.record_tables(TableRun(second.id, ORDERS, "unchanged"))
     assert any_store.runs.latest_tables("c")[ORDERS].status == "unchanged"
     assert any_store.runs.latest_tables("c")["public", "items"].status == "missing"
     assert any_store.runs.history("c") == [second, ended]

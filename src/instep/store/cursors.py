@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, bindparam, insert, select
 
 from instep.errors import Fenced
 from instep.store.connections import ensure
@@ -32,20 +33,22 @@ class Cursors:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def save(self, connection: str, table: Ref, cursor: str, *, run: str, fence: int) -> None:
-        """Raises Fenced if a later run has recorded one."""
-        c = cursors.c
-        where = (c.connection == connection, c.table_schema == table[0], c.table_name == table[1])
+    def save(self, connection: str, found: Mapping[Ref, str], *, run: str, fence: int) -> None:
+        """Cursor by table; raises Fenced if a later run has recorded one of them."""
+        if not found:
+            return
+        c, now = cursors.c, self._db.now()
         with self._db.write() as transaction:
-            ensure(transaction, connection, self._db.now())
-            newest = transaction.execute(select(c.fence).where(*where)).scalar()
-            if newest is not None and newest > fence:
-                raise Fenced(f"connection {connection}: a later run has loaded {'.'.join(table)}")
-            transaction.execute(cursors.delete().where(*where))
-            values = {"connection": connection, "table_schema": table[0], "table_name": table[1]}
-            transaction.execute(
-                insert(cursors).values(**values, cursor=cursor, run=run, fence=fence, at=self._db.now())
-            )
+            ensure(transaction, connection, now)
+            newer = select(c.table_schema, c.table_name).where(c.connection == connection, c.fence > fence)
+            for schema, name in transaction.execute(newer):
+                if (schema, name) in found:
+                    raise Fenced(f"connection {connection}: a later run has loaded {schema}.{name}")
+            same = (c.connection == connection, c.table_schema == bindparam("of"), c.table_name == bindparam("name"))
+            transaction.execute(cursors.delete().where(*same), [{"of": s, "name": n} for s, n in found])
+            common = {"connection": connection, "run": run, "fence": fence, "at": now}
+            rows = [{"table_schema": s, "table_name": n, "cursor": cursor} for (s, n), cursor in found.items()]
+            transaction.execute(insert(cursors), [row | common for row in rows])
 
     def of(self, connection: str) -> dict[Ref, CursorRecord]:
         with self._db.read() as transaction:

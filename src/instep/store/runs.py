@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from instep.errors import Fenced, InstepError, RunInProgress
 from instep.model import Run, RunKind, RunStatus, TableRun
@@ -110,16 +110,16 @@ class Runs:
         with self._db.read() as transaction:
             return [_run(row) for row in transaction.execute(query)]
 
-    def record_table(self, result: TableRun) -> None:
-        """What a run did with a table; the latest word counts."""
-        values = {k: v for k, v in vars(result).items() if k != "table"}
-        schema, name = result.table
+    def record_tables(self, *results: TableRun) -> None:
+        """What runs did with tables; the latest word counts."""
+        if not results:
+            return
         c = table_runs.c
+        same = (c.run == bindparam("of"), c.table_schema == bindparam("schema"), c.table_name == bindparam("name"))
         with self._db.write() as transaction:
-            transaction.execute(
-                table_runs.delete().where(c.run == result.run, c.table_schema == schema, c.table_name == name)
-            )
-            transaction.execute(insert(table_runs).values(**values, table_schema=schema, table_name=name))
+            keys = [{"of": r.run, "schema": r.table[0], "name": r.table[1]} for r in results]
+            transaction.execute(table_runs.delete().where(*same), keys)
+            transaction.execute(insert(table_runs), [_row(r) for r in results])
 
     def tables(self, run_id: str) -> list[TableRun]:
         """The tables of a run, by name."""
@@ -180,6 +180,11 @@ _RUN_FIELDS = ("id", "connection", "kind", "status", "fence", "started", "ended"
 
 def _run(row: Row[Any]) -> Run:
     return Run(**{field: getattr(row, field) for field in _RUN_FIELDS})
+
+
+def _row(result: TableRun) -> dict[str, Any]:
+    values = {k: v for k, v in vars(result).items() if k != "table"}
+    return {**values, "table_schema": result.table[0], "table_name": result.table[1]}
 
 
 def _table_run(row: Row[Any]) -> TableRun:

@@ -186,11 +186,9 @@ class _Sync:
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
         whole = {load.table.ref for load in loaded if load.complete}
         with pipe.transaction():
-            for result in tables:
-                pipe.store.runs.record_table(result)
-                pipe.store.events.add(_event(pipe, run, result))
-            for load in loaded:
-                pipe.store.cursors.save(pipe.name, load.table.ref, load.cursor, run=run.id, fence=run.fence)
+            pipe.store.runs.record_tables(*tables)
+            pipe.store.events.add(*(_event(pipe, run, result) for result in tables))
+            pipe.store.cursors.save(pipe.name, {d.table.ref: d.cursor for d in loaded}, run=run.id, fence=run.fence)
             for backfill in pipe.store.backfills.waiting(pipe.name):
                 if backfill.table in whole:
                     pipe.store.backfills.done(backfill.number)
