@@ -82,7 +82,8 @@ class TableRun:
 
 @dataclass(frozen=True)
 class AcceptedVersion:
-    """One version of an accepted catalog: append-only, with who and why."""
+    """One version of an accepted catalog: append-only, with who and why, and the run that made it ("" if unknown).
+    `major` grows with what breaks readers; see schema/version.py."""
 
     connection: str
     version: int
@@ -90,6 +91,14 @@ class AcceptedVersion:
     at: datetime
     who: str
     why: str
+    major: int = 1
+    minor: int = 0
+    run: str = ""
+
+    @property
+    def label(self) -> str:
+        """`major.minor`."""
+        return f"{self.major}.{self.minor}"
 
 
 @dataclass(frozen=True)

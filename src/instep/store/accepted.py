@@ -9,18 +9,21 @@ from sqlalchemy import Connection, Select, insert, select
 from instep.errors import InstepError, StalePlan
 from instep.model import AcceptedVersion
 from instep.schema.table import Catalog, catalog_from_dict, catalog_to_dict, fingerprint
+from instep.schema.version import Label, next_label
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import accepted
 
-_VERSION = (accepted.c.connection, accepted.c.version, accepted.c.fingerprint, accepted.c.at, accepted.c.who)
+_VERSION = tuple(accepted.c[name] for name in AcceptedVersion.__dataclass_fields__)
 
 
 class Accepted:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def add(self, connection: str, catalog: Catalog, *, who: str, why: str, base: str | None = None) -> AcceptedVersion:
+    def add(
+        self, connection: str, catalog: Catalog, *, who: str, why: str, base: str | None = None, run: str = ""
+    ) -> AcceptedVersion:
         """The next version. An equal catalog adds nothing and answers the latest version. `base` is the fingerprint
         that the caller started from ("" for none yet): StalePlan if another version came in between."""
         with self._db.write() as transaction:
@@ -36,7 +39,8 @@ class Accepted:
             if latest and latest.fingerprint == digest:
                 return latest
             number = latest.version + 1 if latest else 1
-            version = AcceptedVersion(connection, number, digest, self._db.now(), who, why)
+            major, minor = _label(transaction, latest, catalog)
+            version = AcceptedVersion(connection, number, digest, self._db.now(), who, why, major, minor, run)
             transaction.execute(insert(accepted).values(**vars(version), catalog=catalog_to_dict(catalog)))
             return version
 
@@ -65,10 +69,18 @@ class Accepted:
 
 
 def _versions(connection: str) -> Select[Any]:
-    query = select(*_VERSION, accepted.c.why).where(accepted.c.connection == connection)
+    query = select(*_VERSION).where(accepted.c.connection == connection)
     return query.order_by(accepted.c.version.desc())
 
 
 def _latest(transaction: Connection, connection: str) -> AcceptedVersion | None:
     row = transaction.execute(_versions(connection).limit(1)).mappings().first()
     return AcceptedVersion(**row) if row else None
+
+
+def _label(transaction: Connection, latest: AcceptedVersion | None, catalog: Catalog) -> Label:
+    if latest is None:
+        return next_label(None, Catalog(), catalog)
+    where = (accepted.c.connection == latest.connection, accepted.c.version == latest.version)
+    before = transaction.execute(select(accepted.c.catalog).where(*where)).scalar_one()
+    return next_label((latest.major, latest.minor), catalog_from_dict(before), catalog)

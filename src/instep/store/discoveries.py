@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 
 from instep.schema.table import Catalog, catalog_from_dict, catalog_to_dict
 from instep.store.connections import ensure
 from instep.store.database import Database
-from instep.store.tables import detections, discoveries
+from instep.store.schemas import Schemas
+from instep.store.tables import accepted, detections, discoveries
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,10 @@ class Detection:
 class Discoveries:
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._schemas = Schemas(database)
 
-    def save(self, connection: str, seen: CachedDiscovery) -> None:
-        """Keeps the last one only."""
+    def save(self, connection: str, seen: CachedDiscovery, *, run: str = "") -> None:
+        """Keeps the last one, and its catalog as a version of the source's schema if it is not the one before."""
         values: dict[str, Any] = {
             "fingerprint": seen.fingerprint, "identity": seen.identity, "proves_absence": seen.proves_absence,
             "stats": [[*table, *numbers] for table, numbers in sorted(seen.stats.items())],
@@ -56,6 +58,11 @@ class Discoveries:
             ensure(transaction, connection, self._db.now())
             transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
             transaction.execute(insert(discoveries).values(connection=connection, **values))
+            newest = select(func.max(accepted.c.version)).where(accepted.c.connection == connection)
+            self._schemas.add(
+                connection, "source", seen.catalog, run=run, identity=seen.identity,
+                accepted=transaction.execute(newest).scalar() or 0,
+            )  # fmt: skip
 
     def get(self, connection: str) -> CachedDiscovery | None:
         with self._db.read() as transaction:

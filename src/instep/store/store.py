@@ -20,6 +20,7 @@ from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
 from instep.store.reviews import Reviews
 from instep.store.runs import LEASE, Runs
+from instep.store.schemas import Schemas
 
 
 def utc_now() -> datetime:
@@ -52,6 +53,7 @@ class Store:
         self.connections = Connections(self._db)
         self.names = DestinationNames(self._db)
         self.accepted = Accepted(self._db)
+        self.schemas = Schemas(self._db)
         self.discoveries = Discoveries(self._db)
         self.detections = Detections(self._db)
         self.reviews = Reviews(self._db)

@@ -113,6 +113,23 @@ accepted = Table(
     Column("at", Utc, nullable=False),
     _text("who"),
     _text("why"),
+    Column("major", Integer, nullable=False, server_default="1"),
+    Column("minor", Integer, nullable=False, server_default="0"),
+    _text("run"),
+)
+
+schemas = Table(
+    "schemas",
+    metadata,
+    _connection(primary_key=True),
+    Column("side", String, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("fingerprint", String, nullable=False),
+    Column("catalog", JSON, nullable=False),
+    Column("at", Utc, nullable=False),
+    _text("run"),
+    Column("accepted", Integer, nullable=False, server_default="0"),
+    _text("identity"),
 )
 
 reviews = Table(

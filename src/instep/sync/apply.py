@@ -105,9 +105,9 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
         f"; and {len(applied) - 5} more" if len(applied) > 5 else ""
     )
     with pipe.transaction():
-        version = pipe.store.accepted.add(pipe.name, made.after, who=pipe.who, why=why or "refreshed").version
         if detection is not None and detection.rebound:
             remember(pipe, detection)
+        version = _keep(pipe, made, why or "refreshed")
         follow(pipe, {old: new for old, new in places.moves.items() if old not in made.refused})
         pipe.store.reviews.applied(reviews[key(d.change)].id for d in applied)
         for decision in applied:
@@ -117,6 +117,14 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
             if releases(pipe):
                 resume(pipe, review.id, "applied")
     crashpoint("apply.accepted")
+    return version
+
+
+def _keep(pipe: Pipe, made: Plan, why: str) -> int:
+    """The accepted catalog and the destination's tables as they are now; answers the accepted version."""
+    store, run = pipe.store, pipe.run.id if pipe.run else ""
+    version = store.accepted.add(pipe.name, made.after, who=pipe.who, why=why, run=run).version
+    store.schemas.add(pipe.name, "destination", made.wanted, run=run, accepted=version)
     return version
 
 

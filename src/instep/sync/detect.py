@@ -186,7 +186,7 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
 
 def remember(pipe: Pipe, detection: Detection) -> None:
     """Keeps what the source looked like. After a move to another server this waits for the accepted catalog."""
-    pipe.store.discoveries.save(pipe.name, _cached(detection.discovery))
+    pipe.store.discoveries.save(pipe.name, _cached(detection.discovery), run=pipe.run.id if pipe.run else "")
 
 
 def look(pipe: Pipe, *, count: bool = True) -> Detection:
