@@ -40,7 +40,7 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Project:
     Raises one ProjectError that lists every problem as `instep.yml:<line>: <where>: <what>`.
     """
     file = (path / FILE_NAME if path.is_dir() else path).resolve()
-    tree = yaml_tree.parse(_text(file))
+    tree = yaml_tree.parse(text_of(file))
     if not tree.problems and (tree.data is None or tree.data == {}):
         raise ProjectError(
             f"{file.name} is empty", hint="write a source, a destination and a connection, or run `instep init`"
@@ -56,13 +56,14 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Project:
     return Project(file, model, tree, Environment.of(file.parent, variables))
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path, missing: str = "make a project with `instep init`") -> str:
+    """The text of a YAML file; ProjectError if it cannot be read. `missing`: what to do if there is none."""
     try:
         if file.stat().st_size > MAX_BYTES:
             raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint="this is no project file")
         return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ProjectError(f"{file} does not exist", hint="make a project with `instep init`") from None
+        raise ProjectError(f"{file} does not exist", hint=missing) from None
     except UnicodeDecodeError as error:
         raise ProjectError(f"{file} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from None
     except OSError as error:

@@ -121,7 +121,7 @@ def _keys_at(path: Path, tree: Tree, seen: Mapping[Any, Any]) -> list[str]:
     for part in path:
         data = data[part]
     model = seen.get(id(data))
-    return list(model.model_fields) if model else []
+    return [field.alias or name for name, field in model.model_fields.items()] if model else []
 
 
 def _suggestion(path: Path) -> str:

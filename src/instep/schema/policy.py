@@ -6,8 +6,9 @@ the preset. A decision carries the rule that made it and why, in words.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
@@ -74,6 +75,14 @@ class Modifiers:
 
 
 @dataclass(frozen=True)
+class Miss:
+    """Why a rule does not match a change: which part of it (`kind`, `schema`, `table`, `column` or `tag`), in words."""
+
+    part: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Rule:
     """`on`: kinds (`column.added`), families (`column`) or globs (`*.removed`). `match`: globs or `re:` patterns on
     `schema.table` or `schema.table.column`; none matches all. `tags`: all of them must be on the connection."""
@@ -94,11 +103,23 @@ class Rule:
         Modifiers().over(self.modifiers)
 
     def matches(self, change: Change, tags: Collection[str] = ()) -> bool:
-        return (
-            any(_is_kind(pattern, change.kind) or pattern == family(change) for pattern in self.on)
-            and (not self.match or any(names(pattern, change) for pattern in self.match))
-            and all(tag in tags for tag in self.tags)
-        )
+        return next(self.misses(change, tags), None) is None
+
+    def misses(self, change: Change, tags: Collection[str] = ()) -> Iterator[Miss]:
+        """All that keeps this rule from deciding about `change`; nothing if it matches."""
+        if not any(_is_kind(pattern, change.kind) or pattern == family(change) for pattern in self.on):
+            yield Miss("kind", f"it is about {', '.join(self.on)}")
+        if self.match and not any(names(pattern, change) for pattern in self.match):
+            yield Miss(_named_by(change), f"{', '.join(self.match)} does not name {' or '.join(_paths(change))}")
+        if absent := [tag for tag in self.tags if tag not in tags]:
+            yield Miss("tag", f"the connection has no tag {', '.join(absent)}")
+
+    def __str__(self) -> str:
+        """As the project file says it."""
+        match = f", match: [{', '.join(map(_quoted, self.match))}]" if self.match else ""
+        tags = f", tags: [{', '.join(map(_quoted, self.tags))}]" if self.tags else ""
+        more = "".join(f", {name}: {value}" for name, value in self.modifiers.items())
+        return f"{{on: [{', '.join(map(_quoted, self.on))}]{match}{tags}, decide: {self.decide}{more}}}"
 
 
 @dataclass(frozen=True)
@@ -158,26 +179,72 @@ class Decision:
         return self.action == "review" or self.pauses
 
 
+Level = Literal["person", "override", "policy", "preset"]
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Who was asked about a change: `name` as in `Decision.rule`, the `level`, for an override what it `match`es, and
+    for a rule its 1-based `number` and itself. `misses` is empty for the one that decided."""
+
+    name: str
+    level: Level
+    match: str = ""
+    number: int = 0
+    rule: Rule | None = None
+    misses: tuple[Miss, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A decision with how it came about: who was asked, in order, the last of whom decided, and who set each
+    modifier (`default` where nobody did)."""
+
+    decision: Decision
+    asked: tuple[Voice, ...]
+    origins: Mapping[str, str]
+
+
 def decide(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Decision:
     """The decision about one change. `explicit` is what a person has said about this very object or change."""
-    picked = _explicit(change, explicit) or _policy(change, policy, tags)
-    return _decision(change, *picked, policy=policy)
+    voice, pick = next((v, p) for v, p in _asked(change, policy, explicit, tags) if p is not None)
+    return _decision(change, pick, voice.name, policy)
 
 
-def _decision(change: Change, pick: Choice, rule: str, *, policy: Policy) -> Decision:
+def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, tags: Collection[str] = ()) -> Trace:
+    """What `decide` answers, and why."""
+    asked: list[Voice] = []
+    for voice, pick in _asked(change, policy, explicit, tags):
+        if pick is not None:
+            asked.append(voice)
+            break
+        misses = tuple(voice.rule.misses(change, tags)) if voice.rule else ()
+        asked.append(replace(voice, misses=misses))
+    assert pick is not None, "the preset has an answer to every kind"
+    origins = {name: by for by, given in _layers(change, policy, pick, asked[-1].name) for name in given}
+    return Trace(_decision(change, pick, asked[-1].name, policy), tuple(asked), origins)
+
+
+def _decision(change: Change, pick: Choice, rule: str, policy: Policy) -> Decision:
     kind = _row(change)
     action: Action = "ignore" if kind == "access.lost" and pick.action == "apply" else pick.action
     effect = (pick.effect if action == pick.action else "") or effect_of(kind, action)
-    modifiers = _base(change, policy).over(pick.modifiers)
+    modifiers = Modifiers()
+    for _, given in _layers(change, policy, pick, rule):
+        modifiers = modifiers.over(given)
     return Decision(change, action, rule, f"{_WHY[action]}{_MEANS.get(effect, '')}", modifiers, effect)
 
 
-def _base(change: Change, policy: Policy) -> Modifiers:
-    """The preset's modifiers, the policy's on top, the override's on top of these."""
+def _layers(change: Change, policy: Policy, pick: Choice, rule: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Who sets which modifiers, each over those before: the preset, the policy, the override, what was picked."""
     override = override_of(change, policy)
     preset = (override and override.preset) or policy.preset
-    modifiers = Modifiers().over(choice(_row(change), preset).modifiers).over(policy.modifiers)
-    return modifiers.over(override.modifiers) if override else modifiers
+    yield "default", {f.name: getattr(Modifiers(), f.name) for f in fields(Modifiers)}
+    yield f"preset {preset}", choice(_row(change), preset).modifiers
+    yield f"policy {policy.name}".rstrip(), policy.modifiers
+    if override:
+        yield f"override {override.match}", override.modifiers
+    yield rule, pick.modifiers
 
 
 _WHY: Mapping[Action, str] = {
@@ -198,6 +265,11 @@ _MEANS: Mapping[Effect, str] = {
 }
 
 
+def is_by_policy(why: str) -> bool:
+    """Whether a recorded `Decision.why` is what a policy says, not what holds a change back beside it."""
+    return why.startswith((*_WHY.values(), "waits for"))
+
+
 def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] | None:
     """On and hashed answer additions, mapped answers renames, the others answer every change."""
     added, renamed = change.kind.endswith(".added"), change.kind.endswith(".renamed")
@@ -215,26 +287,32 @@ def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] |
     return None
 
 
-def _policy(change: Change, policy: Policy, tags: Collection[str]) -> tuple[Choice, str]:
+def _asked(
+    change: Change, policy: Policy, explicit: Explicit | None, tags: Collection[str]
+) -> Iterator[tuple[Voice, Choice | None]]:
+    """Everybody who may decide, in order of precedence, with the answer of those who have one; the last one has."""
+    if said := _explicit(change, explicit):
+        yield Voice(said[1], "person"), said[0]
     of = f" of policy {policy.name}" if policy.name else ""
     override = override_of(change, policy)
     if override:
-        if ruled := _first(override.rules, change, tags):
-            return ruled[0], f"rule {ruled[1]} of override {override.match}{of}"
+        name = f"override {override.match}{of}"
+        for number, rule in enumerate(override.rules, 1):
+            voice = Voice(f"rule {number} of {name}", "override", override.match, number, rule)
+            yield voice, _picked(rule, change, tags)
         if override.preset:
-            return _cell(change, override.preset), f"override {override.match}{of}"
-    if ruled := _first(policy.rules, change, tags):
-        return ruled[0], f"rule {ruled[1]}{of}"
-    return _cell(change, policy.preset), f"preset {policy.preset}"
+            yield Voice(name, "override", override.match), _cell(change, override.preset)
+    for number, rule in enumerate(policy.rules, 1):
+        yield Voice(f"rule {number}{of}", "policy", number=number, rule=rule), _picked(rule, change, tags)
+    yield Voice(f"preset {policy.preset}", "preset"), _cell(change, policy.preset)
 
 
-def _first(rules: tuple[Rule, ...], change: Change, tags: Collection[str]) -> tuple[Choice, int] | None:
-    numbered = ((Choice(r.decide, modifiers=r.modifiers), n) for n, r in enumerate(rules, 1) if r.matches(change, tags))
-    return next(numbered, None)
+def _picked(rule: Rule, change: Change, tags: Collection[str]) -> Choice | None:
+    return Choice(rule.decide, modifiers=rule.modifiers) if rule.matches(change, tags) else None
 
 
 def _cell(change: Change, preset: str) -> Choice:
-    """Without its modifiers, which lie under those of the policy (see `_base`)."""
+    """Without its modifiers, which lie under those of the policy (see `_layers`)."""
     return replace(choice(_row(change), preset), modifiers={})
 
 
@@ -260,6 +338,18 @@ def names(pattern: str, change: Change) -> bool:
     return any(fnmatchcase(path, pattern) for path in _paths(change))
 
 
+def _named_by(change: Change) -> str:
+    """What a pattern would have to name."""
+    if isinstance(change, SchemaAdded | SchemaRemoved):
+        return "schema"
+    return "column" if column_of(change) else "table"
+
+
+def _quoted(text: str) -> str:
+    """As YAML wants it within brackets."""
+    return text if re.fullmatch(r"[A-Za-z_][\w.-]*", text) else json.dumps(text, ensure_ascii=False)
+
+
 def _paths(change: Change) -> list[str]:
     if isinstance(change, SchemaAdded | SchemaRemoved):
         return [change.name]
@@ -281,6 +371,7 @@ def check_patterns(patterns: Collection[str]) -> None:
 
 
 __all__ = [
-    "ACTIONS", "PRESETS", "Action", "Backfill", "Decision", "Effect", "Explicit", "Misfit", "Modifiers", "Override",
-    "Policy", "Removed", "Rule", "check_patterns", "decide", "names", "override_of",
+    "ACTIONS", "PRESETS", "Action", "Backfill", "Decision", "Effect", "Explicit", "Level", "Misfit", "Miss",
+    "Modifiers", "Override", "Policy", "Removed", "Rule", "Trace", "Voice", "check_patterns", "decide",
+    "is_by_policy", "names", "override_of", "trace",
 ]  # fmt: skip

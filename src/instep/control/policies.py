@@ -1,0 +1,241 @@
+"""What a connection's policy says: shown, explained for one change, tested on sample changes. Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from instep.control.samples import OF_COLUMN, asked, sample
+from instep.control.samples import Asked as Sample
+from instep.errors import SchemaError
+from instep.model import Review
+from instep.project.policy_files import HINT, Located, read_cases
+from instep.project.problems import raise_all
+from instep.project.project import Project
+from instep.project.tree import Path as Place
+from instep.schema.change import Change, ColumnRemoved, CursorRemoved, KeyRemoved, change_from_dict, column_of, table_of
+from instep.schema.policy import Decision, Explicit, Modifiers, Policy, Rule, Trace, Voice, decide, trace
+from instep.schema.preset import KINDS, choice, effect_of
+from instep.schema.selection import column_is_on, is_on
+from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import String
+from instep.store.reviews import STANDING
+from instep.store.store import Store
+
+
+def place_of(project: Project, connection: str, voice: Voice) -> str:
+    """Where the rule or preset stands, as `instep.yml:<line>`; empty for a default and for a person's answer."""
+    base: Place = ("policies", project.connection(connection).policy)
+    if voice.level == "override":
+        base = ("connections", connection, "tables", voice.match)
+    path = (*base, "rules", voice.number - 1) if voice.rule else (*base, "preset")
+    return f"{project.file.name}:{project.tree.line(path)}" if path in project.tree.lines else ""
+
+
+@dataclass(frozen=True)
+class RuleShown:
+    """A rule with its 1-based number and where it stands."""
+
+    number: int
+    rule: Rule
+    where: str
+
+
+@dataclass(frozen=True)
+class KindShown:
+    """What the preset alone says to one kind of change."""
+
+    kind: str
+    action: str
+    effect: str
+    modifiers: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PolicyShown:
+    """A connection's policy. `overrides`: the pattern of each with its preset, rules and modifiers."""
+
+    connection: str
+    policy: Policy
+    tags: tuple[str, ...]
+    preset_where: str
+    rules: tuple[RuleShown, ...]
+    overrides: Mapping[str, tuple[RuleShown, ...]]
+    modifiers: Modifiers
+    kinds: tuple[KindShown, ...]
+
+
+def shown(project: Project, connection: str) -> PolicyShown:
+    """What stands for a connection. ProjectError for an unknown one."""
+    policy = project.policy(connection)
+
+    def rules(found: tuple[Rule, ...], voice: Voice) -> tuple[RuleShown, ...]:
+        voices = (replace(voice, number=n, rule=r) for n, r in enumerate(found, 1))
+        return tuple(
+            RuleShown(v.number, r, place_of(project, connection, v)) for v, r in zip(voices, found, strict=True)
+        )
+
+    return PolicyShown(
+        connection,
+        policy,
+        tuple(project.connection(connection).tags),
+        place_of(project, connection, Voice("", "preset")),
+        rules(policy.rules, Voice("", "policy")),
+        {o.match: rules(o.rules, Voice("", "override", o.match)) for o in policy.overrides},
+        Modifiers().over(policy.modifiers),
+        tuple(_kind(kind, policy) for kind in KINDS),
+    )
+
+
+def _kind(kind: str, policy: Policy) -> KindShown:
+    cell = choice(kind, policy.preset)
+    said = {name: policy.modifiers.get(name, value) for name, value in cell.modifiers.items()}
+    return KindShown(kind, cell.action, cell.effect or effect_of(kind, cell.action), said)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a change is decided. `places` is parallel to `trace.asked`; `review` is the recorded change, if this is
+    one; `notes` say what happens beside the policy."""
+
+    connection: str
+    change: Change
+    trace: Trace
+    places: tuple[str, ...]
+    review: Review | None
+    notes: tuple[str, ...]
+
+    @property
+    def decision(self) -> Decision:
+        return self.trace.decision
+
+
+def explain(
+    project: Project, store: Store, connection: str, path: str, kind: str, before: str = "", after: str = ""
+) -> Explanation:
+    """What is decided about such a change of `path` (`schema.table` or `schema.table.column`). Without types it is the
+    recorded change of that kind, if one stands, with the answer that a person gave. InstepError if it is unclear."""
+    accepted = store.accepted.catalog(connection)
+    wanted = asked(path, kind, accepted, before, after)
+    review = None if before or after else _standing(store, connection, wanted)
+    change = change_from_dict(review.change) if review else sample(wanted, accepted)
+    policy, tags = project.policy(connection), project.connection(connection).tags
+    traced = trace(change, policy, explicit=_answer(review), tags=tags)
+    places = tuple(place_of(project, connection, voice) for voice in traced.asked)
+    notes = (
+        *_left_out(project, connection, change, accepted),
+        *_beside(change, traced.decision, policy, tags, accepted),
+    )
+    return Explanation(connection, change, traced, places, review, notes)
+
+
+def _standing(store: Store, connection: str, wanted: Sample) -> Review | None:
+    path = ".".join(filter(None, (wanted.table, wanted.column)))
+    for review in store.reviews.find(connection, STANDING):
+        if review.kind == wanted.kind and ".".join(filter(None, (*review.table, review.column))) == path:
+            return review
+    return None
+
+
+def _answer(review: Review | None) -> Explicit | None:
+    match review.status if review else None:
+        case "approved":
+            return "approved"
+        case "rejected":
+            return "rejected"
+    return None
+
+
+def _left_out(project: Project, connection: str, change: Change, accepted: Catalog) -> Iterator[str]:
+    """Changes of what is not selected are never compared; of a table that nobody knows, they may be a slip."""
+    ref = table_of(change)
+    if ref is None:
+        return
+    selection, known = project.selection(connection), accepted.get(ref)
+    table = known or Table(*ref, ())
+    if known is None and not change.kind.startswith("table."):
+        near = get_close_matches(table.path, [t.path for t in accepted.tables], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        yield f"{table.path} is no accepted table of {connection}: answered for a table of that name{hint}"
+    on, why = is_on(selection, table)
+    if not on:
+        yield f"{table.path} is not read ({why}): its changes are not looked at"
+    if on and change.kind in OF_COLUMN:
+        column = table.by_name.get(column_of(change)) or Column(column_of(change), String())
+        read, why = column_is_on(selection, table, column)
+        if not read:
+            yield f"{table.path}.{column.name} is not read ({why}): its changes are not looked at"
+
+
+def _beside(
+    change: Change, decision: Decision, policy: Policy, tags: tuple[str, ...], accepted: Catalog
+) -> Iterator[str]:
+    """What comes on top of the policy."""
+    if change.kind.endswith(".removed") and decision.applied and not change.kind.startswith(("key", "cursor")):
+        yield (
+            "applied once two detections agree that it is gone (one where the catalog proves it); "
+            "when much goes at once, the connection pauses instead"
+        )
+    if change.kind == "table.replaced":
+        yield "with another primary key it is decided as key.changed"
+    for other in _of_key(change, accepted):
+        first = decide(other, policy, tags=tags)
+        more = "" if first.applied else "; the removal waits for it"
+        yield f"it comes with {other.kind}, which is decided as {first.action} by {first.rule}{more}"
+
+
+def _of_key(change: Change, accepted: Catalog) -> Iterator[Change]:
+    table = accepted.get(change.table) if isinstance(change, ColumnRemoved) else None
+    if table is None or not isinstance(change, ColumnRemoved):
+        return
+    if change.before.name in table.key:
+        yield KeyRemoved(table.ref, table.key)
+    if change.before.name == table.cursor:
+        yield CursorRemoved(table.ref, table.cursor)
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """A case of a test file with what was decided. `wrong`: what is not as expected, empty if all is."""
+
+    where: str
+    sample: Sample
+    trace: Trace
+    wrong: tuple[str, ...]
+
+
+def run_cases(project: Project, connection: str, file: Path) -> list[CaseResult]:
+    """Decides every case of the file. ProjectError, with lines, if one of them cannot be such a change."""
+    policy, tags = project.policy(connection), project.connection(connection).tags
+    results: list[CaseResult] = []
+    problems: list[tuple[int, str]] = []
+    for located in read_cases(file):
+        try:
+            results.append(_run(located, policy, tags))
+        except SchemaError as error:
+            problems.append((located.line, f"{error.message}; {error.hint}".strip("; ")))
+    raise_all(file.name, problems, HINT)
+    return results
+
+
+def _run(located: Located, policy: Policy, tags: tuple[str, ...]) -> CaseResult:
+    case = located.case
+    wanted = Sample(case.change, case.table, case.column, case.before, case.after)
+    traced = trace(sample(wanted), policy, tags=tags if case.tags is None else case.tags)
+    return CaseResult(located.where, wanted, traced, tuple(_wrong(located, traced.decision)))
+
+
+def _wrong(located: Located, decision: Decision) -> Iterator[str]:
+    case = located.case
+    if decision.action != case.expect:
+        yield f"expected {case.expect}, decided {decision.action}"
+    if case.effect is not None and decision.effect != case.effect:
+        yield f"expected effect {case.effect or 'none'}, decided {decision.effect or 'none'}"
+    if case.rule and decision.rule != case.rule and not decision.rule.startswith(f"{case.rule} of "):
+        yield f"expected {case.rule}, decided by {decision.rule}"
+    for name, value in case.modifiers().items():
+        if (given := getattr(decision.modifiers, name)) != value:
+            yield f"expected {name}: {value}, decided {name}: {given}"

@@ -1,0 +1,88 @@
+"""Files beside instep.yml that are about policies: one policy on its own, and sample changes with what is expected.
+
+Both are read as the project file is: every problem at once, each with its line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
+
+from instep.errors import ProjectError
+from instep.project import tree as yaml_tree
+from instep.project.load import text_of
+from instep.project.policies import ModifierSection, PolicySection
+from instep.project.problems import problems_of, raise_all
+from instep.project.values import Words
+from instep.schema.policy import Action, Effect
+from instep.schema.preset import KINDS, unknown
+
+T = TypeVar("T")
+HINT = "correct the file and run the command again"
+
+
+def _kind(value: str) -> str:
+    if value not in KINDS:
+        error = unknown("kind of change", value, KINDS)
+        raise PydanticCustomError("policy", "{text}", {"text": f"{error.message}; {error.hint}"})
+    return value
+
+
+class SampleCase(ModifierSection):
+    """A change as it might come, and what is expected; what is not said is not compared. `from` and `to` are types,
+    or for a rename `to` is the new name. `tags` replace those of the connection."""
+
+    change: Annotated[str, AfterValidator(_kind)]
+    table: str
+    column: str = ""
+    before: Annotated[str, Field(alias="from")] = ""
+    after: Annotated[str, Field(alias="to")] = ""
+    tags: Words | None = None
+    expect: Action
+    effect: Effect | None = None
+    rule: str = ""
+
+
+@dataclass(frozen=True)
+class Located:
+    """A case with the file and line where it stands."""
+
+    file: str
+    line: int
+    case: SampleCase
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def read_policy(file: Path) -> PolicySection:
+    """The policy of a file that says what stands under one name of `policies:`. ProjectError if it is wrong."""
+    section, _ = _read(file, PolicySection, "write a preset and rules, as under one name of policies: in instep.yml")
+    return section
+
+
+def read_cases(file: Path) -> list[Located]:
+    """The sample changes of a file, at least one. ProjectError if any is wrong."""
+    hint = "write a list: - {change: column.removed, table: public.order, column: note, expect: review}"
+    cases, tree = _read(file, list[SampleCase], hint)
+    if not cases:
+        raise ProjectError(f"{file.name} has no cases", hint=hint)
+    return [Located(file.name, tree.line((at,)), case) for at, case in enumerate(cases)]
+
+
+def _read(file: Path, kind: type[T], hint: str) -> tuple[T, yaml_tree.Tree]:
+    tree = yaml_tree.parse(text_of(file, "name a file that is there"))
+    raise_all(file.name, tree.problems, HINT)
+    if tree.data in (None, {}):
+        raise ProjectError(f"{file.name} is empty", hint=hint)
+    seen: dict[Any, Any] = {}
+    try:
+        return TypeAdapter(kind).validate_python(tree.data, context=seen), tree
+    except ValidationError as error:
+        raise_all(file.name, problems_of(error, tree, seen), HINT)
+        raise
