@@ -153,7 +153,8 @@ ALONE = textwrap.dedent(
     import os, signal, sys
     from instep.errors import SetupError
     import instep.spark.session as session
-    from instep.spark.session import SparkSettings, start, stop
+    import atexit
+    from instep.spark.session import SparkSettings, end, start, stop
     settings = SparkSettings(master="local[1]", driver_memory=sys.argv[1])
     try:
         spark = start(settings)
@@ -163,15 +164,20 @@ ALONE = textwrap.dedent(
         print(start(settings).range(4).count())
         stop(start(settings))
         print(session._jvm)
+        for n in range(2):
+            atexit.register(end, start(settings))
+        atexit.register(end, spark)
         print(start(settings).range(5).count())
+        if sys.argv[2:]:
+            stop(start(settings))
     except SetupError as error:
         print(error)
     """
 )
 
 
-def alone(memory: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", ALONE, memory]
+def alone(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", ALONE, *arguments]
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "INSTEP_ARCHIVE": "off", **env})
 
 
@@ -191,9 +197,13 @@ def with_archive(folder: Path) -> tuple[Path, Path]:
 class TestAlone:
     """In processes of their own."""
 
-    def test_a_jvm_that_died_or_was_stopped_is_replaced_and_nothing_is_said(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("at_the_end", [[], ["stop"]], ids=["ended at exit", "stopped before"])
+    def test_a_jvm_that_died_or_was_stopped_is_replaced_and_nothing_is_said(
+        self, tmp_path: Path, at_the_end: list[str]
+    ) -> None:
         done = alone(
             "512m",
+            *at_the_end,
             HOME=str(tmp_path),
             INSTEP_CACHE=os.environ.get("INSTEP_CACHE") or str(Path.home() / ".cache/instep"),
         )

@@ -84,7 +84,8 @@ def end(spark: SparkSession, timeout: float = 60) -> None:
     """As `stop`, when this process ends too: what pyspark keeps in it goes with it, the JVM tidies up after itself."""
     with _lock:
         if _jvm is None:
-            spark.stop()
+            with suppress(Exception):  # it may be stopped, or its JVM gone
+                spark.stop()
             return
         _forget_gateway()  # a JVM waits 0.3 s for threads that still serve a connection
         _jvm.close(timeout)
