@@ -22,7 +22,8 @@ from instep.schema.removal import decide_all
 from instep.store.store import Store
 
 REMOVALS = ("schema.removed", "table.removed", "column.removed")
-SAFEGUARDS = ("mass removal limit", "privacy")
+DOUBT = "may be one rename"
+"""How the reason begins where a preset wants suspected renames reviewed."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +144,8 @@ def _held(review: Review, decision: Decision) -> bool:
     """Whether what was done then was not the policy's word and would be the same under this one."""
     if review.rule == "mass removal limit":
         return review.kind in REMOVALS
-    safeguard = review.rule in SAFEGUARDS or (review.action == "ignore" and not is_by_policy(review.why))
-    return safeguard and decision.applied
+    by_policy = is_by_policy(review.why) or review.why.startswith(DOUBT)
+    return review.action != "apply" and not by_policy and decision.applied
 
 
 def _text(kind: str, action: str, modifiers: Mapping[str, Any]) -> str:

@@ -118,7 +118,7 @@ class Rule:
         """As the project file says it."""
         match = f", match: [{', '.join(map(_quoted, self.match))}]" if self.match else ""
         tags = f", tags: [{', '.join(map(_quoted, self.tags))}]" if self.tags else ""
-        more = "".join(f", {name}: {value}" for name, value in self.modifiers.items())
+        more = "".join(f", {name}: {_quoted(value)}" for name, value in self.modifiers.items())
         return f"{{on: [{', '.join(map(_quoted, self.on))}]{match}{tags}, decide: {self.decide}{more}}}"
 
 
@@ -345,9 +345,12 @@ def _named_by(change: Change) -> str:
     return "column" if column_of(change) else "table"
 
 
-def _quoted(text: str) -> str:
+def _quoted(text: str | float) -> str:
     """As YAML wants it within brackets."""
-    return text if re.fullmatch(r"[A-Za-z_][\w.-]*", text) else json.dumps(text, ensure_ascii=False)
+    if not isinstance(text, str):
+        return str(text)
+    plain = re.fullmatch(r"[A-Za-z_][\w.-]*", text) and text.casefold() not in ("null", "true", "false")
+    return text if plain else json.dumps(text, ensure_ascii=False)
 
 
 def _paths(change: Change) -> list[str]:
