@@ -20,7 +20,7 @@ RETYPES: dict[str, type[k.ColumnWidened | k.ColumnNarrowed | k.ColumnRetyped]] =
     c.kind: c for c in (k.ColumnWidened, k.ColumnNarrowed, k.ColumnRetyped)
 }
 RENAMES = ("column.renamed", "table.renamed")
-_LIKELY: tuple[DataType, ...] = (Int(64), Int(32), Int(16), String(), String(20), Float(64), parse("date"))
+_LIKELY: tuple[DataType, ...] = (Int(64), Int(32), Int(16), parse("date"), String(), String(20), Float(64))
 """Types that a column may get where nobody says which, the likeliest first."""
 
 
@@ -144,7 +144,7 @@ def _retype(wanted: Asked, ref: k.Ref, known: Column | None) -> k.Change:
 
 def _misfit(kind: str, before: DataType | None, after: DataType | None) -> str:
     if before is None or after is None:
-        return f"no usual type makes {before or after} {'from' if before else 'to'} there a {kind}"
+        return f"no usual type makes a {kind} {f'from {before}' if before else f'to {after}'}"
     return f"{before} to {after} is {retyped(before, after) if before != after else 'no change'}, not {kind}"
 
 
