@@ -56,11 +56,52 @@ class ChangeRejected(Event):
 
 
 @dataclass(frozen=True)
+class ChangeSnoozed(Event):
+    """`until` is an ISO time in UTC."""
+
+    type: ClassVar[str] = "change.snoozed"
+    change: str
+    who: str
+    until: str
+
+
+@dataclass(frozen=True)
+class ChangeReopened(Event):
+    """An approval that does not count any more: the table is not what it was."""
+
+    type: ClassVar[str] = "change.reopened"
+    change: str
+    summary: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ChangeMapped(Event):
+    """A person said that a removal and an addition are one rename."""
+
+    type: ClassVar[str] = "change.mapped"
+    table: str
+    old: str
+    new: str
+    who: str
+    version: int
+
+
+@dataclass(frozen=True)
 class ChangeApplied(Event):
     type: ClassVar[str] = "change.applied"
     change: str
     summary: str
     version: int
+
+
+@dataclass(frozen=True)
+class ChangeUndone(Event):
+    type: ClassVar[str] = "change.undone"
+    change: str
+    summary: str
+    version: int
+    who: str
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-RunKind = Literal["sync", "detect", "apply", "backfill"]
+RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard"]
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 Mode = Literal["full_refresh", "append", "upsert"]
@@ -106,7 +106,9 @@ class Review:
     """A recorded change with its decision. `key` is the change's content key; `id` is short and for people.
 
     `source_fingerprint` is the catalog that the decision saw. `first_seen` and `seen` count detections, for
-    confirming removals.
+    confirming removals. `tables_fingerprint` says how the change's table looked at the source and as accepted when
+    the change was last shown, or when it was approved; an approval counts as long as that is so. An open change that
+    has a `decided_by` was approved once, and its table has moved since. `snoozed_until`: not listed before.
     """
 
     id: str
@@ -127,3 +129,5 @@ class Review:
     decided_by: str = ""
     decided_at: datetime | None = None
     modifiers: Mapping[str, Any] = field(default_factory=dict)
+    tables_fingerprint: str = ""
+    snoozed_until: datetime | None = None

@@ -96,5 +96,14 @@ ZOMBIE = (
 )
 """Held there while a later run takes over."""
 
+UNDO = (
+    "undo.before",
+    "undo.table",
+    "undo.table@2",
+    "undo.committed",
+    "undo.accepted",
+)
+"""All changes of a sync are taken back, a drop among them."""
+
 TWICE = ("apply.table.after", "merge.staged", "sync.commit.after")
 """Killed there, and the run after it killed there too."""

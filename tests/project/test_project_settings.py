@@ -90,7 +90,7 @@ def test_iceberg_settings(loads: Loads, tmp_path: Path) -> None:
     project = loads(PROJECT, VARIABLES)
     assert project.destination("lake") == {
         "warehouse": str(tmp_path / "lake"), "catalog": "sqlite", "properties": {}, "prefix": "_instep_",
-        "upsert_rows": 5_000_000,
+        "upsert_rows": 5_000_000, "undo_days": 7,
     }  # fmt: skip
     assert project.destination("remote") == {
         "warehouse": "prod",
@@ -98,6 +98,7 @@ def test_iceberg_settings(loads: Loads, tmp_path: Path) -> None:
         "properties": {"uri": "https://catalog.local/api", "token": SECRET, "header.x": "5", "flag": "true"},
         "prefix": "_instep_",
         "upsert_rows": 5_000_000,
+        "undo_days": 7,
     }
 
 

@@ -17,6 +17,7 @@ from instep.model import Check
 from instep.schema.hazard import Capabilities
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
+from instep.schema.types import DataType
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -91,9 +92,52 @@ class Outcome:
     deleted: int = 0
 
 
+@dataclass(frozen=True)
+class Revival:
+    """What of a dropped column comes back: `why_not` says why nothing does. `written`: rows written since its drop,
+    which have no value in it; `rewritten`: rows of files that were replaced since and have lost theirs."""
+
+    why_not: str = ""
+    written: int = 0
+    rewritten: int = 0
+
+
+@dataclass(frozen=True)
+class Misfits:
+    """Values of a column that do not fit a type, and one of them."""
+
+    count: int = 0
+    example: str = ""
+
+
+@dataclass(frozen=True)
+class Met:
+    """Rows of a table, all of its columns, found by key: `numbers` are the keys' places in what was asked for, row by
+    row. `places` is the destination's own."""
+
+    rows: pa.Table
+    numbers: Sequence[int]
+    places: object = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Amendment:
+    """What rows become: `updated` stand in the place of those that `rows` (places in `Met.rows`, none twice) names, in
+    the same order; `inserted` are new."""
+
+    rows: Sequence[int]
+    updated: pa.Table
+    inserted: pa.Table
+
+
 class Destination(Protocol):
     @property
     def kind(self) -> str: ...
+
+    @property
+    def quarantine_days(self) -> int:
+        """How long held values are kept after they were held last; 0: for ever."""
+        ...
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -133,6 +177,22 @@ class Destination(Protocol):
         drop."""
         ...
 
+    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+        """A dropped table comes back under its name, with its rows; nothing if it is back already."""
+        ...
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        """Whether the table of this name and source id was dropped and is still kept, or is back."""
+        ...
+
+    def revival(self, ref: Ref, column: str) -> Revival:
+        """What of a dropped column can come back."""
+        ...
+
+    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+        """The values of a column that do not fit `kind`; reads that column."""
+        ...
+
     def target(self, ref: Ref) -> Target: ...
 
     def state(self, ref: Ref) -> LoadState | None: ...
@@ -146,6 +206,15 @@ class Destination(Protocol):
     def merge(
         self, spark: SparkSession, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
     ) -> Outcome: ...
+
+    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+        """The rows that have one of `keys` (its columns are the key's, by name; no two rows alike), soft-deleted ones
+        included. Raises DestinationError for a table that holds no rows yet."""
+        ...
+
+    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+        """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since."""
+        ...
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         """The table's rows as Arrow; soft-deleted rows included."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from instep.destinations.base import Commit, LoadState, Merge, Outcome, Ref, Target
+from instep.destinations.base import Amendment, Commit, LoadState, Merge, Met, Misfits, Outcome, Ref, Revival, Target
 from instep.destinations.iceberg_catalog import IcebergConfig, Lake
 from instep.destinations.iceberg_records import is_ours, load_state, not_ours, ours, read_pending, read_table
 from instep.destinations.types import ICEBERG_PROMOTIONS
@@ -15,6 +15,7 @@ from instep.model import Check
 from instep.schema.hazard import Capabilities
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
+from instep.schema.types import DataType
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -81,6 +82,27 @@ class IcebergDestination:
 
         iceberg_ddl.execute(self.lake, ref, steps, after, commit)
 
+    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+        from instep.destinations import iceberg_ddl
+
+        iceberg_ddl.unpark(self.lake, ref, table, commit)
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        from instep.destinations import iceberg_undo
+
+        there = self.lake.metadata([ref]).get(ref)
+        return there is not None or iceberg_undo.parked(self.lake, ref, source_id) is not None
+
+    def revival(self, ref: Ref, column: str) -> Revival:
+        from instep.destinations import iceberg_undo
+
+        return iceberg_undo.revival(self.lake, ref, column)
+
+    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+        from instep.destinations import iceberg_undo
+
+        return iceberg_undo.misfits(self.lake, ref, column, kind)
+
     def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Takes over an Iceberg table that something else made; `table` describes all of its columns."""
         from instep.destinations import iceberg_ddl
@@ -121,6 +143,20 @@ class IcebergDestination:
         from instep.destinations import iceberg_merge
 
         return iceberg_merge.merge(self.lake, spark, ref, files, merge, commit)
+
+    @property
+    def quarantine_days(self) -> int:
+        return self.config.quarantine_days
+
+    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+        from instep.destinations import iceberg_quarantine
+
+        return iceberg_quarantine.meet(self.lake, ref, keys)
+
+    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+        from instep.destinations import iceberg_quarantine
+
+        return iceberg_quarantine.amend(self.lake, ref, met, change, commit)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         from instep.destinations import iceberg_load

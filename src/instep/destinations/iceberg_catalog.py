@@ -42,7 +42,8 @@ class IcebergConfig:
     """An Iceberg lake. `warehouse` is a folder or a URI. `catalog` is sqlite (a file in the warehouse folder, or
     where the property `uri` says) or another of pyiceberg's types with its `properties` (which may hold
     credentials). `prefix` begins the names of system columns and of the staging namespace. Upserts that touch more
-    than `upsert_rows` rows, those of the table included, are a MERGE of Spark."""
+    than `upsert_rows` rows, those of the table included, are a MERGE of Spark. What was dropped can be taken back for
+    `undo_days`. Held values are kept for `quarantine_days` after they were held last; 0: for ever."""
 
     name: str
     warehouse: str
@@ -50,6 +51,8 @@ class IcebergConfig:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     prefix: str = "_instep_"
     upsert_rows: int = 5_000_000
+    undo_days: float = 7
+    quarantine_days: int = 30
 
 
 @dataclass(frozen=True)

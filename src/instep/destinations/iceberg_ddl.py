@@ -33,7 +33,27 @@ from instep.destinations.iceberg_records import (
 )
 from instep.destinations.iceberg_rewrite import rewritten
 from instep.destinations.iceberg_schema import IcebergField, highest_id, is_stored_as, schema_of
-from instep.destinations.iceberg_updates import FORMAT_VERSION, MAIN, PROPERTIES, ref_is, schema_is, set_schema, set_tag
+from instep.destinations.iceberg_undo import (
+    DROPPED,
+    UNDO,
+    dropped_fields,
+    expired,
+    now_ms,
+    parked,
+    purge,
+    remember,
+)
+from instep.destinations.iceberg_updates import (
+    FORMAT_VERSION,
+    MAIN,
+    PROPERTIES,
+    ref_is,
+    remove_properties,
+    remove_ref,
+    schema_is,
+    set_schema,
+    set_tag,
+)
 from instep.errors import Conflict, DestinationError
 from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
 from instep.schema.step import Step
@@ -41,8 +61,6 @@ from instep.schema.table import Table
 
 if TYPE_CHECKING:
     from instep.destinations.iceberg_records import Metadata
-
-UNDO = "instep-undo-"
 
 
 def execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
@@ -131,13 +149,15 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     read_table(ref, metadata)
     if read_pending(ref, metadata):
         return _replace(lake, ref, steps[-1], after, steps, commit)
-    evolution = evolve(current_fields(metadata), metadata["last-column-id"], steps, after)
+    evolution = evolve(current_fields(metadata), metadata["last-column-id"], steps, after, dropped_fields(metadata))
     change = Change(table)
     _tag(change, [step for _, step in evolution.dropped])
+    kept = remember(metadata, evolution.dropped, lake.config.undo_days)
+    _forget(change, expired(metadata, lake.config.undo_days))
     _set_fields(change, metadata, evolution.fields)
     done = [*changes_done(metadata), *(s.id for s in steps)]
     facts = _facts(after, evolution.fields, done, commit)
-    change.properties(facts)
+    change.properties({**facts, **kept})
     with rewritten(table, change, evolution, commit):
         change.land(commit.fence)
     check_equal(_read_back(lake, ref), replace(as_held(after, evolution.fields), schema=ref[0], name=ref[1]))
@@ -163,6 +183,11 @@ def _tag(change: Change, names: Sequence[str]) -> None:
     if main is not None and names:
         change.update(*(set_tag(f"{UNDO}{name}", main.snapshot_id) for name in names))
         change.require(ref_is(MAIN, main.snapshot_id))
+
+
+def _forget(change: Change, tags: Sequence[str]) -> None:
+    """The time for undoing these drops is over."""
+    change.update(*(remove_ref(tag) for tag in tags if tag in change.metadata.refs))
 
 
 def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Step], commit: Commit) -> None:
@@ -209,7 +234,33 @@ def _park(lake: Lake, ref: Ref, step: Step, commit: Commit) -> None:
     read_table(ref, metadata)
     check_fence(table.metadata, commit.fence, ".".join(ref))
     change = Change(table)
-    parked = json.dumps({"table": list(ref), "step": step.id, "run": commit.run})
-    change.properties({"instep.dropped": parked})
+    record = json.dumps({"table": list(ref), "step": step.id, "run": commit.run, "at": now_ms()})
+    change.properties({DROPPED: record})
     change.land(commit.fence)
-    _rename(lake, ref, (lake.dropped, f"{ref[0]}.{ref[1]}.{step.id}"))
+    names = set(lake.names(lake.dropped))
+    name = f"{ref[0]}.{ref[1]}.{step.id}"
+    _rename(lake, ref, (lake.dropped, f"{name}.{commit.run}" if name in names else name))
+    purge(lake)
+
+
+def unpark(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
+    """The dropped table of this name and source id comes back with all its rows; nothing if it is back already.
+
+    Raises DestinationError if it is not kept any more, or if another table has its name.
+    """
+    if (found := lake.load(ref)) is None:
+        old = parked(lake, ref, table.id)
+        if old is None:
+            raise DestinationError(
+                f"table {'.'.join(ref)} is not kept any more", hint="its time for undoing is over: restore a backup"
+            )
+        _rename(lake, old, ref)
+        found, _ = _load(lake, ref)
+    metadata = json.loads(found.metadata.model_dump_json())
+    if DROPPED not in metadata["properties"] and read_table(ref, metadata).id != table.id:
+        raise DestinationError(f"another table is called {'.'.join(ref)} by now", hint="rename or drop that one first")
+    if DROPPED in metadata["properties"]:
+        change = Change(found)
+        change.update(remove_properties(DROPPED))
+        change.properties({FENCE: str(commit.fence), RUN: commit.run})
+        change.land(commit.fence)

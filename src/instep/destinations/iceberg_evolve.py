@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
 from instep.destinations.iceberg_schema import IcebergField, highest_id, iceberg_type, promote_stored
 from instep.errors import DestinationError
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed
-from instep.schema.step import RewriteColumn, Step
+from instep.schema.step import ReviveColumn, RewriteColumn, Step
 from instep.schema.table import Column, Table
 
 
@@ -49,13 +49,20 @@ class _Entry:
     rewrite: RewriteColumn | None = None
 
 
-def evolve(fields: Sequence[IcebergField], last_id: int, steps: Sequence[Step], after: Table) -> Evolution:
-    """The columns that `steps` lead to. Renames are simultaneous (a swap is two of them) or in sequence.
+def evolve(
+    fields: Sequence[IcebergField],
+    last_id: int,
+    steps: Sequence[Step],
+    after: Table,
+    old: Mapping[str, IcebergField] | None = None,
+) -> Evolution:
+    """The columns that `steps` lead to. Renames are simultaneous (a swap is two of them) or in sequence. `old` are
+    dropped columns by name, for those that come back.
 
     Raises IllegalChange for what Iceberg forbids, DestinationError if steps and `after` do not fit together.
     """
     entries = [_Entry(f.name, f) for f in fields]
-    dropped = [found for step in steps if (found := _run(entries, step)) is not None]
+    dropped = [found for step in steps if (found := _run(entries, step, old or {})) is not None]
     wanted = {c.name for c in after.columns}
     if len(entries) != len(wanted) or {e.name for e in entries} != wanted:
         odd = sorted(wanted ^ {e.name for e in entries}) or sorted(e.name for e in entries)
@@ -69,11 +76,13 @@ def evolve(fields: Sequence[IcebergField], last_id: int, steps: Sequence[Step], 
     return Evolution(tuple(f for f, _ in made), tuple(dropped), tuple(rewrites))
 
 
-def _run(entries: list[_Entry], step: Step) -> tuple[IcebergField, str] | None:
+def _run(entries: list[_Entry], step: Step, old: Mapping[str, IcebergField]) -> tuple[IcebergField, str] | None:
     """Applies one step to the entries; returns what it dropped."""
     match step.change:
         case ColumnAdded(after=column):
             entries.append(_Entry(column.name, None))
+        case ReviveColumn(before=before, after=column):
+            entries.append(_Entry(column.name, _dropped(old, before.name, step)))
         case ColumnRenamed(before=before, after=column):
             entry = _find(entries, before.name, step)
             entry.name, entry.moved = column.name, True
@@ -84,6 +93,15 @@ def _run(entries: list[_Entry], step: Step) -> tuple[IcebergField, str] | None:
             entries.remove(entry)
             return (entry.field, step.id) if entry.field is not None else None
     return None
+
+
+def _dropped(old: Mapping[str, IcebergField], name: str, step: Step) -> IcebergField:
+    if name not in old:
+        raise DestinationError(
+            f"table {'.'.join(step.table)}: no schema that is kept has had a column {name!r}",
+            hint="its values are not in the table any more: load the column again, or restore a backup",
+        )
+    return old[name]
 
 
 def _find(entries: list[_Entry], name: str, step: Step, *, at_end: bool = False) -> _Entry:

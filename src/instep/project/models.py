@@ -112,7 +112,9 @@ class SqliteSource(Section):
 class IcebergDestination(Section):
     """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog or another catalog type;
     `properties` go to it. `namespace` is that of connections without one; `prefix` begins system columns. Upserts
-    of tables with more than `upsert_rows` rows run as a MERGE of Spark, those of smaller ones without."""
+    of tables with more than `upsert_rows` rows run as a MERGE of Spark, those of smaller ones without. What was
+    dropped can be taken back for `undo_days`.
+    What is in quarantine goes `quarantine_days` after it was held last (0: never)."""
 
     type: Literal["iceberg"]
     warehouse: Text = "lake"
@@ -121,6 +123,8 @@ class IcebergDestination(Section):
     namespace: Text = ""
     prefix: Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")] = "_instep_"
     upsert_rows: Annotated[int, Field(ge=0)] = 5_000_000
+    quarantine_days: Annotated[int, Field(ge=0, le=36_500)] = 30
+    undo_days: Annotated[int, Field(ge=0)] = 7
 
     def local_paths(self) -> tuple[str, ...]:
         """The warehouse of another catalog may be a name."""
@@ -181,6 +185,14 @@ class Notify(Section):
     to: str
 
 
+class Downstream(Section):
+    """What reads the connection's tables: a dbt manifest, folders of SQL files. `dialect`: of the SQL."""
+
+    manifest: str = ""
+    sql: Words = ()
+    dialect: str = ""
+
+
 class Connection(Section):
     """One source into one destination; where the project has only one, it need not be named."""
 
@@ -197,6 +209,7 @@ class Connection(Section):
     detect: Detect = Detect()
     schedule: Schedule = Schedule()
     notify: tuple[Notify, ...] = ()
+    downstream: Downstream = Downstream()
 
     def selection(self) -> Selection:
         """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""

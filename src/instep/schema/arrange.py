@@ -23,7 +23,7 @@ from instep.schema.change import (
 )
 from instep.schema.hazard import Capabilities, Hazard, hazards
 from instep.schema.order import Pairing, Trail, after_steps, column_steps, pair, spare
-from instep.schema.step import RecordIdentity, Ref, RewriteColumn, Step, StepChange, step
+from instep.schema.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, Step, StepChange, step
 from instep.schema.table import Catalog, Column, Table
 
 
@@ -261,7 +261,7 @@ def _step(scene: Scene, ref: Ref, change: StepChange, consent: str = "") -> Step
 
 def _hazards(change: StepChange, able: Capabilities) -> tuple[Hazard, ...]:
     match change:
-        case RecordIdentity():
+        case RecordIdentity() | ReviveColumn():
             return ()
         case RewriteColumn():
             return hazards(ColumnRetyped(change.table, change.before, change.after), able)

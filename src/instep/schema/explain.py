@@ -10,7 +10,7 @@ from itertools import groupby
 from instep.schema.change import Change, describe, symbol, table_of
 from instep.schema.plan import Plan
 from instep.schema.policy import Decision
-from instep.schema.step import RecordIdentity, Ref, RewriteColumn, Step
+from instep.schema.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, Step
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ def _steps(plan: Plan, impact: Mapping[Ref, Impact]) -> Iterator[str]:
 def sign(one: Step) -> str:
     """`+`, `-` or `~`."""
     change = one.change
+    if isinstance(change, ReviveColumn):
+        return "+"
     return "~" if isinstance(change, RewriteColumn | RecordIdentity) else symbol(change)
 
 

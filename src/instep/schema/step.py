@@ -45,8 +45,19 @@ class RecordIdentity:
     after: Column
 
 
-StepChange = Change | RewriteColumn | RecordIdentity
-_OWN: dict[str, type[RewriteColumn] | type[RecordIdentity]] = {c.kind: c for c in (RewriteColumn, RecordIdentity)}
+@dataclass(frozen=True)
+class ReviveColumn:
+    """A dropped column comes back with the values that its rows had: `before` is what it was, `after` what it is."""
+
+    kind: ClassVar[str] = "column.revived"
+    table: Ref
+    before: Column
+    after: Column
+
+
+Own = RewriteColumn | RecordIdentity | ReviveColumn
+StepChange = Change | Own
+_OWN: dict[str, type[Own]] = {c.kind: c for c in (RewriteColumn, RecordIdentity, ReviveColumn)}
 
 
 @dataclass(frozen=True)
@@ -99,12 +110,14 @@ def describe_step(change: StepChange) -> str:
             return f"rewrite column {change.before.name}: {change.before.type} becomes {change.after.type}"
         case RecordIdentity():
             return f"record that column {change.after.name} comes from {change.after.alias}"
+        case ReviveColumn():
+            return f"bring back column {change.after.name} with its values"
         case _:
             return describe(change)
 
 
 def change_dict(change: StepChange) -> dict[str, Any]:
-    if isinstance(change, RewriteColumn | RecordIdentity):
+    if isinstance(change, Own):
         sides = {"before": column_to_dict(change.before), "after": column_to_dict(change.after)}
         return {"kind": change.kind, "table": list(change.table), **sides}
     return change_to_dict(change)
