@@ -30,6 +30,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Connections: tables": models.TableSection,
     "Connections: include": models.Include,
     "Connections: exclude": models.Exclude,
+    "Connections: downstream": models.Downstream,
     "Connections: detect": models.Detect,
     "Connections: schedule": models.Schedule,
     "Connections: notify": models.Notify,

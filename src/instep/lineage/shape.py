@@ -1,0 +1,92 @@
+"""What readers know of a table or model: its columns, and what is about to happen to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["gone", "renamed", "retyped", "stale", "added", "broken", "shifted", "unclear"]
+Level = Literal["breaks", "unknown", "silent", "safe"]
+LEVELS: tuple[Level, ...] = ("breaks", "unknown", "silent", "safe")
+"""From the worst to the best."""
+
+_LEVEL: dict[Kind, Level] = {
+    "gone": "breaks", "renamed": "breaks", "retyped": "breaks", "broken": "breaks",
+    "stale": "silent", "added": "silent", "shifted": "silent", "unclear": "unknown",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What a change does to a relation, or to one column of it.
+
+    gone, renamed, retyped: whoever names it fails or compares other values. stale: it stays and gets no new values.
+    added: only `*` and natural joins see it. broken, shifted, unclear: of a model that reads what changes. `change` is
+    its id ("" for what no change causes), `text` says it as a sentence.
+    """
+
+    change: str
+    kind: Kind
+    text: str
+
+    @property
+    def level(self) -> Level:
+        """What it means to a reader that names the column."""
+        return _LEVEL[self.kind]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column. `coming`: it is not there yet."""
+
+    name: str
+    edits: tuple[Edit, ...] = ()
+    coming: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`open`: it may have columns that nobody knows. `edits` are of the whole relation."""
+
+    fields: tuple[Field, ...] = ()
+    open: bool = False
+    edits: tuple[Edit, ...] = ()
+
+    def find(self, name: str, *, exact: bool = False, coming: bool = False) -> Field | None:
+        """The column of that name: there today, or on its way."""
+        fields = [f for f in self.fields if f.coming == coming]
+        same = next((f for f in fields if f.name == name), None)
+        return same if same or exact else next((f for f in fields if f.name.lower() == name.lower()), None)
+
+    def all_edits(self) -> Iterator[Edit]:
+        yield from self.edits
+        for field in self.fields:
+            yield from field.edits
+
+
+UNKNOWN = Shape(open=True)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table of the lake: (namespace, name) and its columns."""
+
+    name: tuple[str, ...]
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one change does to one model. `line` is 1-based in its SQL, 0 where it is about no line; `output` the column
+    of the model that is affected, if it is one."""
+
+    change: str
+    level: Level
+    why: str
+    line: int = 0
+    output: str = ""
+
+
+def worst(levels: Iterable[Level]) -> Level:
+    return min(levels, key=LEVELS.index, default="safe")
