@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from control_world import ITEM, ORDER, events, found, recorded
 
-from instep.control.reviews import answer, find, waiting
+from instep.control.reviews import answer, find, snooze, until, waiting
 from instep.errors import Conflict, InstepError
 from instep.store.store import Store
 
@@ -99,3 +101,51 @@ def test_a_mind_may_be_changed_until_it_is_applied(store: Store) -> None:
     reviews = recorded(store, found())
     answer(store, reviews, "rejected", "ana")
     assert answer(store, reviews, "approved", "ana")[0].status == "approved"
+
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+TIMES = [
+    ("90m", None, datetime(2026, 3, 1, 13, 30, tzinfo=UTC)),
+    ("4h", None, datetime(2026, 3, 1, 16, 0, tzinfo=UTC)),
+    (" 3d ", None, datetime(2026, 3, 4, 12, 0, tzinfo=UTC)),
+    ("2w", None, datetime(2026, 3, 15, 12, 0, tzinfo=UTC)),
+    (None, "2026-03-02", datetime(2026, 3, 2, tzinfo=UTC)),
+    (None, "2026-03-02T08:30", datetime(2026, 3, 2, 8, 30, tzinfo=UTC)),
+    (None, "2026-03-02T08:30+02:00", datetime(2026, 3, 2, 6, 30, tzinfo=UTC)),
+    ("3", None, None),
+    ("0d", None, None),
+    ("-1d", None, None),
+    ("99999w", None, None),
+    (None, "tomorrow", None),
+    (None, "2026-03-01", None),
+    ("1d", "2026-03-02", None),
+    (None, None, None),
+]
+
+
+@pytest.mark.parametrize(("duration", "date", "wanted"), TIMES)
+def test_when_a_snooze_ends(duration: str | None, date: str | None, wanted: datetime | None) -> None:
+    if wanted is not None:
+        assert until(duration, date, NOW) == wanted
+        return
+    with pytest.raises(InstepError) as error:
+        until(duration, date, NOW)
+    assert error.value.hint
+
+
+def test_snoozes_are_given_together_or_not_at_all(store: Store) -> None:
+    fresh, old = recorded(store, found(), found(table=ITEM))
+    store.reviews.applied([old.id])
+    end = datetime.now(UTC) + timedelta(days=1)
+    with pytest.raises(Conflict, match="is applied"):
+        snooze(store, [fresh, old], end, "ana")
+    assert waiting(store, "shop") == [fresh]
+    assert snooze(store, [fresh], end, "ana")[0].snoozed_until == end
+    assert waiting(store, "shop") == []
+    assert events(store) == [f"change.snoozed {fresh.id}"]
+
+
+def test_ignoring_rejects_with_an_event_of_its_own(store: Store) -> None:
+    [done] = answer(store, recorded(store, found()), "ignored", "ana")
+    assert (done.status, done.decided_by) == ("rejected", "ana")
+    assert events(store) == [f"change.ignored {done.id}"]

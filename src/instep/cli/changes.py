@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from instep.cli import reviews
 from instep.cli.context import CHANGES, confirm, console, emit, fail, one_connection, open_app, say, unknown_table
+from instep.cli.history import plan_check, show_check
+from instep.cli.impact import plan_lines as impact_lines
 from instep.errors import Blocked, InstepError, SchemaError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.control.reviews import Answer
     from instep.model import Review
     from instep.schema.plan import Plan
     from instep.sync.evolve import Preview
 
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when there are changes.")]
-Ids = Annotated[list[str] | None, typer.Argument(help="Ids from `changes list`; the first characters are enough.")]
-Of = Annotated[str | None, typer.Option("--connection", "-c", help="With --match: only changes of this connection.")]
-Match = Annotated[list[str] | None, typer.Option("--match", help="Open changes whose table.column or kind fits.")]
 changes = typer.Typer(help="Changes that were found: list, look at, decide.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: instep detect shop --exit-code")(detect)
-    app.command(epilog="Examples: instep plan · instep plan -o plan.json · instep plan --all")(plan)
+    app.command(epilog="Examples: instep plan · instep plan -o plan.json · instep plan --check")(plan)
     app.command(epilog="Examples: instep apply · instep apply plan.json")(apply)
+    reviews.register(changes)
     app.add_typer(changes, name="changes")
     app.command(epilog="Example: instep pause shop --reason 'migration at the source'")(pause)
     app.command(epilog="Example: instep resume shop --table public.order")(resume)
@@ -45,7 +45,7 @@ def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
     with open_app() as app:
         found = preview(app.pipe(one_connection(app, connection)), count=True, pauses=True)
     rows = [asdict(r) for r in found.reviews.values()]
-    emit({"changes": rows}, lambda out: _show_changes(out, list(found.reviews.values())))
+    emit({"changes": rows}, lambda out: show_changes(out, list(found.reviews.values())))
     _exit(found, asked=exit_code)
 
 
@@ -54,6 +54,7 @@ def plan(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan for `apply FILE`.")] = None,
     exit_code: ExitCode = False,
     every: Annotated[bool, typer.Option("--all", help="Show how every table is synced, not only new ones.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 2 if accepted schema or lock is behind.")] = False,
 ) -> None:
     """Show what applying the open changes does: decisions, steps, impact, and how tables are synced."""
     from instep.schema.plan import plan_to_dict
@@ -62,18 +63,23 @@ def plan(
     with open_app() as app:
         name = one_connection(app, connection)
         found = preview(app.pipe(name))
+        behind = plan_check(app, name, found) if check else []
+        downstream = impact_lines(app, name, found)
     notes = [*found.partial, *found.detection.notes]
     document = {"connection": name, "plan": plan_to_dict(found.plan), "notes": notes}
+    document |= {"behind": behind} if check else {}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         say(f"wrote {out}: apply it with `instep apply {out}`")
-    emit(document, lambda screen: show_plan(screen, found, every=every))
+    emit(document, lambda screen: show_plan(screen, found, every=every, more=downstream))
+    if check:
+        show_check(behind)
     _exit(found, asked=exit_code)
 
 
 def _exit(found: Preview, *, asked: bool) -> None:
-    """What was rejected or is listed as switched off is no reason to call anybody."""
-    if asked and any(d.applied or d.needs_review or d.effect == "waiting" for d in found.detection.decisions):
+    """What was rejected, snoozed or is listed as switched off is no reason to call anybody."""
+    if asked and (found.waiting or any(d.applied or d.effect == "waiting" for d in found.detection.decisions)):
         raise fail(CHANGES)
 
 
@@ -104,6 +110,7 @@ def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
 
 def _to_apply(app: App, what: str | None) -> tuple[str, Plan]:
     from instep.schema.plan import plan_from_dict
+    from instep.sync.answer import refuse_stale
     from instep.sync.evolve import preview
 
     if what is not None and Path(what).is_file():
@@ -118,7 +125,8 @@ def _to_apply(app: App, what: str | None) -> tuple[str, Plan]:
         raise InstepError(f"there is no plan file {what}", hint="write one with `instep plan -o FILE`")
     name = one_connection(app, what)
     found = preview(app.pipe(name))
-    show_plan(console(stderr=True), found, every=False)
+    refuse_stale(found.detection)
+    show_plan(console(stderr=True), found, every=False, more=impact_lines(app, name, found))
     return name, found.plan
 
 
@@ -133,7 +141,7 @@ def list_changes(
     with open_app() as app:
         name = connection and app.connection(connection)
         found = app.store.reviews.find(name) if every else waiting(app.store, name)
-    emit({"changes": [asdict(r) for r in found]}, lambda out: _show_changes(out, found))
+    emit({"changes": [asdict(r) for r in found]}, lambda out: show_changes(out, found))
 
 
 @changes.command(epilog="Example: instep changes show c-7f3a2b")
@@ -142,28 +150,6 @@ def show(id: Annotated[str, typer.Argument(help="An id from `changes list`.")]) 
     with open_app() as app:
         review = app.store.reviews.get(id)
     emit(asdict(review), lambda out: _show_one(out, review))
-
-
-@changes.command(epilog="Examples: instep changes approve c-7f3a2b · instep changes approve --match 'public.order.*'")
-def approve(ids: Ids = None, match: Match = None, connection: Of = None) -> None:
-    """Let changes in: the next plan, apply or sync carries them out."""
-    _answer(ids, match, connection, "approved")
-
-
-@changes.command(epilog="Example: instep changes reject c-7f3a2b")
-def reject(ids: Ids = None, match: Match = None, connection: Of = None) -> None:
-    """Keep changes out: they are not asked about again while they stay the same."""
-    _answer(ids, match, connection, "rejected")
-
-
-def _answer(ids: list[str] | None, match: list[str] | None, connection: str | None, status: Answer) -> None:
-    from instep.bootstrap import user
-    from instep.control.reviews import answer, find
-
-    with open_app() as app:
-        found = find(app.store, ids or [], connection and app.connection(connection), match or [])
-        done = answer(app.store, found, status, user())
-    emit({"changes": [asdict(r) for r in done]}, lambda out: _show_changes(out, done))
 
 
 def pause(
@@ -206,7 +192,8 @@ def _ref(app: App, connection: str, path: str | None) -> tuple[str, str] | None:
     return known[path]
 
 
-def _show_changes(out: Screen, found: list[Review]) -> None:
+def show_changes(out: Screen, found: list[Review]) -> None:
+    """Changes as a list."""
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -217,8 +204,12 @@ def _show_changes(out: Screen, found: list[Review]) -> None:
     grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for r in found:
         style = "yellow" if r.status == "open" and r.action != "ignore" else ""
-        grid.add_row(r.id, cell(r.summary), r.action, cell(r.rule), cell(r.status, style=style))
+        grid.add_row(r.id, cell(r.summary), r.action, cell(r.rule), cell(_status(r), style=style))
     out.print(grid)
+
+
+def _status(r: Review) -> str:
+    return f"{r.status}, snoozed until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else r.status
 
 
 def _show_one(out: Screen, r: Review) -> None:
@@ -226,15 +217,16 @@ def _show_one(out: Screen, r: Review) -> None:
     for name, value in (
         ("kind", r.kind), ("connection", r.connection), ("decision", f"{r.action}, by {r.rule}"), ("why", r.why),
         ("status", r.status), ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
+        ("snoozed", f"until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else ""),
         ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
     ):  # fmt: skip
         if value:
             out.write(f"  {name:<11} {value}")
 
 
-def show_plan(out: Screen, found: Preview, *, every: bool) -> None:
-    """The plan as people read it."""
+def show_plan(out: Screen, found: Preview, *, every: bool, more: list[tuple[str, str]]) -> None:
+    """The plan as people read it; `more` are lines with their styles."""
     from instep.cli.plan_text import plan_lines
 
-    for line, style in plan_lines(found, every=every):
+    for line, style in (*plan_lines(found, every=every), *more):
         out.write(line, style)

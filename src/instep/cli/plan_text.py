@@ -34,10 +34,7 @@ def _style(line: str) -> str:
 
 
 def _waiting(found: Preview) -> Iterator[Line]:
-    from instep.schema.change import key
-
-    held = {key(d.change) for d in found.detection.waiting}
-    ids = [r.id for r in found.reviews.values() if r.key in held and r.status == "open"]
+    ids = [r.id for r in found.reviews.values() if r.id in found.waiting and r.status == "open"]
     if ids:
         yield f"Waiting for you: {', '.join(ids)}", "bold yellow"
         yield (

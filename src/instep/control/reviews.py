@@ -2,29 +2,68 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from instep.errors import InstepError
-from instep.events import ChangeApproved, ChangeRejected
+from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeSnoozed, Event
 from instep.model import Review
 from instep.store.store import Store
 
-Answer = Literal["approved", "rejected"]
+Answer = Literal["approved", "rejected", "ignored"]
+_UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which changes are meant: by id, or the open ones that fit. `patterns` fit table.column or the kind; `kinds` a
+    kind or family; `tables` the table. Those of different sorts must all fit, of one sort any."""
+
+    ids: tuple[str, ...] = ()
+    connection: str | None = None
+    patterns: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+
+    @property
+    def filters(self) -> bool:
+        return bool(self.patterns or self.kinds or self.tables)
+
+    def fits(self, review: Review) -> bool:
+        table = ".".join(filter(None, review.table))
+        path = ".".join(filter(None, (*review.table, review.column)))
+        return (
+            _any(self.patterns, path, review.kind)
+            and _any(self.kinds, review.kind, review.kind.partition(".")[0])
+            and _any(self.tables, table)
+        )
+
+
+def _any(patterns: Sequence[str], *texts: str) -> bool:
+    return not patterns or any(fnmatchcase(text, p) for p in patterns for text in texts)
 
 
 def waiting(store: Store, connection: str | None = None) -> list[Review]:
-    """Open changes that need a person; those that policy lets in or has listed as switched off do not."""
-    return [r for r in store.reviews.find(connection, ("open",)) if r.action not in ("apply", "ignore")]
+    """Open changes that need a person now; those that policy lets in or has listed as switched off do not, nor do
+    snoozed ones."""
+    found = store.reviews.find(connection, ("open",))
+    return [r for r in found if r.action not in ("apply", "ignore") and not store.reviews.is_asleep(r)]
 
 
 def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Sequence[str]) -> list[Review]:
     """The changes with these ids, and the open ones whose kind or table.column fits a pattern."""
-    found = {r.id: r for r in map(store.reviews.get, ids)}
-    for review in store.reviews.find(connection, ("open",)) if patterns else ():
-        path = ".".join(filter(None, (*review.table, review.column)))
-        if any(fnmatchcase(path, p) or fnmatchcase(review.kind, p) for p in patterns):
+    return choose(store, Wish(tuple(ids), connection, tuple(patterns)))
+
+
+def choose(store: Store, wish: Wish) -> list[Review]:
+    """The changes that are meant; InstepError if there are none. A connection alone means none."""
+    found = {r.id: r for r in map(store.reviews.get, wish.ids)}
+    for review in store.reviews.find(wish.connection, ("open",)) if wish.filters else ():
+        if wish.fits(review):
             found[review.id] = review
     if not found:
         raise InstepError("no change was named", hint="give ids from `instep changes list`, or --match PATTERN")
@@ -32,10 +71,54 @@ def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Seq
 
 
 def answer(store: Store, reviews: Sequence[Review], status: Answer, who: str) -> list[Review]:
-    """Records the answers in one transaction; the next plan, apply or sync acts on them."""
-    kind = ChangeApproved if status == "approved" else ChangeRejected
+    """Records the answers in one transaction; the next plan, apply or sync acts on them. Ignored changes are rejected
+    ones that nobody is told about again."""
     with store.transaction():
-        done = [store.reviews.decide(r.id, status, who) for r in reviews]
-        for review in done:
-            store.events.add(kind(review.connection, review.id, who))
+        done = [store.reviews.decide(r.id, "approved" if status == "approved" else "rejected", who) for r in reviews]
+        store.events.add(*(_event(r, status, who) for r in done))
     return done
+
+
+def _event(review: Review, status: Answer, who: str) -> Event:
+    if status == "approved":
+        return ChangeApproved(review.connection, review.id, who)
+    if status == "rejected":
+        return ChangeRejected(review.connection, review.id, who)
+    why = f"ignored by {who}: not asked again until the change itself differs"
+    return ChangeIgnored(review.connection, review.id, review.summary, why)
+
+
+def snooze(store: Store, reviews: Sequence[Review], until: datetime, who: str) -> list[Review]:
+    """Leaves open changes alone until then, in one transaction; Conflict if one of them is not open."""
+    with store.transaction():
+        done = [store.reviews.snooze(r.id, until) for r in reviews]
+        store.events.add(*(ChangeSnoozed(r.connection, r.id, who, until.isoformat()) for r in done))
+    return done
+
+
+def until(duration: str | None, date: str | None, now: datetime) -> datetime:
+    """The end of a snooze from a duration (`90m`, `4h`, `3d`, `2w`) or a date (`2026-12-01`, `2026-12-01T08:00`, UTC
+    unless it has an offset); InstepError if it is neither, both, or not ahead of `now`."""
+    if (duration is None) == (date is None):
+        raise InstepError("until when?", hint="give either --for 3d or --until 2026-12-01")
+    end = now + _length(duration) if duration is not None else _date(date or "")
+    if end <= now:
+        raise InstepError(
+            f"{date or duration} is not ahead of now ({now:%Y-%m-%d %H:%M} UTC)", hint="give a later time"
+        )
+    return end
+
+
+def _length(text: str) -> timedelta:
+    found = re.fullmatch(r"([1-9]\d{0,3})([mhdw])", text.strip())
+    if found is None:
+        raise InstepError(f"{text!r} is no duration", hint="a number and m, h, d or w: 90m, 4h, 3d, 2w")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _date(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InstepError(f"{text!r} is no date", hint="write 2026-12-01 or 2026-12-01T08:00 (UTC)") from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

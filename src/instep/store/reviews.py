@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, update
@@ -37,11 +38,16 @@ class Finding:
     rule: str
     why: str
     modifiers: Mapping[str, Any] = field(default_factory=dict)
+    tables_fingerprint: str = ""
 
 
 class Reviews:
     def __init__(self, database: Database) -> None:
         self._db = database
+
+    def is_asleep(self, review: Review) -> bool:
+        """Whether it is snoozed now."""
+        return review.snoozed_until is not None and review.snoozed_until > self._db.now()
 
     def record(
         self,
@@ -84,6 +90,10 @@ class Reviews:
         values: dict[str, Any] = {"source_fingerprint": source, "last_seen": self._db.now()}
         if known.status == "open":
             values |= _columns(finding)
+            if known.action != finding.action:
+                values["snoozed_until"] = None
+        elif known.status == "rejected":
+            values["tables_fingerprint"] = finding.tables_fingerprint
         if count:
             values["seen"] = reviews.c.seen + 1
         transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
@@ -98,9 +108,26 @@ class Reviews:
                     f"change {review.id} is already {review.status}: {review.summary}",
                     hint="see `instep changes list`",
                 )
-            values = {"status": status, "decided_by": who, "decided_at": self._db.now()}
+            values = {"status": status, "decided_by": who, "decided_at": self._db.now(), "snoozed_until": None}
             transaction.execute(update(reviews).where(reviews.c.id == review.id).values(**values))
             return self._one(transaction, review.id)
+
+    def snooze(self, review_id: str, until: datetime) -> Review:
+        """Leaves an open change alone until then; Conflict for one that is not open."""
+        with self._db.write() as transaction:
+            review = self._one(transaction, review_id)
+            if review.status != "open":
+                raise Conflict(
+                    f"change {review.id} is {review.status}, only open ones can be snoozed: {review.summary}",
+                    hint="see `instep changes list`",
+                )
+            transaction.execute(update(reviews).where(reviews.c.id == review.id).values(snoozed_until=until))
+            return self._one(transaction, review.id)
+
+    def reopen(self, ids: Iterable[str]) -> None:
+        """Approvals that do not count any more; who gave them stays recorded."""
+        with self._db.write() as transaction:
+            self._close(transaction, list(ids), "open", ("approved",))
 
     def applied(self, ids: Iterable[str]) -> None:
         """Marks changes as carried out; those that no longer stand are left alone."""

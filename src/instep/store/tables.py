@@ -154,6 +154,8 @@ reviews = Table(
     Column("seen", Integer, nullable=False),
     _text("decided_by"),
     Column("decided_at", Utc),
+    _text("tables_fingerprint"),
+    Column("snoozed_until", Utc),
 )
 Index(None, reviews.c.connection, reviews.c.key)
 _one_while("uq_reviews_standing", reviews, ("connection", "key"), "status IN ('open', 'approved', 'rejected')")
@@ -267,6 +269,20 @@ detections = Table(
     sqlite_autoincrement=True,
 )
 Index("uq_detections_run", detections.c.connection, detections.c.run, detections.c.fingerprint, unique=True)
+
+mappings = Table(
+    "mappings",
+    metadata,
+    _number(),
+    _connection(),
+    *_table_ref(),
+    _text("old"),
+    _text("new"),
+    _text("who"),
+    Column("at", Utc, nullable=False),
+    Column("ended", Utc),
+    sqlite_autoincrement=True,
+)
 
 pauses = Table(
     "pauses",

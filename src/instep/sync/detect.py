@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from instep.events import ChangeDetected, ChangeIgnored, Event, ReviewNeeded
+from instep.events import ChangeDetected, ChangeIgnored, ChangeReopened, Event, ReviewNeeded
 from instep.model import Review
 from instep.schema.accept import settle
 from instep.schema.change import AccessLost, Change, change_to_dict, column_of, describe, key, table_of
@@ -30,6 +30,7 @@ from instep.sync.identity import moved, rebind
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
 from instep.sync.privacy import Guard
+from instep.sync.sight import Sight, asked_again
 
 KEYS = ("key.changed", "key.removed")
 
@@ -39,7 +40,8 @@ class Detection:
     """`source` is the source catalog, as far as it may be read, with the keys and cursors of the settings; `accepted`
     what was accepted as `version`; `denied` the accepted tables that may no longer be read, `hidden` what never
     could, or has a name that no destination can hold. `rebound`: the source is another server, ids were taken anew by
-    name. `stored`: the store has the discovery. `unmatched`: patterns of the selection that match nothing."""
+    name. `stored`: the store has the discovery. `unmatched`: patterns of the selection that match nothing. `stale`:
+    content keys of approvals that do not count any more, because their table has moved since."""
 
     source: Catalog
     accepted: Catalog
@@ -53,6 +55,7 @@ class Detection:
     rebound: bool = False
     stored: bool = False
     unmatched: tuple[str, ...] = ()
+    stale: frozenset[str] = frozenset()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -82,12 +85,21 @@ class Detection:
 
     @property
     def waiting(self) -> tuple[Decision, ...]:
+        """What needs a person, sooner or later."""
         return tuple(d for d in self.decisions if d.needs_review)
 
 
-def detect(pipe: Pipe, discovery: Discovery, *, count: bool = True, stored: bool = False) -> Detection:
+def detect(
+    pipe: Pipe,
+    discovery: Discovery,
+    *,
+    count: bool = True,
+    stored: bool = False,
+    assumed: Mapping[str, Review] | None = None,
+) -> Detection:
     """Compares and decides; writes nothing. `count`: this is a detection of its own, which may confirm a removal.
-    `stored`: the discovery is the one that the store has."""
+    `stored`: the discovery is the one that the store has. `assumed`: reviews by content key as if they were answered
+    so, for looking at what an answer leads to."""
     store = pipe.store
     latest = store.accepted.latest(pipe.name)
     version, accepted = latest.version if latest else 0, store.accepted.catalog(pipe.name)
@@ -100,17 +112,21 @@ def detect(pipe: Pipe, discovery: Discovery, *, count: bool = True, stored: bool
     source = _settled(pipe, access.source, accepted)
     answers = store.reviews.standing(pipe.name)
     changes = [*_changes(pipe, source, accepted, access), *(AccessLost(r, *why) for r, why in access.lost.items())]
+    sight = Sight.of(changes, source, accepted)
+    stale = sight.stale(changes, answers)
+    answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
     decisions, proposals = decide_all(
         changes, pipe.policy, explicit=lambda c: _answer(c, answers.get(key(c)), first=version == 0), tags=pipe.tags
     )
     seen = {k: r.seen + count for k, r in answers.items()}
+    decisions = asked_again(decisions, answers)
     decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
     before = last.catalog if last and not rebound else Catalog()
     decisions = settle(Guard(pipe.selection, accepted, before, answers).hold(decisions), accepted)
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return Detection(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
-        _unmatched(pipe, discovery),
+        _unmatched(pipe, discovery), stale,
     )  # fmt: skip
 
 
@@ -170,18 +186,28 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
     read had waiting keeps waiting.
     """
     store, source_print = pipe.store, fingerprint(detection.source)
-    findings = [_finding(d) for d in detection.decisions]
+    sight = Sight.of((d.change for d in detection.decisions), detection.source, detection.accepted)
+    findings = [_finding(d, sight) for d in detection.decisions]
     with pipe.transaction():
         if not (detection.rebound or detection.stored):
             remember(pipe, detection)
+        store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
         news: list[Event] = []
         for review, decision in zip(reviews, detection.decisions, strict=True):
             if review.key not in detection.reviews:
                 news += _events(pipe.name, review, decision)
+            elif review.key in detection.stale:
+                news.append(ChangeReopened(pipe.name, review.id, review.summary, decision.why))
         if news:
             store.events.add(*news)
     return {r.key: r for r in reviews}
+
+
+def asked(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> tuple[str, ...]:
+    """The ids of the changes that wait for a person now; snoozed ones wait later."""
+    held = (reviews[key(d.change)] for d in detection.waiting)
+    return tuple(r.id for r in held if not pipe.store.reviews.is_asleep(r))
 
 
 def remember(pipe: Pipe, detection: Detection) -> None:
@@ -203,8 +229,18 @@ def _known(pipe: Pipe) -> Discovery | None:
     known = pipe.store.discoveries.get(pipe.name)
     if known is None or any(t.id and t.id.startswith(WEAK) for t in known.catalog.tables):
         return None
+    return _seen(known)
+
+
+def _seen(known: CachedDiscovery) -> Discovery:
     stats = {ref: TableStats(rows, size) for ref, (rows, size) in known.stats.items()}
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
+
+
+def recall(pipe: Pipe, assumed: Mapping[str, Review]) -> Detection | None:
+    """The last detection over again, without the source, under `assumed` answers; None before the first."""
+    known = pipe.store.discoveries.get(pipe.name)
+    return detect(pipe, _seen(known), count=False, stored=True, assumed=assumed) if known else None
 
 
 def _cached(seen: Discovery) -> CachedDiscovery:
@@ -212,7 +248,8 @@ def _cached(seen: Discovery) -> CachedDiscovery:
     return CachedDiscovery(seen.catalog, seen.fingerprint, stats, seen.denied, seen.identity, seen.proves_absence)
 
 
-def _finding(decision: Decision) -> Finding:
+def _finding(decision: Decision, sight: Sight) -> Finding:
+    """What policy applies by itself is nobody's approval and needs no fingerprint."""
     change = decision.change
     return Finding(
         key=key(change),
@@ -225,6 +262,7 @@ def _finding(decision: Decision) -> Finding:
         rule=decision.rule,
         why=decision.why,
         modifiers=asdict(decision.modifiers),
+        tables_fingerprint="" if decision.applied else sight.fingerprint(change),
     )
 
 

@@ -11,10 +11,11 @@ from instep.model import Review
 from instep.schema.explain import Impact
 from instep.schema.plan import Plan, unnamed_drops
 from instep.schema.table import Catalog
+from instep.sync.answer import check_approvals
 from instep.sync.apply import apply_plan, check, make_plan
 from instep.sync.choose import Choice, choose
 from instep.sync.claim import claimed
-from instep.sync.detect import Detection, look, record
+from instep.sync.detect import Detection, asked, look, record
 from instep.sync.partial import partial_columns
 from instep.sync.pause import hold, reconsider
 from instep.sync.pipe import Pipe, Ref
@@ -23,7 +24,7 @@ from instep.sync.pipe import Pipe, Ref
 @dataclass(frozen=True)
 class Preview:
     """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
-    what new columns will lack until a backfill."""
+    what new columns will lack until a backfill. `waiting`: ids of the changes that wait for a person now."""
 
     detection: Detection
     reviews: Mapping[str, Review]
@@ -31,6 +32,7 @@ class Preview:
     impact: Mapping[Ref, Impact]
     choices: Mapping[Ref, Choice]
     partial: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
 
 
 def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview:
@@ -48,6 +50,7 @@ def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview
         _impact(pipe, made),
         _choices(pipe, made.after),
         partial_columns(pipe, detection, made.after),
+        asked(pipe, detection, reviews),
     )
 
 
@@ -84,4 +87,5 @@ def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = ()) -> int:
     with claimed(pipe, "apply") as run:
         reviews = pipe.store.reviews.standing(pipe.name)
         check(pipe, made, reviews)
+        check_approvals(pipe, made)
         return apply_plan(replace(pipe, run=run), run, made, reviews)

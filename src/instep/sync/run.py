@@ -17,13 +17,13 @@ from instep.crash import crashpoint
 from instep.errors import Blocked, Fenced
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, TableRun
-from instep.schema.change import describe, key
+from instep.schema.change import describe
 from instep.schema.table import Catalog
 from instep.sources.base import Snapshot
 from instep.sync.apply import apply_plan, let_go, make_plan
 from instep.sync.claim import claimed, status_of
 from instep.sync.clean import PASSES, discard
-from instep.sync.detect import Detection, detect, record
+from instep.sync.detect import Detection, asked, detect, record
 from instep.sync.load import commit_all, stage
 from instep.sync.loads import Load
 from instep.sync.partial import partial_columns
@@ -32,6 +32,7 @@ from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
 from instep.sync.planning import Outcome, Pass, Wanted, rows_of
 from instep.sync.progress import Progress, Report, Silent
+from instep.sync.quarantine import expire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +60,7 @@ def sync(
             work.all()
         finally:
             tables = work.record()
+        expire(pipe, run)
     done = work.outcome
     if not tables:
         done.note("there is no table to sync: the source shows this user none that is switched on")
@@ -166,7 +168,7 @@ class _Sync:
             outcome.note(text)
         for text in partial_columns(pipe, detection, plan.after):
             outcome.note(text)
-        outcome.waiting = tuple(reviews[key(d.change)].id for d in detection.waiting)
+        outcome.waiting = asked(pipe, detection, reviews)
         if paused := pipe.store.pauses.connection(pipe.name):
             raise Blocked(f"connection {pipe.name} is paused: {paused.reason}", hint="see `instep changes list`")
         return detection

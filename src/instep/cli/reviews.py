@@ -1,0 +1,169 @@
+"""`instep changes approve`, `reject`, `ignore`, `snooze`: a person's answers, with what they lead to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.context import confirm, console, emit, open_app, options
+from instep.errors import Blocked
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.screen import Screen
+    from instep.control.reviews import Answer
+    from instep.model import Review
+    from instep.sync.answer import Outlook
+
+Ids = Annotated[list[str] | None, typer.Argument(help="Ids from `changes list`; the first characters are enough.")]
+Of = Annotated[str | None, typer.Option("--connection", "-c", help="With a filter: only changes of this connection.")]
+Match = Annotated[list[str] | None, typer.Option("--match", help="Open changes whose table.column or kind fits.")]
+Kind = Annotated[list[str] | None, typer.Option("--kind", help="Open changes of this kind or family (column.added).")]
+OfTable = Annotated[list[str] | None, typer.Option("--table", "-t", help="Open changes of this table (schema.table).")]
+
+
+def register(changes: typer.Typer) -> None:
+    changes.command(
+        epilog="Examples: instep changes approve c-7f3a2b · instep changes approve --match 'public.order.*'"
+    )(approve)
+    changes.command(epilog="Example: instep changes reject c-7f3a2b")(reject)
+    changes.command(epilog="Examples: instep changes ignore c-7f3a2b · instep changes ignore --kind column.added")(
+        ignore
+    )
+    changes.command(
+        epilog="Examples: instep changes snooze c-7f3a2b --for 3d · instep changes snooze --kind key --until 2026-12-01"
+    )(snooze)
+
+
+def approve(
+    ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
+) -> None:
+    """Let changes in: the next plan, apply or sync carries them out. Shows first what that does.
+
+    An approval is about the table as it was when the change was shown: it is refused (exit 5) if the table has moved
+    at the source or in the accepted schema since."""
+    with open_app() as app:
+        found = _chosen(app, ids, match, kind, table, connection)
+        outlooks = {name: _approving(app, name, group) for name, group in _by_connection(found)}
+        done = _answered(app, found, "approved", outlooks, "Approve")
+    _finish(done, outlooks, "")
+
+
+def reject(
+    ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
+) -> None:
+    """Keep changes out: they are not asked about again while they stay the same."""
+    with open_app() as app:
+        found = _chosen(app, ids, match, kind, table, connection)
+        outlooks = {name: _keeping(app, name, group, rejected=True) for name, group in _by_connection(found)}
+        done = _answered(app, found, "rejected", outlooks, "Reject")
+    _finish(done, outlooks, "")
+
+
+def ignore(
+    ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
+) -> None:
+    """Keep changes out and say no more about them until the change itself differs."""
+    with open_app() as app:
+        found = _chosen(app, ids, match, kind, table, connection)
+        outlooks = {name: _keeping(app, name, group, rejected=True) for name, group in _by_connection(found)}
+        done = _answered(app, found, "ignored", outlooks, "Ignore")
+    _finish(done, outlooks, "not asked again until the change itself differs; `changes approve ID` takes it back")
+
+
+def snooze(
+    ids: Ids = None,
+    match: Match = None,
+    kind: Kind = None,
+    table: OfTable = None,
+    connection: Of = None,
+    length: Annotated[str | None, typer.Option("--for", help="How long: 90m, 4h, 3d, 2w.")] = None,
+    date: Annotated[str | None, typer.Option("--until", help="Until when, UTC: 2026-12-01, 2026-12-01T08:00.")] = None,
+) -> None:
+    """Leave open changes alone for a while: not listed and not counted until then. Detections go on, pauses stay."""
+    from instep.bootstrap import user
+    from instep.control.reviews import snooze as snooze_it
+    from instep.control.reviews import until
+
+    end = until(length, date, datetime.now(UTC))
+    with open_app() as app:
+        found = _chosen(app, ids, match, kind, table, connection)
+        outlooks = {name: _keeping(app, name, group, rejected=False) for name, group in _by_connection(found)}
+        _ask(found, outlooks, "Snooze")
+        done = snooze_it(app.store, found, end, user())
+    _finish(done, outlooks, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
+
+
+def _chosen(
+    app: App,
+    ids: list[str] | None,
+    match: list[str] | None,
+    kind: list[str] | None,
+    table: list[str] | None,
+    connection: str | None,
+) -> list[Review]:
+    from instep.control.reviews import Wish, choose
+
+    name = connection and app.connection(connection)
+    wish = Wish(tuple(ids or ()), name, tuple(match or ()), tuple(kind or ()), tuple(table or ()))
+    return choose(app.store, wish)
+
+
+def _by_connection(found: Sequence[Review]) -> list[tuple[str, list[Review]]]:
+    ordered = sorted(found, key=lambda r: r.connection)
+    return [(name, list(group)) for name, group in groupby(ordered, lambda r: r.connection)]
+
+
+def _approving(app: App, connection: str, found: list[Review]) -> Outlook:
+    from instep.sync.answer import Outlook, approving
+
+    standing = [r for r in found if r.status in ("open", "approved", "rejected")]
+    return approving(app.pipe(connection), standing) if len(standing) == len(found) else Outlook()
+
+
+def _keeping(app: App, connection: str, found: list[Review], *, rejected: bool) -> Outlook:
+    from instep.sync.answer import keeping
+
+    return keeping(app.pipe(connection), found, "rejected" if rejected else "open")
+
+
+def _answered(app: App, found: list[Review], status: Answer, outlooks: dict[str, Outlook], word: str) -> list[Review]:
+    from instep.bootstrap import user
+    from instep.control.reviews import answer
+
+    _ask(found, outlooks, word)
+    return answer(app.store, found, status, user())
+
+
+def _ask(found: Sequence[Review], outlooks: dict[str, Outlook], word: str) -> None:
+    """Shows what the answer leads to and asks, on a terminal; elsewhere the command itself is the answer."""
+    talk = console(stderr=True)
+    for name, outlook in outlooks.items():
+        if len(outlooks) > 1:
+            talk.write(name, "bold")
+        for line in outlook.lines:
+            talk.write(line)
+    asks = options.interactive and not options.yes and sys.stdin.isatty()
+    if asks and not confirm(f"{word} {len(found)} change{'s' * (len(found) != 1)}?"):
+        raise Blocked("nothing was answered", hint="answer yes, or pass --yes")
+
+
+def _finish(done: list[Review], outlooks: dict[str, Outlook], note: str) -> None:
+    from instep.cli.changes import show_changes
+
+    def render(out: Screen) -> None:
+        show_changes(out, done)
+        if note:
+            out.write(note)
+
+    outlook = {name: asdict(found) for name, found in outlooks.items()}
+    emit({"changes": [asdict(r) for r in done], "outlook": outlook, "note": note}, render)
+
+
+__all__ = ["approve", "ignore", "register", "reject", "snooze"]

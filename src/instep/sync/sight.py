@@ -1,0 +1,78 @@
+"""What a change's table looked like at the source and as accepted: what an approval of the change has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from instep.model import Review
+from instep.schema.change import Change, TableRemoved, TableRenamed, key, table_of
+from instep.schema.diff import WEAK
+from instep.schema.policy import Decision
+from instep.schema.table import Catalog, Table, table_fingerprint
+from instep.sync.places import Places
+
+_HEX = 16
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The two catalogs that a detection compared. `places` says under which accepted name a change's table is known."""
+
+    source: Catalog
+    accepted: Catalog
+    places: Places
+
+    @classmethod
+    def of(cls, changes: Iterable[Change], source: Catalog, accepted: Catalog) -> Sight:
+        renames = {c.after.ref: (c.before.ref, False) for c in changes if isinstance(c, TableRenamed)}
+        return cls(source, accepted, Places(renames))
+
+    def fingerprint(self, change: Change) -> str:
+        """`source:accepted`, with `-` where there is no such table; empty for a change of a schema."""
+        ref = table_of(change)
+        if ref is None:
+            return ""
+        now = None if isinstance(change, TableRemoved) else self.source.get(ref)
+        return f"{_print(now)}:{_print(self.accepted.get(self.places.before(change)))}"
+
+    def stale(self, changes: Iterable[Change], answers: dict[str, Review]) -> frozenset[str]:
+        """The content keys of the approvals whose table is not what it was when they were given."""
+        approved = ((c, answers.get(key(c))) for c in changes)
+        return frozenset(
+            review.key
+            for change, review in approved
+            if review is not None and review.status == "approved" and moved(review, self.fingerprint(change))
+        )
+
+
+def _print(table: Table | None) -> str:
+    """An id that proves nothing when it differs is no part of it."""
+    if table is None:
+        return "-"
+    weak = table.id is not None and table.id.startswith(WEAK)
+    return table_fingerprint(replace(table, id=None) if weak else table)[:_HEX]
+
+
+def moved(review: Review, now: str) -> str:
+    """Which side of the change's table is not as it was when the review saw it, in words; empty if neither, or if the
+    review is older than such records."""
+    if not review.tables_fingerprint or not now:
+        return ""
+    then, here = review.tables_fingerprint.split(":"), now.split(":")
+    sides = [name for name, a, b in zip(("source", "accepted schema"), then, here, strict=True) if a != b]
+    return " and ".join(sides)
+
+
+def asked_again(decisions: Sequence[Decision], answers: dict[str, Review]) -> tuple[Decision, ...]:
+    """Changes whose approval has become stale wait for a person again, whatever policy would leave out in silence.
+    `answers` by content key, with the stale ones open."""
+
+    def one(decision: Decision) -> Decision:
+        review = answers.get(key(decision.change))
+        if review is None or review.status != "open" or not review.decided_by or decision.action != "ignore":
+            return decision
+        why = f"{review.decided_by} approved it, and its table has moved since: waits for a review"
+        return replace(decision, action="review", rule="review", effect="", why=why)
+
+    return tuple(map(one, decisions))
