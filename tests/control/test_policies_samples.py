@@ -66,6 +66,7 @@ def test_what_a_path_means(path: str, kind: str, meant: tuple[str, str]) -> None
 # name | what is asked | the sentence about it
 DESCRIBED = [
     ("types that are made up", Asked("column.retyped", "public.item", "x"), "x retyped from int64 to date"),
+    ("an unknown table", Asked("column.widened", "t.t", "a"), "a widened from int64 to string"),
     ("the accepted type", Asked("column.widened", "public.order", "id"), "id widened from int32 to int64"),
     ("the type that is given", Asked("column.retyped", "public.order", "id", after="uuid"), "from int32 to uuid"),
     ("both types", Asked("column.narrowed", "public.order", "id", "int64", "int16"), "from int64 to int16"),

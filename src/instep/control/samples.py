@@ -75,7 +75,9 @@ def sample(wanted: Asked, accepted: Catalog = NOTHING) -> k.Change:
     if wanted.kind in OF_COLUMN:
         if not wanted.column:
             raise SchemaError(f"{wanted.kind} needs a column", hint="name the column that changes")
-        return _of_column(wanted, _table(wanted.table, accepted))
+        table = _table(wanted.table, accepted)
+        known = table.by_name.get(wanted.column) if table in accepted.tables else None
+        return _of_column(wanted, table, known)
     if wanted.column and wanted.kind != "access.lost":
         raise SchemaError(f"{wanted.kind} is not about a column", hint="leave the column out")
     _no_types(wanted)
@@ -104,8 +106,7 @@ def _table(path: str, accepted: Catalog) -> Table:
     return Table(schema, name, (Column("id", Int(64), nullable=False, key=1), Column("a", String())))
 
 
-def _of_column(wanted: Asked, table: Table) -> k.Change:
-    known = table.by_name.get(wanted.column)
+def _of_column(wanted: Asked, table: Table, known: Column | None) -> k.Change:
     if wanted.kind in RETYPES:
         return _retype(wanted, table.ref, known)
     if wanted.before and wanted.kind != "column.removed":
