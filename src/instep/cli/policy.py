@@ -41,7 +41,7 @@ def show(connection: Connection = None) -> None:
 )
 def explain(
     path: Annotated[str, typer.Argument(metavar="TABLE[.COLUMN]", help="schema.table or schema.table.column.")],
-    kind: Annotated[str, typer.Argument(help="A kind of change, such as column.removed.")],
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="A kind of change, such as column.removed.")],
     connection: Of = None,
     before: Annotated[str, typer.Option("--from", help="The type that the column has.")] = "",
     after: Annotated[str, typer.Option("--to", help="The type that it gets; for a rename, the new name.")] = "",
