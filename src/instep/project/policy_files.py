@@ -5,6 +5,7 @@ Both are read as the project file is: every problem at once, each with its line.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -16,7 +17,7 @@ from instep.errors import ProjectError
 from instep.project import tree as yaml_tree
 from instep.project.load import text_of
 from instep.project.policies import ModifierSection, PolicySection
-from instep.project.problems import problems_of, raise_all
+from instep.project.problems import Problem, dotted, problems_of, raise_all
 from instep.project.values import Words
 from instep.schema.policy import Action, Effect
 from instep.schema.preset import KINDS, unknown
@@ -75,9 +76,18 @@ def read_cases(file: Path) -> list[Located]:
     return [Located(file.name, tree.line((at,)), case) for at, case in enumerate(cases)]
 
 
+def _unsaid(tree: yaml_tree.Tree, data: Any, path: yaml_tree.Path) -> Iterator[Problem]:
+    """Keys without a value: `misfit: null` would be left out silently, and mean its opposite."""
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    for name, value in items:
+        if value is None:
+            yield tree.line((*path, name)), f'{dotted((*path, name))}: needs a value (the word null in quotes: "null")'
+        yield from _unsaid(tree, value, (*path, name))
+
+
 def _read(file: Path, kind: type[T], hint: str) -> tuple[T, yaml_tree.Tree]:
     tree = yaml_tree.parse(text_of(file, "name a file that is there"))
-    raise_all(file.name, tree.problems, HINT)
+    raise_all(file.name, [*tree.problems, *_unsaid(tree, tree.data, ())], HINT)
     if tree.data in (None, {}):
         raise ProjectError(f"{file.name} is empty", hint=hint)
     seen: dict[Any, Any] = {}
