@@ -12,8 +12,8 @@ def test_status_before_the_first_run(shop: Shop) -> None:
     assert shop.ok("status").out == "shop  schema version 0, 0 tables, never run\n"
     assert shop.json("status")["connections"] == [
         {
-            "connection": "shop", "last_run": None, "schema_version": 0, "waiting_changes": 0, "pauses": [],
-            "backfills": [], "tables": [],
+            "connection": "shop", "last_run": None, "schema_version": 0, "schema_label": "", "waiting_changes": 0,
+            "pauses": [], "backfills": [], "tables": [],
         }
     ]  # fmt: skip
 
@@ -24,7 +24,7 @@ def test_status_names_what_wants_attention(shop: Shop) -> None:
     shop.ok("detect")
     shop.ok("pause", "--table", "main.order", "--reason", "later")
     out = shop.ok("status").out
-    assert "schema version 1" in out
+    assert "schema version 1 (1.0), " in out
     assert "last apply done at 20" in out
     assert "1 change(s) wait for a review: instep changes list" in out
     assert "paused: main.order: later" in out

@@ -1,4 +1,4 @@
-"""`instep status`, `history` and `query`: what stands, what happened, what is in the lake."""
+"""`instep status` and `query`: what stands, what is in the lake."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import emit, one_connection, open_app
+from instep.cli.context import emit, open_app
 from instep.cli.text import text_of
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: instep status --output json")(status)
-    app.command(epilog="Examples: instep history · instep history --runs · instep history --schema")(history)
     app.command(epilog='Example: instep query "select status, count(*) from shop.order group by 1"')(query)
 
 
@@ -38,6 +36,7 @@ def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
         "connection": name,
         "last_run": asdict(run) if run else None,
         "schema_version": accepted.version if accepted else 0,
+        "schema_label": accepted.label if accepted else "",
         "waiting_changes": open_changes,
         "pauses": [asdict(p) for p in store.pauses.active(name)],
         "backfills": [asdict(b) for b in store.backfills.waiting(name)],
@@ -50,7 +49,8 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
         run = c["last_run"]
         last = f"last {run['kind']} {run['status']} at {run['started']:%Y-%m-%d %H:%M:%S} UTC" if run else "never run"
         out.print(c["connection"], style="bold", end="")
-        out.print(f"  schema version {c['schema_version']}, {len(c['tables'])} tables, {last}")
+        label = f" ({c['schema_label']})" if c["schema_label"] else ""
+        out.print(f"  schema version {c['schema_version']}{label}, {len(c['tables'])} tables, {last}")
         if c["waiting_changes"]:
             out.print(f"  {c['waiting_changes']} change(s) wait for a review: instep changes list", style="yellow")
         for pause in c["pauses"]:
@@ -64,49 +64,6 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
                 out.write(f"  {'.'.join(t['table'])}: {t['status']}: {why}", "red")
             elif t["misfits"]:
                 out.write(f"  {'.'.join(t['table'])}: {t['misfits']:,} value(s) or rows in quarantine", "yellow")
-
-
-def history(
-    connection: Connection = None,
-    runs: Annotated[bool, typer.Option("--runs", help="Runs instead of events.")] = False,
-    schema: Annotated[bool, typer.Option("--schema", help="Versions of the accepted schema.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 30,
-) -> None:
-    """What happened, newest first: events, runs, or versions of the accepted schema."""
-    with open_app() as app:
-        name = one_connection(app, connection)
-        if runs:
-            rows = [asdict(r) for r in app.store.runs.history(name, limit=limit)]
-            emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
-        elif schema:
-            rows = [asdict(v) for v in app.store.accepted.history(name)[:limit]]
-            emit({"versions": rows}, lambda out: _lines(out, rows, ("version", "at", "who", "why")))
-        else:
-            rows = [asdict(e) for e in app.store.events.latest(connection=name, limit=limit)]
-            emit({"events": rows}, lambda out: _events(out, rows))
-
-
-def _lines(out: Screen, rows: list[dict[str, Any]], keys: tuple[str, ...]) -> None:
-    from rich.table import Table as Grid
-
-    from instep.cli.screen import cell
-
-    grid = Grid(*keys, box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for row in rows:
-        grid.add_row(*(cell(_text(row[k])) for k in keys))
-    out.print(grid)
-
-
-def _events(out: Screen, rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        data = {k: v for k, v in row["data"].items() if k != "connection" and v not in ("", 0, None)}
-        detail = data.pop("summary", "") or data.pop("reason", "")
-        more = " ".join(f"{k}={v}" for k, v in data.items())
-        out.write(f"{row['at']:%Y-%m-%d %H:%M:%S}  {row['type']:<22} {detail} {more}".rstrip())
-
-
-def _text(value: Any) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%S}" if hasattr(value, "hour") else str(value)
 
 
 def query(

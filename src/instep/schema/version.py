@@ -54,9 +54,13 @@ class Between:
         return (*map(describe, self.changes), *map(str, self.let_go))
 
 
-def between(before: Catalog, after: Catalog) -> Between:
-    """From one version of a catalog to a later one of the same connection and side."""
-    before, after = comparable(before, after)
+def between(before: Catalog, after: Catalog, *, same_server: bool | None = None) -> Between:
+    """From one version of a catalog to a later one of the same connection and side. `same_server`: whether their ids
+    mean the same; None takes it from the generations, which a source's catalog does not have."""
+    if same_server is None:
+        before, after = comparable(before, after)
+    elif not same_server:
+        before, after = without_ids(before), without_ids(after)
     return Between(diff(before, after), tuple(_let_go(before, after)))
 
 
