@@ -10,7 +10,7 @@ from sqlglot.errors import ParseError, SqlglotError
 
 from instep.errors import ProjectError
 
-_READERS = (exp.Query, exp.Create, exp.Insert, exp.Merge, exp.Update, exp.Delete)
+_READERS = (exp.Query, exp.Create, exp.Insert)
 _QUIET = (exp.Use, exp.Set, exp.Drop, exp.Semicolon, exp.Comment, exp.Grant, exp.Alter)
 
 
@@ -38,9 +38,14 @@ def parse(text: str, dialect: str) -> list[exp.Expr]:
     except RecursionError:
         raise Unreadable("it is nested too deeply") from None
     for statement in found:
-        if not isinstance(statement, _READERS):
-            raise Unreadable(f"{type(statement).__name__.lower()} statements are not understood")
+        if not isinstance(statement, _READERS) or _defines_code(statement):
+            raise Unreadable(f"{statement.key} statements are not understood")
     return found
+
+
+def _defines_code(statement: exp.Expr) -> bool:
+    """A function or procedure: what it reads is in its body."""
+    return isinstance(statement, exp.Create) and statement.kind in ("FUNCTION", "PROCEDURE", "TRIGGER", "TASK")
 
 
 def _where(error: ParseError) -> str:

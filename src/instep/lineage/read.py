@@ -88,7 +88,7 @@ class _Reading:
             elif not (excepted and edit.kind == "retyped"):
                 self._add(edit, edit.level, f"it names {column.sql()}: {edit.text}", column, output)
         self._stale[id(column)] = tuple(stale)
-        self._rivals(column, found)
+        self._rivals(scope, column, found)
 
     def _quiet(self, edit: Edit, column: exp.Column, output: str, excepted: bool) -> None:
         why = f"it reads {column.sql()}: {edit.text}"
@@ -97,10 +97,12 @@ class _Reading:
         elif not excepted:
             self._shift(edit, why, column)
 
-    def _rivals(self, column: exp.Column, found: Found) -> None:
+    def _rivals(self, scope: Scope, column: exp.Column, found: Found) -> None:
+        """A natural join makes one column of two."""
+        natural = any(j.method.upper() == "NATURAL" for j in scope.expression.args.get("joins") or ())
         for rival in found.rivals:
             for edit in rival.edits:
-                if found.captured:
+                if found.captured or natural:
                     self._shift(edit, f"{column.sql()} means another column then: {edit.text}", column)
                 else:
                     self._add(edit, "breaks", f"{column.sql()} becomes ambiguous: {edit.text}", column)
