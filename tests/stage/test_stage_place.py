@@ -6,6 +6,7 @@ import errno
 import http.server
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -140,11 +141,29 @@ class TestQuarantine:
         assert path.startswith(f"{tmp_path}/held/r-9-00004-0-0-")
         assert pq.read_schema(path).equals(SCHEMA)
         first, second = rows_of([path])
-        assert first == {
+        assert {name: first[name] for name in ("table", "key", "column", "original", "reason", "run", "chunk")} == {
             "table": "public.things", "key": '{"id":"1"}', "column": "amount", "original": "n/a",
             "reason": "not a number", "run": "r-9", "chunk": 4,
         }  # fmt: skip
+        assert (first["status"], first["change"], first["fields"]) == ("held", "", '{"id": 1}')
         assert second["original"] is None
+
+    def test_the_same_value_has_the_same_id_and_names_its_held_change(self, tmp_path: Path) -> None:
+        holds = {"amount": ("c-1", "rule 2")}
+        ids = set()
+        for run in ("r-1", "r-2"):
+            spec = spec_of([column("amount", "int64")], tmp_path, run=run, table="0", path="public.a", holds=holds)
+            quarantine = Quarantine(spec, 0, 0)
+            quarantine.add([Held('{"id":"1"}', "amount", "x", "why"), Held('{"id":"2"}', "amount", "x", "why")])
+            rows = rows_of([quarantine.close()])
+            assert {(r["table"], r["change"], r["rule"]) for r in rows} == {("public.a", "c-1", "rule 2")}
+            ids |= {r["id"] for r in rows}
+        assert len(ids) == 2
+
+    def test_without_a_place_nothing_is_held(self, tmp_path: Path) -> None:
+        quarantine = Quarantine(replace(spec_of([], tmp_path), quarantine=""), 0, 0)
+        quarantine.add([Held("{}", "c", "x", "why")])
+        assert quarantine.close() == ""
 
     def test_nothing_held_no_file(self, tmp_path: Path) -> None:
         quarantine = Quarantine(spec_of([], tmp_path), 0, 0)
@@ -170,5 +189,6 @@ class TestQuarantine:
 
 
 def test_quarantine_schema_is_fixed() -> None:
-    assert SCHEMA.names == ["table", "key", "column", "original", "reason", "run", "chunk"]
+    first = ["id", "table", "key", "column", "original", "reason", "change", "rule"]
+    assert SCHEMA.names == [*first, "name", "fields", "run", "chunk", "since", "at", "status"]
     assert SCHEMA.field("chunk").type == pa.int32()

@@ -22,10 +22,12 @@ def register(app: typer.Typer) -> None:
 
 def status() -> None:
     """Every connection: last run, pauses, waiting changes, tables in error."""
+    from instep.cli.quarantine import held
     from instep.control.reviews import waiting
 
     with open_app() as app:
-        found = [_status(app.store, name, len(waiting(app.store, name))) for name in app.project.selected()]
+        names = app.project.selected()
+        found = [_status(app.store, n, len(waiting(app.store, n))) | {"quarantine": held(app, n)} for n in names]
     emit({"connections": found}, lambda out: _show_status(out, found))
 
 
@@ -62,8 +64,8 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             if t["status"] != "done":
                 why = "; ".join(line.strip() for line in t["error"].splitlines())
                 out.write(f"  {'.'.join(t['table'])}: {t['status']}: {why}", "red")
-            elif t["misfits"]:
-                out.write(f"  {'.'.join(t['table'])}: {t['misfits']:,} value(s) or rows in quarantine", "yellow")
+        for table, held_there in c["quarantine"].items():
+            out.write(f"  {table}: {held_there:,} value(s) or rows in quarantine", "yellow")
 
 
 def query(

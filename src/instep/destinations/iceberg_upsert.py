@@ -83,19 +83,28 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
 @contextmanager
 def written(upsert: Upsert, change: Change, summary: Mapping[str, str], fence: int) -> Iterator[int]:
     """Adds the snapshot to `change` and yields its id; takes its files away again if it is refused."""
+    with row_delta(upsert.rows, new_rows(upsert), _left(upsert.delta), change, summary, fence) as snapshot:
+        yield snapshot
+
+
+@contextmanager
+def row_delta(
+    rows: Rows, new: pa.Table, gone: Positions, change: Change, summary: Mapping[str, str], fence: int
+) -> Iterator[int]:
+    """Adds a snapshot with the `new` rows and without those at the places `gone` to `change`; yields its id."""
     made: list[DataFile] = []
-    name = f"{upsert.table.location()}/data/upsert-{fence}-{uuid.uuid4().hex[:12]}"
+    name = f"{rows.table.location()}/data/upsert-{fence}-{uuid.uuid4().hex[:12]}"
     try:
-        data = _write(upsert, new_rows(upsert), f"{name}.parquet")
+        data = _write(rows.table, new, f"{name}.parquet")
         made += data
-        deletes = list(delete_rows(upsert.rows, _left(upsert.delta), name))
+        deletes = list(delete_rows(rows, gone, name))
         made += [file for file, _ in deletes]
         replaced = [old for _, files in deletes for old in files]
         yield change.delta(data, Deletes([file for file, _ in deletes], replaced), summary)
     except Conflict:
         for file in made:
             with suppress(OSError):
-                upsert.table.io.delete(file.file_path)
+                rows.table.io.delete(file.file_path)
         raise
 
 
@@ -137,17 +146,17 @@ def _all(rows: pa.Table, column: str, value: bool | int) -> pa.Table:
     return rows.set_column(place, field, pa.repeat(pa.scalar(value, field.type), len(rows)))
 
 
-def _write(upsert: Upsert, rows: pa.Table, path: str) -> list[DataFile]:
+def _write(table: IcebergTable, rows: pa.Table, path: str) -> list[DataFile]:
     if not len(rows):
         return []
     footers: list[Any] = []
-    output, sink = upsert.table.io.new_output(path), pa.BufferOutputStream()
+    output, sink = table.io.new_output(path), pa.BufferOutputStream()
     with (
         output.create() as stream,
         pq.ParquetWriter(stream, rows.schema, compression="zstd", metadata_collector=footers) as writer,
     ):
         writer.write_table(rows)
     footers[0].write_metadata_file(sink)
-    size = len(upsert.table.io.new_input(path))
+    size = len(table.io.new_input(path))
     file = StagedFile("", 0, path, len(rows), size, bytes(sink.getvalue()))
-    return data_files([file], upsert.table.metadata)
+    return data_files([file], table.metadata)

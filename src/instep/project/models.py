@@ -113,8 +113,8 @@ class IcebergDestination(Section):
     """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog or another catalog type;
     `properties` go to it. `namespace` is that of connections without one; `prefix` begins system columns. Upserts
     of tables with more than `upsert_rows` rows run as a MERGE of Spark, those of smaller ones without. What was
-    dropped can be taken back for `undo_days`.
-    What is in quarantine goes `quarantine_days` after it was held last (0: never)."""
+    dropped can be taken back for `undo_days`; what is in quarantine goes `quarantine_days` after it was held last
+    (0: never)."""
 
     type: Literal["iceberg"]
     warehouse: Text = "lake"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import sha256
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,22 +16,39 @@ from instep.stage.names import file_name
 from instep.stage.place import NewFile, Place, clear_errors
 from instep.stage.spec import StageSpec
 
+MOMENT = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     [
+        pa.field("id", pa.string(), nullable=False),
         pa.field("table", pa.string(), nullable=False),
         pa.field("key", pa.string(), nullable=False),
         pa.field("column", pa.string(), nullable=False),
         pa.field("original", pa.string()),
         pa.field("reason", pa.string(), nullable=False),
+        pa.field("change", pa.string(), nullable=False),
+        pa.field("rule", pa.string(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("fields", pa.string(), nullable=False),
         pa.field("run", pa.string(), nullable=False),
         pa.field("chunk", pa.int32(), nullable=False),
+        pa.field("since", MOMENT, nullable=False),
+        pa.field("at", MOMENT, nullable=False),
+        pa.field("status", pa.string(), nullable=False),
     ]
 )
+"""`key` and a whole row's `original` (`column` is "") are JSON objects of texts. `change` and `rule`: the held change
+that the value does not fit because of, "" without one. `name` is the column's name at the destination, `fields` a JSON
+object of the destination's field ids by column. `since` and `at`: first and last held."""
 _GROUP = 10_000
 
 
+def entry_id(table: str, key: str, column: str, original: str | None) -> str:
+    """The same value of the same row, held again, has the same id."""
+    return "q-" + sha256(json.dumps([table, key, column, original]).encode()).hexdigest()[:16]
+
+
 class Quarantine:
-    """One chunk's quarantine file; without a held value there is no file."""
+    """One chunk's quarantine file; without a held value, or a place to hold it in, there is no file."""
 
     def __init__(self, spec: StageSpec, chunk: int, attempt: int) -> None:
         self.spec, self.chunk, self.attempt = spec, chunk, attempt
@@ -37,6 +58,8 @@ class Quarantine:
         self._writer: pq.ParquetWriter | None = None
 
     def add(self, held: Sequence[Held]) -> None:
+        if not self.spec.quarantine:
+            return
         self._rows.extend(held)
         if len(self._rows) >= _GROUP:
             self._flush()
@@ -70,6 +93,26 @@ class Quarantine:
             self._writer.write_table(self._table(rows))
 
     def _table(self, rows: Sequence[Held]) -> pa.Table:
-        fixed = [(self.spec.table, h.key, h.column, h.original, h.reason, self.spec.run, self.chunk) for h in rows]
-        columns = list(zip(*fixed, strict=True))
+        table, at = self.spec.path or self.spec.table, datetime.fromtimestamp(self.spec.synced / 1e6, UTC)
+        names = {c.path: c.name for c in self.spec.columns}
+        found = []
+        for h in rows:
+            change, rule = self.spec.holds.get(h.column, ("", ""))
+            found.append(
+                (
+                    entry_id(table, h.key, h.column, h.original), table, h.key, h.column, h.original, h.reason, change,
+                    rule, names.get(h.column, ""), self._fields, self.spec.run, self.chunk, at, at, "held",
+                )
+            )  # fmt: skip
+        columns = zip(*found, strict=True)
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+    @cached_property
+    def _fields(self) -> str:
+        """The destination's field ids by column: a name may mean another column when the value is looked at again."""
+        return json.dumps({c.path: field_id(self.spec.schema.field(c.name)) for c in self.spec.columns})
+
+
+def field_id(field: pa.Field) -> int:
+    """The id that the destination knows the column by; 0 without one."""
+    return int((field.metadata or {}).get(b"PARQUET:field_id", b"0"))

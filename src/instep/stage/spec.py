@@ -87,7 +87,9 @@ class StageSpec:
     `schema` is the destination table's own Arrow schema, names, types, units and field ids included
     (`PARQUET:field_id` metadata): what a task writes must equal it. `location` is a folder URI for data
     files, `quarantine` one for values that do not fit; `io` are file-system properties for both (may hold
-    credentials). `synced` is microseconds since 1970 UTC. `salt` is the secret for hashed columns.
+    credentials). `synced` is microseconds since 1970 UTC. `salt` is the secret for hashed columns. `path` is the
+    accepted table's, for quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule) by `path` of
+    the columns whose new type was not let in.
     """
 
     table: str
@@ -103,6 +105,8 @@ class StageSpec:
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
     salt: bytes = field(default=b"", repr=False)
     compression: str = "zstd"
+    path: str = ""
+    holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

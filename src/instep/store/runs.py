@@ -128,6 +128,13 @@ class Runs:
         with self._db.read() as transaction:
             return [_table_run(row) for row in transaction.execute(query)]
 
+    def ever_held(self, connection: str) -> bool:
+        """Whether a run of the connection has put anything into quarantine."""
+        query = select(runs.c.id).join(table_runs, runs.c.id == table_runs.c.run)
+        with self._db.read() as transaction:
+            where = (runs.c.connection == connection, table_runs.c.misfits > 0)
+            return transaction.execute(query.where(*where).limit(1)).first() is not None
+
     def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:
         """For each table of a connection the result of the last run that had one."""
         c = table_runs.c

@@ -14,9 +14,10 @@ from instep.sync.pipe import Pipe
 
 
 @contextmanager
-def claimed(pipe: Pipe, kind: RunKind) -> Iterator[Run]:
-    """A run of the connection, kept alive by a heartbeat and ended with what became of it."""
-    if paused := pipe.store.pauses.connection(pipe.name):
+def claimed(pipe: Pipe, kind: RunKind, *, paused_too: bool = False) -> Iterator[Run]:
+    """A run of the connection, kept alive by a heartbeat and ended with what became of it. `paused_too`: it may run
+    while the connection is paused."""
+    if (paused := pipe.store.pauses.connection(pipe.name)) and not paused_too:
         raise Blocked(
             f"connection {pipe.name} is paused since {paused.since:%Y-%m-%d %H:%M} UTC: {paused.reason}",
             hint=f"see `instep changes list`, decide, then `instep resume {pipe.name}`",

@@ -10,7 +10,7 @@ from instep.errors import InstepError
 from instep.model import Run
 from instep.stage.place import remove
 from instep.sync.loads import Load
-from instep.sync.pipe import Pipe
+from instep.sync.pipe import Pipe, Ref
 
 PASSES = 3
 """How often tables are read in one run at most: again when their schema moved while they were read."""
@@ -35,13 +35,17 @@ def dead_runs(pipe: Pipe, run: Run) -> list[Run]:
     return [r for r in known if r.fence < run.fence and r.status not in ("running", "done")]
 
 
-def sweep(pipe: Pipe, dead: Iterable[Run], load: Load, state: LoadState | None) -> None:
+def sweep(pipe: Pipe, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
     """Removes what dead runs wrote for a table and did not commit.
 
     A run before the table's last data commit was swept before that commit. The run of that commit itself may have
     died before it cleared what it had staged.
     """
+    if left := uncommitted(dead, state):
+        pipe.destination.sweep(ref, left)
+
+
+def uncommitted(dead: Iterable[Run], state: LoadState | None) -> dict[str, int]:
+    """Fences by id of the runs that have not committed to a table, as far as its last data commit tells."""
     last = state.fence if state else 0
-    left = {r.id: r.fence for r in dead if r.fence > last or (r.fence == last and r.status == "failed")}
-    if left:
-        pipe.destination.sweep(load.ref, left)
+    return {r.id: r.fence for r in dead if r.fence > last or (r.fence == last and r.status == "failed")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Literal
@@ -24,7 +25,8 @@ class Load:
     """One table's part of a sync. `cursor` is the JSON to record with the data, `keys` asks for a second read
     of the key columns of the whole table (finding deletes), `since` replaces the destination's rows from that
     cursor value on. `number` names the table in chunks and specs; `folder` is where its files are staged, below the
-    table's location. `misfit` is what the decisions about the table say to values that do not fit."""
+    table's location. `misfit` is what the decisions about the table say to values that do not fit, `holds` the
+    (change id, rule) of those decisions by column."""
 
     number: int
     read: TableRead
@@ -39,6 +41,7 @@ class Load:
     notes: tuple[str, ...] = ()
     folder: str = ""
     misfit: Misfit = "quarantine"
+    holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def table(self) -> Table:

@@ -9,7 +9,9 @@ from difflib import get_close_matches
 from instep.destinations.base import LoadState
 from instep.errors import InstepError
 from instep.model import Run, RunKind, TableRun
+from instep.schema.change import ColumnNarrowed, ColumnRetyped, key
 from instep.schema.names import destination_ref
+from instep.schema.policy import Decision
 from instep.schema.read import TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import Misfit
@@ -80,6 +82,7 @@ class Pass:
         stopped, anew = self._stopped(), rebuilds(self.pipe)
         waiting = {b.table for b in self.pipe.store.backfills.waiting(self.pipe.name)}
         dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
+        holds = holds_of(self.pipe, self.detection)
         loads = []
         for number, read in enumerate(found):
             ref = read.table.ref
@@ -90,11 +93,12 @@ class Pass:
                 continue
             try:
                 load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
-                sweep(self.pipe, dead, load, state)
+                sweep(self.pipe, dead, load.ref, state)
             except InstepError as error:
                 self._leave(ref, "failed", str(error))
                 continue
-            loads.append(replace(load, misfit=self._misfit(load, misfits.get(ref, "quarantine"))))
+            misfit = self._misfit(load, misfits.get(ref, "quarantine"))
+            loads.append(replace(load, misfit=misfit, holds=holds.get(ref, {})))
         return loads
 
     def _is_wanted(self, path: str, ref: Ref) -> bool:
@@ -142,8 +146,28 @@ class Pass:
 def misfits_of(detection: Detection) -> Mapping[Ref, Misfit]:
     """What is done with values that do not fit a column whose new type was not let in."""
     places = Places.of(detection.decisions)
-    held = [d for d in detection.decisions if d.change.kind in ("column.retyped", "column.narrowed") and not d.applied]
-    return {places.after(d.change): d.modifiers.misfit for d in held}
+    return {places.after(d.change): d.modifiers.misfit for d in _held(detection)}
+
+
+def _held(detection: Detection) -> list[Decision]:
+    kinds = ("column.retyped", "column.narrowed")
+    return [d for d in detection.decisions if d.change.kind in kinds and not d.applied]
+
+
+def holds_of(pipe: Pipe, detection: Detection) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
+    """(change id, rule) of the decisions that do not let a new type in, by accepted column, by table."""
+    decisions = _held(detection)
+    if not decisions:
+        return {}
+    places, reviews = Places.of(detection.decisions), pipe.store.reviews.standing(pipe.name)
+    found: dict[Ref, dict[str, tuple[str, str]]] = {}
+    for decision in decisions:
+        review = reviews.get(key(decision.change))
+        assert isinstance(decision.change, ColumnRetyped | ColumnNarrowed)
+        for column in (decision.change.after, decision.change.before):
+            of = found.setdefault(places.after(decision.change), {})
+            of[column.name] = (review.id if review else "", decision.rule)
+    return found
 
 
 def rows_of(detection: Detection, loads: Sequence[Load]) -> dict[str, int]:

@@ -63,13 +63,16 @@ def stage_spec(
         misfit=load.misfit,
         io=target.io,
         salt=pipe.salt,
+        path=load.table.path,
+        holds=load.holds,
     )
 
 
 def key_spec(
     pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
 ) -> StageSpec:
-    """How the keys of a whole table become files: for finding rows that the source has deleted."""
+    """How the keys of a whole table become files: for finding rows that the source has deleted. Nothing is held here:
+    what has no key is held with its whole row."""
     columns = stage_columns(load.read, yields, load.table.key)
     schema = pa.schema([target.schema.field(c.name) for c in columns], metadata=target.schema.metadata)
     return StageSpec(
@@ -78,7 +81,7 @@ def key_spec(
         system=SystemColumns(),
         schema=schema,
         location=f"{target.location}/{load.folder}",
-        quarantine=target.quarantine,
+        quarantine="",
         run=run,
         synced=synced,
         io=target.io,

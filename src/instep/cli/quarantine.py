@@ -1,0 +1,246 @@
+"""`instep quarantine ...`: values and rows that did not fit: look at them, put them back, let them go."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.context import PARTIAL, confirm, emit, fail, open_app, say
+from instep.errors import Blocked, InstepError
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.screen import Screen
+    from instep.stage.entries import Entry
+    from instep.sync.pipe import Pipe
+    from instep.sync.quarantine import Holding
+    from instep.sync.replay import Replayed
+
+Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its name; not needed when there is only one.")]
+Table = Annotated[str | None, typer.Argument(help="Only this table (schema.table).")]
+Column = Annotated[str, typer.Option("--column", help="Only values of this column.")]
+quarantine = typer.Typer(help="Values and rows that did not fit: look at them, replay, discard.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(quarantine, name="quarantine")
+
+
+@quarantine.command("list", epilog="Examples: instep quarantine list · instep quarantine list public.order --rows 20")
+def list_held(
+    table: Table = None,
+    connection: Of = None,
+    column: Column = "",
+    run: Annotated[str, typer.Option("--run", help="Only what this run held last; its first characters do.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Also replayed, superseded and discarded ones.")] = False,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Entries to show below the counts.")] = 0,
+) -> None:
+    """How much is held, by table, column and reason; then the entries themselves, newest first."""
+    from instep.sync.quarantine import holdings
+
+    with open_app() as app:
+        found = list(holdings(_pipe(app, connection), _only(table)))
+    kept = [
+        (h, e)
+        for h in found
+        for e in reversed(h.found.entries)
+        if (every or e.status == "held") and (not column or e.column == column) and e.run.startswith(run)
+    ]
+    groups = _groups(kept)
+    shown = [_entry(h, e) for h, e in kept[:rows]]
+    broken = [f"{h.table.path}: {name}" for h in found for name in h.found.broken]
+    data = {"total": len(kept), "groups": groups, "entries": shown, "unreadable": broken}
+    emit(data, lambda out: _show_list(out, data))
+
+
+@quarantine.command(epilog="Example: instep quarantine show q-3f9a")
+def show(
+    id: Annotated[str, typer.Argument(help="An id; its first characters are enough.")], connection: Of = None
+) -> None:
+    """Everything about one held value or row, its original included."""
+    with open_app() as app:
+        [(holding, entry)] = _named(_pipe(app, connection), [id])
+    data = _entry(holding, entry)
+    emit(data, lambda out: _show_one(out, data))
+
+
+@quarantine.command(epilog="Examples: instep quarantine replay --dry-run · instep quarantine replay public.order --yes")
+def replay(
+    table: Table = None,
+    connection: Of = None,
+    column: Column = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
+) -> None:
+    """Write what fits by now into its rows, unless a newer value is there. What does not fit stays held."""
+    from instep.sync.replay import replay as replay_it
+
+    with open_app() as app:
+        done = replay_it(_pipe(app, connection), _only(table), column, dry_run=dry_run)
+    data = {"dry_run": dry_run, "tables": [_replayed(d) for d in done]}
+    emit(data, lambda out: _show_replay(out, done, dry_run=dry_run))
+    failed = sum(bool(d.error) for d in done)
+    if failed:
+        raise fail(1 if failed == len(done) else PARTIAL)
+
+
+@quarantine.command(
+    epilog="Examples: instep quarantine discard q-3f9a · instep quarantine discard public.order · "
+    """instep quarantine discard public.order --key '{"id": 7}'"""
+)
+def discard(
+    what: Annotated[list[str], typer.Argument(help="Ids, or tables whose held values all go.", metavar="TABLE|ID...")],
+    connection: Of = None,
+    key: Annotated[str, typer.Option("--key", help="With one table: erase all traces of this row; JSON.")] = "",
+) -> None:
+    """Delete held originals for good. Their rows stay as they are; the same value held again is not shown again."""
+    with open_app() as app:
+        pipe = _pipe(app, connection)
+        if key:
+            _erase(pipe, what, key)
+            return
+        _discard(pipe, [w for w in what if not _is_id(w)], [w for w in what if _is_id(w)])
+
+
+def held(app: App, connection: str) -> dict[str, int]:
+    """How many entries each table holds, for `status`. The lake is asked only if a run has ever held something; one
+    that cannot be reached is no reason to show nothing."""
+    from instep.sync.quarantine import holdings
+
+    if not app.store.runs.ever_held(connection):
+        return {}
+    try:
+        found = {h.table.path: len(h.held) for h in holdings(app.pipe(connection))}
+    except InstepError as error:
+        say(f"quarantine of {connection}: {error.message}")
+        return {}
+    return {table: count for table, count in sorted(found.items()) if count}
+
+
+def _discard(pipe: Pipe, tables: Sequence[str], ids: Sequence[str]) -> None:
+    from instep.sync.quarantine import discard as discard_them
+    from instep.sync.quarantine import holdings
+
+    held = [e.id for h in holdings(pipe, tables) for e in h.held] if tables else []
+    chosen = {e.id for _, e in _named(pipe, ids)} | set(held)
+    if chosen and not confirm(f"Delete the originals of {len(chosen):,} held values or rows for good?"):
+        raise Blocked("nothing was discarded", hint="answer yes, or pass --yes")
+    gone = discard_them(pipe, ids=chosen) if chosen else []
+    emit({"discarded": [e.id for e in gone]}, lambda out: out.print(f"discarded {len(gone):,}"))
+
+
+def _erase(pipe: Pipe, what: Sequence[str], key: str) -> None:
+    from instep.sync.quarantine import erase
+
+    if len(what) != 1 or _is_id(what[0]):
+        raise InstepError("--key goes with one table", hint="name the table (schema.table) that the row is of")
+    if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
+        raise Blocked("nothing was erased", hint="answer yes, or pass --yes")
+    count = erase(pipe, what[0], _key(key))
+    emit({"table": what[0], "erased": count}, lambda out: out.print(f"erased {count:,}"))
+
+
+def _key(text: str) -> dict[str, str | None]:
+    try:
+        found = json.loads(text, parse_int=str, parse_float=str)
+    except ValueError as error:
+        raise InstepError(f"--key is not JSON: {error}", hint="""for example --key '{"id": 7}'""") from error
+    if not isinstance(found, dict) or not found or any(isinstance(v, dict | list) for v in found.values()):
+        raise InstepError("--key is no object of columns and values", hint="""for example --key '{"id": 7}'""")
+    return {name: str(v).lower() if isinstance(v, bool) else v for name, v in found.items()}
+
+
+def _is_id(text: str) -> bool:
+    return text.startswith("q-")
+
+
+def _pipe(app: App, connection: str | None) -> Pipe:
+    return app.pipe(app.connection(connection))
+
+
+def _only(table: str | None) -> list[str]:
+    return [table] if table else []
+
+
+def _named(pipe: Pipe, ids: Sequence[str]) -> list[tuple[Holding, Entry]]:
+    from instep.sync.quarantine import holdings, resolved
+
+    if not ids:
+        return []
+    found = list(holdings(pipe))
+    whole = set(resolved(found, ids))
+    return [(h, e) for h in found for e in h.found.entries if e.id in whole]
+
+
+def _groups(kept: Iterable[tuple[Holding, Entry]]) -> list[dict[str, Any]]:
+    counts = Counter((h.table.path, e.column, e.reason, e.change, e.status) for h, e in kept)
+    names = ("table", "column", "reason", "change", "status")
+    return [{**dict(zip(names, group, strict=True)), "count": n} for group, n in sorted(counts.items())]
+
+
+def _entry(holding: Holding, entry: Entry) -> dict[str, Any]:
+    """As JSON has it; the table is called as it is called now."""
+    hidden = ("fields", "name", "chunk")
+    data = {k: v for k, v in asdict(entry).items() if k not in hidden}
+    original = entry.original
+    if not entry.column and original is not None:
+        original = json.loads(original)
+    return {**data, "table": holding.table.path, "key": json.loads(entry.key), "original": original}
+
+
+def _replayed(done: Replayed) -> dict[str, Any]:
+    counts = {word: len(getattr(done, word)) for word in ("replayed", "superseded", "held")}
+    left = Counter((e.column, e.reason) for e in done.held)
+    reasons = [{"column": c, "reason": r, "count": n} for (c, r), n in sorted(left.items())]
+    written = {"updated": done.updated, "inserted": done.inserted}
+    return {"table": done.table, **counts, **written, "reasons": reasons, "error": done.error}
+
+
+def _show_list(out: Screen, data: dict[str, Any]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    for name in data["unreadable"]:
+        out.write(f"cannot be read: {name}", "yellow")
+    if not data["groups"]:
+        out.print("nothing is held")
+        return
+    head = ("count", "table", "column", "reason", "change", "status")
+    grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for group in data["groups"]:
+        grid.add_row(*(cell(group[name] or ("(row)" if name == "column" else "·")) for name in head))
+    out.print(grid)
+    for entry in data["entries"]:
+        original = entry["original"] if isinstance(entry["original"], str) else json.dumps(entry["original"])
+        what = f"{entry['table']}.{entry['column']}" if entry["column"] else entry["table"]
+        out.write(f"{entry['id']}  {what} {json.dumps(entry['key'], ensure_ascii=False)}: {original}")
+
+
+def _show_one(out: Screen, data: dict[str, Any]) -> None:
+    out.write(f"{data['id']}  {data['table']}{'.' if data['column'] else ''}{data['column']}", "bold")
+    for name in ("key", "original", "reason", "change", "rule", "run", "since", "at", "status"):
+        value = data[name]
+        text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+        out.write(f"  {name:<9} {'·' if text in ('', None) else text}")
+
+
+def _show_replay(out: Screen, done: Sequence[Replayed], *, dry_run: bool) -> None:
+    if not done:
+        out.print("nothing is held")
+    for d in done:
+        if d.error:
+            why = "; ".join(line.strip() for line in d.error.splitlines())
+            out.write(f"{d.table}: failed: {why}", "red")
+            continue
+        verb = "would be replayed" if dry_run else "replayed"
+        out.write(
+            f"{d.table}: {len(d.replayed):,} {verb}, {len(d.superseded):,} superseded by newer values, "
+            f"{len(d.held):,} still held"
+        )
+        for left in _replayed(d)["reasons"]:
+            out.write(f"  {left['column'] or '(row)'}: {left['reason']}: {left['count']:,}", "dim")

@@ -1,0 +1,85 @@
+# ruff: noqa: S608 - columns are numbered, values are not part of the text
+"""Values that come back from quarantine: the rows that they belong to are found here and rewritten in one commit.
+
+No Spark and no MERGE: whoever changes a row has looked at it first, and the commit lands only onto the snapshot that
+was looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from instep.destinations.base import Amendment, Commit, Met, Outcome, Ref
+from instep.destinations.iceberg_catalog import Lake
+from instep.destinations.iceberg_commit import Change
+from instep.destinations.iceberg_delta import MEMORY
+from instep.destinations.iceberg_files import arrow_schema
+from instep.destinations.iceberg_load import load_ours, summary
+from instep.destinations.iceberg_records import exact_rows, load_state, read_pending, state_record
+from instep.destinations.iceberg_rows import Positions, Rows, current_rows, numbered, take
+from instep.destinations.iceberg_updates import MAIN, ref_is
+from instep.destinations.iceberg_upsert import row_delta
+from instep.errors import Conflict, DestinationError
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the rows that were met stand: lines of (file number, position), and the snapshot that says so."""
+
+    rows: Rows
+    places: Positions
+    snapshot: int
+
+
+def meet(lake: Lake, ref: Ref, keys: pa.Table) -> Met:
+    """The rows that have one of the keys (columns by name; no two alike). Reads the key columns of the whole table."""
+    table, metadata = load_ours(lake, ref)
+    snapshot = table.metadata.current_snapshot()
+    if read_pending(ref, metadata) or snapshot is None:
+        raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet", hint="sync it first")
+    rows = current_rows(table)
+    if rows is None:
+        raise DestinationError(
+            f"table {'.'.join(ref)} has deletes by value, which another program has written",
+            hint="compact the table with that program, or load it anew with `instep sync --full`",
+        )
+    numbers, places = _met(rows, keys)
+    return Met(take(rows, places, arrow_schema(table.schema())), numbers, _Places(rows, places, snapshot.snapshot_id))
+
+
+def _met(rows: Rows, keys: pa.Table) -> tuple[list[int], Positions]:
+    with duckdb.connect(":memory:", config={"memory_limit": MEMORY}) as db:
+        table = numbered(rows, keys.column_names)
+        kinds = [table.schema.field(f"c{i}").type for i in range(keys.num_columns)]
+        wanted = [c.cast(k) if c.type != k else c for c, k in zip(keys.columns, kinds, strict=True)]
+        number = pa.array(np.arange(len(keys)))
+        db.register("k", pa.table([*wanted, number], names=[*(f"c{i}" for i in range(len(kinds))), "n"]))
+        db.register("t", table)
+        same = " AND ".join(f"t.c{i} = k.c{i}" for i in range(len(kinds)))
+        found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
+    places = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
+    return [int(n) for n in found["n"]], places
+
+
+def amend(lake: Lake, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
+    table, metadata = load_ours(lake, ref)
+    seen, state = met.places, load_state(metadata)
+    assert isinstance(seen, _Places)
+    main = table.metadata.current_snapshot()
+    if state is None or main is None or main.snapshot_id != seen.snapshot:
+        raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")
+    work = Change(table)
+    work.require(ref_is(MAIN, seen.snapshot))
+    new = pa.concat_tables([change.updated, change.inserted])
+    gone = seen.places[np.array(change.rows, dtype=np.int64)]
+    with row_delta(seen.rows, new, gone, work, summary(commit), commit.fence) as snapshot:
+        before = exact_rows(metadata, seen.snapshot)
+        rows = None if before is None else before + len(change.inserted)
+        work.properties(state_record(commit, snapshot, rows, deleted=state.deleted))
+        work.land(commit.fence)
+    return Outcome(len(change.inserted), len(change.rows), 0)

@@ -1,0 +1,311 @@
+"""Held values: put back once their column takes them, let go, erased, swept; never over a newer value, never twice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from held_world import HeldWorld, Row, held_world, note
+from sync_world import MakeWorld, World
+
+from instep.errors import Blocked, InstepError
+from instep.schema.selection import Selection, patterns
+from instep.stage.conform import Held
+from instep.sync.quarantine import discard, erase, expire, holdings
+from instep.sync.replay import replay
+from lake import PREFIX, with_spark
+
+NOTED = note("a")
+
+
+@pytest.fixture
+def held(make_world: MakeWorld) -> HeldWorld:
+    return held_world(make_world("sqlite"), "a text", "b text")
+
+
+# name, the row in the lake, held (original, day), the row afterwards, (replayed, superseded, held)
+VALUES: list[tuple[str, Row, list[tuple[str, int]], tuple[Any, ...], tuple[int, int, int]]] = [
+    ("fits", {"_instep_meta": NOTED}, [("x", 0)], (1, "x", "b", None), (1, 0, 0)),
+    ("newer value", {"a": "new"}, [("x", 0)], (1, "new", "b", None), (0, 1, 0)),
+    ("newer NULL", {}, [("x", 0)], (1, None, "b", None), (0, 1, 0)),
+    ("same value came", {"a": "x"}, [("x", 0)], (1, "x", "b", None), (1, 0, 0)),
+    ("held twice", {"_instep_meta": NOTED}, [("x", 0), ("y", 1)], (1, "y", "b", None), (1, 1, 0)),
+    ("held again", {"_instep_meta": NOTED}, [("x", 0), ("x", 1)], (1, "x", "b", None), (1, 0, 0)),
+    ("back again", {"_instep_meta": NOTED}, [("x", 0), ("y", 1), ("x", 2)], (1, "x", "b", None), (1, 1, 0)),
+    ("other note stays", {"_instep_meta": note("a", "b"), "b": None}, [("x", 0)], (1, "x", None, note("b")), (1, 0, 0)),
+    ("note of another", {"_instep_meta": note("b")}, [("x", 0)], (1, None, "b", note("b")), (0, 1, 0)),
+    ("deleted row", {"_instep_meta": NOTED, "_instep_deleted": True}, [("x", 0)], (1, "x", "b", None), (1, 0, 0)),
+    ("empty text", {"_instep_meta": NOTED}, [("", 0)], (1, "", "b", None), (1, 0, 0)),
+]
+
+
+@pytest.mark.parametrize(("row", "originals", "after", "counts"), [v[1:] for v in VALUES], ids=[v[0] for v in VALUES])
+def test_a_value(held: HeldWorld, row: Row, originals: Any, after: Any, counts: Any) -> None:
+    held.load({"id": 1, "b": "b", **row}, {"id": 2, "a": "untouched"})
+    for original, day in originals:
+        held.value(1, original, day=day)
+    looked = held.replay(dry_run=True)
+    assert held.rows()[0] != after or not looked.updated
+    done = held.replay()
+    assert (len(done.replayed), len(done.superseded), len(done.held)) == counts
+    assert (looked.replayed == (), looked.updated) == (done.replayed == (), done.updated)
+    assert held.rows() == [after, (2, "untouched", None, None)]
+    again = held.replay()
+    assert (again.replayed, again.superseded, again.updated) == ((), (), 0)
+    assert held.rows()[0] == after
+
+
+def test_what_does_not_fit_stays_with_the_newest_reason(make_world: MakeWorld) -> None:
+    held = held_world(make_world("sqlite"), "a int", "b date")
+    held.load({"id": 1, "_instep_meta": note("a", "b")}, {"id": 2, "_instep_meta": NOTED})
+    held.value(1, "many")
+    held.value(2, "7")
+    held.hold(Held('{"id":"1"}', "b", "2026-02-30", "older words"))
+    done = held.replay()
+    assert [e.original for e in done.replayed] == ["7"]
+    assert {e.column: e.reason for e in done.held} == {"a": "not a number", "b": "not an ISO date and time"}
+    assert [r[:2] for r in held.rows()] == [(1, None), (2, 7)]
+    assert held.statuses() == {"many": "held", "7": "replayed", "2026-02-30": "held"}
+    assert {e.reason for h in holdings(held.world.pipe) for e in h.held} == {"not a number", "not an ISO date and time"}
+
+
+ROWS: list[tuple[str, dict[str, str | None], list[Any], int]] = [
+    ("no such row", {"id": "7", "a": "x", "b": None}, [(1, "o", None, None), (7, "x", None, None)], 1),
+    ("the row came", {"id": "1", "a": "x", "b": None}, [(1, "o", None, None)], 0),
+    ("no key", {"id": None, "a": "x", "b": None}, [(1, "o", None, None)], 0),
+    ("key does not fit", {"id": "seven", "a": "x"}, [(1, "o", None, None)], 0),
+]
+
+
+@pytest.mark.parametrize(("row", "after", "inserted"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
+def test_a_refused_row(held: HeldWorld, row: Any, after: Any, inserted: int) -> None:
+    held.load({"id": 1, "a": "o"})
+    held.row(row)
+    assert held.replay().inserted == inserted
+    assert held.rows() == after
+    assert held.replay().inserted == 0
+    assert held.world.rows("t", "_instep_deleted", deleted=True) == [(False,)] * len(after)
+    state = held.world.destination.state(held.ref)
+    assert state is not None
+    assert (state.rows, state.cursor) == (len(after), '{"at":1}'), "the cursor stays where the data is"
+
+
+def test_of_two_refused_rows_of_one_key_the_newer_one_goes_in(held: HeldWorld) -> None:
+    held.load({"id": 1})
+    held.row({"id": "7", "a": "old"}, day=0)
+    held.row({"id": "7", "a": "new"}, day=1)
+    done = held.replay()
+    assert (len(done.replayed), len(done.superseded)) == (1, 1)
+    assert held.rows()[1] == (7, "new", None, None)
+
+
+def test_every_type_comes_back_as_it_was(make_world: MakeWorld) -> None:
+    kinds = {
+        "i": ("bigint", "9007199254740993"), "d": ("numeric(12,2)", "1.50"), "f": ("float8", "0.1"),
+        "t": ("timestamptz", "2026-01-02T03:04:05.678901Z"), "l": ("timestamp", "2026-01-02T03:04:05"),
+        "y": ("date", "2026-01-02"), "o": ("boolean", "true"), "x": ("bytea", "\\x00ff"),
+        "u": ("uuid", "00000000-0000-0000-0000-000000000001"), "j": ("jsonb", '{"a": 1}'), "s": ("text", "ünï 🦀"),
+    }  # fmt: skip
+    world = make_world("postgres")
+    held = held_world(world, *(f"{name} {kind}" for name, (kind, _) in kinds.items()))
+    held.load({"id": 1, "_instep_meta": note(*kinds)})
+    for name, (_, text) in kinds.items():
+        held.value(1, text, column=name)
+    done = held.replay()
+    assert (len(done.replayed), done.held) == (len(kinds), ())
+    world.run(f"INSERT INTO t VALUES (1, {', '.join(f'$${text}$$' for _, text in kinds.values())})")  # noqa: S608
+    assert world.differing() == {}
+
+
+def test_a_renamed_column_is_found_by_its_id(make_world: MakeWorld) -> None:
+    world = make_world("postgres")
+    held = held_world(world, "a text")
+    held.load({"id": 1, "_instep_meta": NOTED})
+    held.value(1, "x")
+    world.run("ALTER TABLE t RENAME a TO c", "ALTER TABLE t ADD a text", "ALTER TABLE t RENAME id TO key")
+    world.evolve()
+    assert len(held.replay().replayed) == 1
+    assert [r[:3] for r in held.rows()] == [(1, "x", None)]
+
+
+def test_tables_that_rows_cannot_be_found_in(make_world: MakeWorld) -> None:
+    world = make_world("sqlite")
+    world.run("CREATE TABLE t (a text, b text)")
+    world.evolve()
+    held = HeldWorld(world)
+    held.load({"a": None, "_instep_meta": NOTED, "_instep_id": "1"})
+    held.hold(Held('{"_instep_id":"1"}', "a", "x", "not a number"))
+    [entry] = held.replay().held
+    assert "sync --full" in entry.reason
+
+
+def test_a_paused_table_is_left_and_a_paused_connection_too(held: HeldWorld) -> None:
+    held.load({"id": 1, "_instep_meta": NOTED})
+    held.value(1, "x")
+    world = held.world
+    world.store.pauses.pause("shop", "later", table=("main", "t"))
+    [done] = replay(world.pipe)
+    assert "main.t is paused: later" in done.error
+    assert held.rows()[0][1] is None
+    world.store.pauses.pause("shop", "all of it")
+    with pytest.raises(Blocked, match="all of it"):
+        replay(world.pipe)
+    assert len(discard(world.pipe, ["main.t"])) == 1, "privacy does not wait"
+
+
+def test_a_run_is_recorded(held: HeldWorld) -> None:
+    held.load({"id": 1, "_instep_meta": NOTED}, {"id": 2})
+    held.value(1, "x")
+    held.replay()
+    run = held.world.store.runs.latest("shop", kind="replay")
+    assert run is not None
+    assert run.status == "done"
+    [table] = held.world.store.runs.tables(run.id)
+    assert (table.read, table.updated, table.misfits) == (1, 1, 0)
+    assert held.world.events()[-3:] == ["run.started", "table.loaded", "run.ended"]
+
+
+def test_what_a_dead_run_held_does_not_count(held: HeldWorld) -> None:
+    held.load({"id": 1, "_instep_meta": NOTED})
+    run = held.world.store.runs.claim("shop", "sync")
+    held.value(1, "x", run=run.id)
+    assert held.statuses() == {}, "while it runs"
+    held.world.store.runs.finish(run, "failed")
+    assert held.statuses() == {}
+    assert replay(held.world.pipe) == []
+    assert not list(held.world.folder.glob("lake/shop/*/quarantine/*"))
+
+
+def test_a_file_that_a_task_left_half_written_is_told_and_left(held: HeldWorld) -> None:
+    held.load({"id": 1, "_instep_meta": NOTED})
+    held.value(1, "x")
+    [file] = held.world.folder.glob("lake/shop/*/quarantine/*")
+    file.with_name("r-0-half.parquet").write_bytes(b"PAR1")
+    [holding] = holdings(held.world.pipe)
+    assert (len(holding.held), holding.found.broken) == (1, ("r-0-half.parquet",))
+    assert len(held.replay().replayed) == 1
+
+
+class TestDiscard:
+    def test_originals_are_gone_and_stay_so(self, held: HeldWorld) -> None:
+        held.load({"id": 1, "_instep_meta": NOTED}, {"id": 2, "_instep_meta": NOTED})
+        held.value(1, "secret-x", day=0)
+        held.value(2, "y", day=0)
+        [entry] = [e for h in holdings(held.world.pipe) for e in h.held if e.original == "secret-x"]
+        assert [e.id for e in discard(held.world.pipe, ids=[entry.id[:8]])] == [entry.id]
+        assert held.statuses() == {None: "discarded", "y": "held"}
+        assert b"secret-x" not in b"".join(f.read_bytes() for f in held.world.folder.glob("lake/shop/*/quarantine/*"))
+        held.value(1, "secret-x", day=5)
+        assert held.statuses() == {None: "discarded", "y": "held"}, "the same value held again"
+        held.value(1, "z", day=6)
+        assert held.statuses() == {None: "discarded", "y": "held", "z": "held"}
+        assert held.replay().updated == 2
+
+    def test_an_older_value_does_not_take_the_place_of_a_discarded_one(self, held: HeldWorld) -> None:
+        held.load({"id": 1, "_instep_meta": NOTED})
+        held.value(1, "old", day=0)
+        held.value(1, "last", day=1)
+        [entry] = [e for h in holdings(held.world.pipe) for e in h.held if e.original == "last"]
+        discard(held.world.pipe, ids=[entry.id])
+        done = held.replay()
+        assert (done.updated, len(done.superseded)) == (0, 1)
+        assert held.rows() == [(1, None, None, NOTED)]
+
+    def test_a_discarded_older_value_does_not_stand_in_the_way_of_a_newer_one(self, held: HeldWorld) -> None:
+        held.load({"id": 1, "_instep_meta": NOTED})
+        held.value(1, "old", day=0)
+        held.value(1, "last", day=1)
+        [entry] = [e for h in holdings(held.world.pipe) for e in h.held if e.original == "old"]
+        discard(held.world.pipe, ids=[entry.id])
+        assert held.replay().updated == 1
+        assert held.rows() == [(1, "last", None, None)]
+
+    @pytest.mark.parametrize("ids", [["q-zzz"], ["q-"]], ids=["none", "several"])
+    def test_an_id_that_is_not_clear(self, held: HeldWorld, ids: list[str]) -> None:
+        held.load({"id": 1})
+        held.value(1, "x")
+        held.value(1, "y")
+        with pytest.raises(InstepError, match="in quarantine"):
+            discard(held.world.pipe, ids=ids)
+        assert len(held.statuses()) == 2
+
+    def test_an_unknown_table(self, held: HeldWorld) -> None:
+        with pytest.raises(InstepError, match=r"main\.nothing"):
+            discard(held.world.pipe, ["main.nothing"])
+
+
+def test_a_row_is_erased_by_its_key(held: HeldWorld) -> None:
+    held.load({"id": 1, "_instep_meta": NOTED}, {"id": 2})
+    held.value(1, "x", day=0)
+    held.value(1, "y", day=1)
+    held.replay()
+    held.row({"id": "1", "a": "z"})
+    held.value(2, "other")
+    assert erase(held.world.pipe, "main.t", {"id": "1"}) == 3
+    assert held.statuses() == {"other": "held"}
+    assert erase(held.world.pipe, "main.t", {"id": "1"}) == 0
+
+
+class TestPrivacy:
+    def test_a_column_that_is_switched_off_or_hashed_later(self, held: HeldWorld) -> None:
+        held.load({"id": 1, "_instep_meta": note("a", "b")})
+        held.value(1, "clear-a", column="a")
+        held.value(1, "clear-b", column="b")
+        held.row({"id": "9", "a": "clear-a", "b": "clear-b"})
+        off, on = patterns(["main.t.a"]), patterns(["main.t.b"])
+        held.world.selection = Selection(exclude_columns=off, hashed=on)
+        shown = json.dumps([e.original for h in holdings(held.world.pipe) for e in h.found.entries])
+        assert "clear-" not in shown
+        done = held.replay()
+        assert (done.updated, done.inserted) == (0, 0)
+        files = list(held.world.folder.glob("lake/shop/*/quarantine/*"))
+        assert b"clear-" not in b"".join(f.read_bytes() for f in files)
+
+    def test_a_hashed_key_is_erased_by_what_a_person_knows(self, held: HeldWorld) -> None:
+        held.load({"id": 1})
+        held.value("ann@example.org", "x")
+        held.world.selection = Selection(hashed=patterns(["main.t.id"]))
+        [entry] = [e for h in holdings(held.world.pipe) for e in h.held]
+        assert "ann" not in entry.key
+        assert erase(held.world.pipe, "main.t", {"id": "ann@example.org"}) == 1
+
+
+def test_what_is_old_goes_at_the_first_sync_of_a_day(held: HeldWorld) -> None:
+    from dataclasses import replace
+    from datetime import UTC, datetime
+
+    held.load({"id": 1, "_instep_meta": NOTED})
+    held.value(1, "old", day=0)
+    held.value(1, "kept", day=1)
+    held.value(1, "old but held again", day=0)
+    held.value(1, "old but held again", day=2)
+    run = replace(held.world.store.runs.claim("shop", "apply"), started=datetime(2026, 12, 2, tzinfo=UTC))
+    assert expire(held.world.pipe, run) == 1
+    assert set(held.statuses()) == {"kept", "old but held again"}
+    assert len(list(held.world.folder.glob("lake/shop/*/quarantine/*"))) == 1, "the files of a table are put together"
+    assert expire(held.world.pipe, run) == 0
+
+
+@with_spark
+def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> None:
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 5), (2, 6), (3, 7)")
+    world.sync()
+    world.run("ALTER TABLE t ALTER a TYPE varchar(9)", "UPDATE t SET a = 'x' WHERE id = 2")
+    world.sync()
+    world.sync()
+    [holding] = holdings(world.pipe)
+    [entry], [review] = holding.held, world.store.reviews.find("shop", ("open",))
+    assert (entry.original, entry.key, entry.column, entry.table) == ("x", '{"id":"2"}', "a", "public.t")
+    assert (entry.change, entry.rule) == (review.id, review.rule)
+    [done] = replay(world.pipe)
+    assert ([e.original for e in done.held], done.updated) == (["x"], 0)
+    world.answer("approved")
+    world.evolve()
+    assert world.rows("t") == [(1, "5"), (2, None), (3, "7")]
+    [done] = replay(world.pipe)
+    assert done.updated == 1
+    assert world.rows("t", "a", f"{PREFIX}meta") == [("5", None), ("7", None), ("x", None)]
+    assert world.differing() == {}
+    report = world.sync()
+    assert [(t.updated, t.misfits) for t in report.tables] == [(0, 0)]
