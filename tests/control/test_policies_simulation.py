@@ -107,6 +107,8 @@ HELD: list[tuple[str, str, dict[str, str]]] = [
     ("a name in use", "ignore|preset allow_all|the name 'a' is still used by a held change", {}),
     ("switched on", "apply|selection|applied", {"preset": "stop"}),
     ("switched off", "ignore|selection|not applied", {"preset": "stop"}),
+    ("asked again", "review|review|approved for another table: ask again", {}),
+    ("mapped", "apply|selection column.renamed|applied", {"preset": "stop"}),
 ]  # fmt: skip
 
 
@@ -114,8 +116,9 @@ HELD: list[tuple[str, str, dict[str, str]]] = [
 def test_what_no_policy_decided_does_not_differ(
     tmp_path: Path, store: Store, then: str, section: dict[str, str]
 ) -> None:
-    change = of("table.added" if "selection" in then else "column.removed")
-    action, rule, why = then.split("|")
+    action, by, why = then.split("|")
+    rule, _, kind = by.partition(" ") if "selection" in by else (by, "", "column.removed")
+    change = of(kind or "table.added")
     record(store, [Decision(change, action, rule, why)])  # type: ignore[arg-type]
     found = simulate(project(tmp_path), store, "shop", "other", PolicySection.model_validate(section))
     assert told(found) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ def shown(project: Project, connection: str) -> PolicyShown:
     policy = project.policy(connection)
 
     def rules(found: tuple[Rule, ...], voice: Voice) -> tuple[RuleShown, ...]:
-        voices = (replace(voice, number=n, rule=r) for n, r in enumerate(found, 1))
+        voices = (voice._replace(number=n, rule=r) for n, r in enumerate(found, 1))
         return tuple(
             RuleShown(v.number, r, place_of(project, connection, v)) for v, r in zip(voices, found, strict=True)
         )

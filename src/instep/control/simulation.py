@@ -123,12 +123,11 @@ def _decided(
 
 
 def _explicit(review: Review) -> Explicit | None:
-    """What a person had switched on or off stays so under any policy; answers in reviews came after the decision."""
-    if review.rule == "selection":
-        return "on" if review.action == "apply" else "off"
-    if review.rule == "review":
-        return "approved" if review.action == "apply" else "rejected"
-    return None
+    """What a person had said before the decision stays so under any policy; later answers do not count."""
+    if review.rule not in ("selection", "review"):
+        return None
+    said: Mapping[str, Explicit] = {"apply": "approved", "ignore": "rejected"}
+    return said.get(review.action)
 
 
 def _compare(review: Review, decision: Decision) -> Compared:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from instep.errors import SchemaError
 from instep.schema.change import (
@@ -103,16 +103,25 @@ class Rule:
         Modifiers().over(self.modifiers)
 
     def matches(self, change: Change, tags: Collection[str] = ()) -> bool:
-        return next(self.misses(change, tags), None) is None
+        return self._has_kind(change) and self._has_name(change) and not self._absent(tags)
 
     def misses(self, change: Change, tags: Collection[str] = ()) -> Iterator[Miss]:
         """All that keeps this rule from deciding about `change`; nothing if it matches."""
-        if not any(_is_kind(pattern, change.kind) or pattern == family(change) for pattern in self.on):
+        if not self._has_kind(change):
             yield Miss("kind", f"it is about {', '.join(self.on)}")
-        if self.match and not any(names(pattern, change) for pattern in self.match):
+        if not self._has_name(change):
             yield Miss(_named_by(change), f"{', '.join(self.match)} does not name {' or '.join(_paths(change))}")
-        if absent := [tag for tag in self.tags if tag not in tags]:
+        if absent := self._absent(tags):
             yield Miss("tag", f"the connection has no tag {', '.join(absent)}")
+
+    def _has_kind(self, change: Change) -> bool:
+        return any(_is_kind(pattern, change.kind) or pattern == family(change) for pattern in self.on)
+
+    def _has_name(self, change: Change) -> bool:
+        return not self.match or any(names(pattern, change) for pattern in self.match)
+
+    def _absent(self, tags: Collection[str]) -> list[str]:
+        return [tag for tag in self.tags if tag not in tags]
 
     def __str__(self) -> str:
         """As the project file says it."""
@@ -182,10 +191,9 @@ class Decision:
 Level = Literal["person", "override", "policy", "preset"]
 
 
-@dataclass(frozen=True)
-class Voice:
+class Voice(NamedTuple):
     """Who was asked about a change: `name` as in `Decision.rule`, the `level`, for an override what it `match`es, and
-    for a rule its 1-based `number` and itself. `misses` is empty for the one that decided."""
+    for a rule its 1-based `number` and itself. `misses` is empty for the one that decided. A tuple: many are made."""
 
     name: str
     level: Level
@@ -219,9 +227,10 @@ def trace(change: Change, policy: Policy, *, explicit: Explicit | None = None, t
             asked.append(voice)
             break
         misses = tuple(voice.rule.misses(change, tags)) if voice.rule else ()
-        asked.append(replace(voice, misses=misses))
+        asked.append(voice._replace(misses=misses))
     assert pick is not None, "the preset has an answer to every kind"
-    origins = {name: by for by, given in _layers(change, policy, pick, asked[-1].name) for name in given}
+    origins = {f.name: "default" for f in fields(Modifiers)}
+    origins |= {name: by for by, given in _layers(change, policy, pick, asked[-1].name) for name in given}
     return Trace(_decision(change, pick, asked[-1].name, policy), tuple(asked), origins)
 
 
@@ -231,7 +240,7 @@ def _decision(change: Change, pick: Choice, rule: str, policy: Policy) -> Decisi
     effect = (pick.effect if action == pick.action else "") or effect_of(kind, action)
     modifiers = Modifiers()
     for _, given in _layers(change, policy, pick, rule):
-        modifiers = modifiers.over(given)
+        modifiers = modifiers.over(given) if given else modifiers
     return Decision(change, action, rule, f"{_WHY[action]}{_MEANS.get(effect, '')}", modifiers, effect)
 
 
@@ -239,7 +248,6 @@ def _layers(change: Change, policy: Policy, pick: Choice, rule: str) -> Iterator
     """Who sets which modifiers, each over those before: the preset, the policy, the override, what was picked."""
     override = override_of(change, policy)
     preset = (override and override.preset) or policy.preset
-    yield "default", {f.name: getattr(Modifiers(), f.name) for f in fields(Modifiers)}
     yield f"preset {preset}", choice(_row(change), preset).modifiers
     yield f"policy {policy.name}".rstrip(), policy.modifiers
     if override:
