@@ -68,6 +68,14 @@ CREATE TABLE tag (id int PRIMARY KEY, word text);
 INSERT INTO tag SELECT i, 'tag ' || i FROM generate_series(1, 25) i;
 """
 
+UNDOABLE = """
+ALTER TABLE item RENAME COLUMN name TO title;
+ALTER TABLE item ALTER COLUMN qty TYPE bigint;
+ALTER TABLE item ADD COLUMN color text;
+ALTER TABLE orders DROP COLUMN note;
+DROP TABLE log;
+"""
+
 PROJECT = """\
 version: 1
 project: crash

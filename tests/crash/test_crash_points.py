@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from crash_cases import APPLY, BACKFILL, FIRST, SPARK_MERGE, SYNC, TWICE
+from crash_cases import APPLY, BACKFILL, FIRST, SPARK_MERGE, SYNC, TWICE, UNDO
 from crash_checks import check_converged, check_interrupted
-from crash_world import BEFORE, CHANGE, World, first_load
+from crash_world import BEFORE, CHANGE, UNDOABLE, World, first_load
 
 from instep.cli.main import main
 from instep.sync.run import Wanted
@@ -97,3 +97,33 @@ def test_backfill(world: World, point: str) -> None:
     check_interrupted(world)
     assert world.sync(Wanted(frozenset({"public.orders"}), full=True, kind="backfill")).status == "done"
     check_converged(world)
+
+
+@pytest.mark.parametrize("point", UNDO)
+def test_undo(world: World, point: str) -> None:
+    """All changes of a sync are taken back, after a crash by the same command: the lake has its old columns, each row
+    that was there still stands, and no later sync brings the changes back."""
+    world.edit("connections:", "policies: {drops: {preset: allow_all, removed: drop}}\nconnections:")
+    world.edit("  crash:\n", "  crash:\n    policy: drops\n")
+    first_load(world)
+    world.execute(UNDOABLE)
+    run = world.sync().run
+    drops = ("--allow-destructive", "*")
+    world.killed_at(point, "undo", run, "--yes", *drops)
+    assert all(world.read(t) is not None for t in ("item", "orders"))
+    code = world.command("undo", run, "--yes", *drops)
+    assert code == (5 if point == "undo.accepted" else 0), world.said
+    for _ in range(2):
+        assert world.sync().status == "done"
+        check_undone(world)
+
+
+def check_undone(world: World) -> None:
+    for name in ("item", "orders", "log"):
+        found, before = world.read(name), world.before[name]
+        assert found is not None
+        assert found.columns == before.columns, name
+        assert sum(found.rows.values()) == sum(before.rows.values()), name
+    item, orders = world.read("item"), world.before["item"]
+    assert item is not None
+    assert item.rows == orders.rows

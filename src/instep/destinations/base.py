@@ -95,11 +95,13 @@ class Outcome:
 @dataclass(frozen=True)
 class Revival:
     """What of a dropped column comes back: `why_not` says why nothing does. `written`: rows written since its drop,
-    which have no value in it; `rewritten`: rows of files that were replaced since and have lost theirs."""
+    which have no value in it; `rewritten`: rows of files that were replaced since and have lost theirs. `snapshot`:
+    the rows from before the drop are kept, so that both get their values back by key."""
 
     why_not: str = ""
     written: int = 0
     rewritten: int = 0
+    snapshot: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,6 +189,11 @@ class Destination(Protocol):
 
     def revival(self, ref: Ref, column: str) -> Revival:
         """What of a dropped column can come back."""
+        ...
+
+    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
+        """Rows that lack a value of a column that came back get it by key, as it was before the drop; returns how
+        many. Nothing for a table without a key."""
         ...
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:

@@ -98,6 +98,11 @@ class IcebergDestination:
 
         return iceberg_undo.revival(self.lake, ref, column)
 
+    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
+        from instep.destinations import iceberg_refill
+
+        return iceberg_refill.refill(self.lake, ref, column, commit)
+
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         from instep.destinations import iceberg_undo
 

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table as IcebergTable
@@ -23,7 +24,7 @@ from instep.destinations.iceberg_catalog import Lake, local_path
 from instep.destinations.iceberg_files import arrow_schema
 from instep.destinations.iceberg_records import TABLE, Metadata, current_fields
 from instep.destinations.iceberg_schema import IcebergField, data_type, fields_of
-from instep.schema.types import DataType
+from instep.schema.types import DataType, String
 from instep.stage.cast import cast
 
 UNDO = "instep-undo-"
@@ -79,17 +80,18 @@ def revival(lake: Lake, ref: Ref, column: str) -> Revival:
     if field is None:
         back = any(f.name == column for f in current_fields(metadata))
         return Revival() if back else Revival(f"no schema that is kept has had a column {column!r}")
-    now = _files(table, table.metadata.current_snapshot())
-    then = _files(table, _snapshot(table, metadata, field))
+    before = snapshot_before(table, metadata, field.id)
+    now, then = _files(table, table.metadata.current_snapshot()), _files(table, before)
     return Revival(
+        snapshot=before is not None,
         written=sum(rows for path, rows in now.items() if path not in then),
         rewritten=sum(rows for path, rows in then.items() if path not in now),
     )
 
 
-def _snapshot(table: IcebergTable, metadata: Metadata, field: IcebergField) -> Any:
+def snapshot_before(table: IcebergTable, metadata: Metadata, field: int) -> Any:
     """The snapshot from before the drop, if its tag is still there."""
-    tag = next((r["tag"] for r in _records(metadata) if r["field"] == field.id), "")
+    tag = next((r["tag"] for r in _records(metadata) if r["field"] == field), "")
     held = table.metadata.refs.get(tag)
     return table.metadata.snapshot_by_id(held.snapshot_id) if held else None
 
@@ -112,12 +114,20 @@ def misfits(lake: Lake, ref: Ref, column: str, kind: DataType) -> Misfits:
     target = _arrow(kind, column)
     count, example = 0, ""
     for batch in table.scan(selected_fields=(column,)).to_arrow_batch_reader():
-        done = cast(batch.column(0), data_type(field.type), target, kind)
-        if done.misfits and not example:
-            row = next(iter(done.misfits))
-            example = str(batch.column(0)[row].as_py())
-        count += len(done.misfits)
+        values = batch.column(0)
+        rows = [*cast(values, data_type(field.type), target, kind).misfits, *_too_long(values, kind)]
+        if rows and not example:
+            example = str(values[rows[0]].as_py())
+        count += len(rows)
     return Misfits(count, example)
+
+
+def _too_long(values: pa.Array, kind: DataType) -> list[int]:
+    """Where a text is longer than its type says: no cast minds, readers may."""
+    if not isinstance(kind, String) or kind.length is None:
+        return []
+    long = pc.greater(pc.utf8_length(values), kind.length)
+    return [int(i) for i in pc.indices_nonzero(long).to_pylist()]
 
 
 def _arrow(kind: DataType, name: str) -> pa.DataType:

@@ -28,6 +28,7 @@ from instep.project.values import (
     as_text,
     check_property,
 )
+from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.selection import Pattern, Selection, patterns
 
 SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
@@ -210,6 +211,7 @@ class Connection(Section):
     schedule: Schedule = Schedule()
     notify: tuple[Notify, ...] = ()
     downstream: Downstream = Downstream()
+    max_new_columns: Annotated[int, Field(ge=0)] = MAX_NEW_COLUMNS
 
     def selection(self) -> Selection:
         """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""

@@ -215,12 +215,12 @@ def _back(one: Applied, now: Catalog, moved: tuple[Refs, Names]) -> _Back:
         raise IllegalChange(f"{one.id} cannot be undone: {describe(change)}: {why}", hint="see docs/cli.md, undo")
     match change:
         case TableAdded() | TableRemoved() | TableRenamed() | TableComment():
-            return _TABLES[type(change)](one, change, now)
+            return _TABLES[type(change)](one, change, now, moved[0])
         case _:
             return _column(one, change, now, moved)
 
 
-def _table_added(one: Applied, change: TableAdded, now: Catalog) -> _Back:
+def _table_added(one: Applied, change: TableAdded, now: Catalog, _: Refs) -> _Back:
     table = _standing(one, today(one.after.get(change.after.ref), now), change.after.path)
     if table.retained:
         raise _since(one, f"table {table.path} has left the source since and is only kept")
@@ -228,7 +228,7 @@ def _table_added(one: Applied, change: TableAdded, now: Catalog) -> _Back:
     return _Back(TableRemoved(table), "retain" if kept else one.removed)
 
 
-def _table_removed(one: Applied, change: TableRemoved, now: Catalog) -> _Back:
+def _table_removed(one: Applied, change: TableRemoved, now: Catalog, _: Refs) -> _Back:
     ref = change.before.ref
     if one.after.get(ref) is not None:
         raise _since(one, f"nothing was taken away: table {change.before.path} stands at the destination as it was")
@@ -240,7 +240,7 @@ def _table_removed(one: Applied, change: TableRemoved, now: Catalog) -> _Back:
     return _Back(TableAdded(replace(table, alias="")), alias=table.alias, revives=True)
 
 
-def _table_renamed(one: Applied, change: TableRenamed, now: Catalog) -> _Back:
+def _table_renamed(one: Applied, change: TableRenamed, now: Catalog, _: Refs) -> _Back:
     table = _standing(one, today(one.after.get(change.after.ref), now), change.after.path)
     if table.ref != change.after.ref:
         raise _since(one, f"the table is called {table.path} by now")
@@ -249,14 +249,14 @@ def _table_renamed(one: Applied, change: TableRenamed, now: Catalog) -> _Back:
     return _Back(TableRenamed(table, back), alias=old.alias if old else "")
 
 
-def _table_comment(one: Applied, change: TableComment, now: Catalog) -> _Back:
+def _table_comment(one: Applied, change: TableComment, now: Catalog, moved: Refs) -> _Back:
     table = _standing(one, today(one.after.get(change.table), now), ".".join(change.table))
     if table.comment != change.after:
         raise _since(one, f"the comment of {table.path} has changed since")
-    return _Back(TableComment(table.ref, change.after, change.before))
+    return _Back(TableComment(moved.get(table.ref, table.ref), change.after, change.before))
 
 
-_TABLES: Mapping[type[Any], Callable[[Applied, Any, Catalog], _Back]] = {
+_TABLES: Mapping[type[Any], Callable[[Applied, Any, Catalog, Refs], _Back]] = {
     TableAdded: _table_added, TableRemoved: _table_removed,
     TableRenamed: _table_renamed, TableComment: _table_comment,
 }  # fmt: skip

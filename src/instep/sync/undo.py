@@ -32,6 +32,7 @@ from instep.schema.plan import Plan, desired, plan
 from instep.schema.policy import Modifiers, Removed, decide
 from instep.schema.step import ReviveColumn, RewriteColumn, Step, step
 from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import String
 from instep.schema.undo import Applied, Undoing, undo
 from instep.sync.apply import follow
 from instep.sync.claim import claimed
@@ -216,6 +217,8 @@ def _columns(pipe: Pipe, undoing: Undoing, made: Plan, there: Catalog) -> tuple[
         if found is None or old is None or old.type == column.type:
             continue
         _check_fits(pipe, change, found.ref, old, column)
+        if isinstance(old.type, String) and isinstance(column.type, String):
+            continue
         before = replace(column, type=old.type)
         extra.setdefault(at, []).append((step(at, RewriteColumn(at, before, column)), column))
         limits.append(f"{table.path}.{name}: every file of the table is written again")
@@ -246,9 +249,12 @@ def _back(pipe: Pipe, change: str, ref: Ref, table: Table, column: Column) -> It
     path = f"{table.path}.{column.alias}"
     if back.why_not:
         raise _Refused(change, f"column {path} is gone: {back.why_not}", hint="restore a backup")
-    if back.written:
+    rows = back.written + back.rewritten
+    if rows and table.key and back.snapshot:
+        yield f"{path}: values of rows written since the drop come back by key; rows that are new have NULL in it"
+    elif back.written:
         yield f"{path}: rows written since the drop ({back.written:,}) have NULL in it"
-    if back.rewritten:
+    if back.rewritten and not (table.key and back.snapshot):
         yield f"{path}: files that were rewritten since ({back.rewritten:,} rows) have lost its values"
 
 
@@ -312,10 +318,18 @@ def takeback(pipe: Pipe, made: Takeback, allowed: Sequence[str] = ()) -> int:
             ids = tuple(s.id for s in group.steps)
             pipe.destination.execute(group.ref, group.steps, group.after, Commit(run.id, run.fence, changes=ids))
             crashpoint("undo.table")
+        for at, column in _revived_columns(pipe, made.undoing):
+            pipe.destination.refill(at, column.name, Commit(run.id, run.fence))
         crashpoint("undo.committed")
         version = _accept(pipe, made)
         crashpoint("undo.accepted")
         return version
+
+
+def _revived_columns(pipe: Pipe, undoing: Undoing) -> Iterator[tuple[Ref, Column]]:
+    for ref, name in undoing.revived.values():
+        if name:
+            yield _desired_column(pipe, undoing.after.by_ref[ref], name)
 
 
 def _accept(pipe: Pipe, made: Takeback) -> int:
