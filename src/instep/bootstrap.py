@@ -104,6 +104,7 @@ class App:
             tags=tuple(project.connection(connection).tags),
             salt=project.salt(connection),
             who=user(),
+            max_new_columns=project.connection(connection).max_new_columns,
         )
 
     def _spark(self, destination: Destination) -> SparkSettings:

@@ -6,12 +6,13 @@ Everything between the two catalogs and the decisions is pure; the store is read
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from instep.events import ChangeDetected, ChangeIgnored, ChangeReopened, Event, ReviewNeeded
 from instep.model import Review
 from instep.schema.accept import settle
+from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
 from instep.schema.change import AccessLost, Change, change_to_dict, column_of, describe, key, table_of
 from instep.schema.diff import WEAK, diff
 from instep.schema.names import unusable
@@ -122,12 +123,26 @@ def detect(
     decisions = asked_again(decisions, answers)
     decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
     before = last.catalog if last and not rebound else Catalog()
-    decisions = settle(Guard(pipe.selection, accepted, before, answers).hold(decisions), accepted)
+    decisions = Guard(pipe.selection, accepted, before, answers).hold(decisions)
+    decisions = settle(_bounded(pipe, decisions, answers), accepted)
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return Detection(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
         _unmatched(pipe, discovery), stale,
     )  # fmt: skip
+
+
+def _bounded(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
+    """Without floods of new columns and types that go back and forth; what was held for that stays held until it is
+    answered."""
+    rules = {k: r.rule for k, r in answers.items()}
+    held = [place for place, d in enumerate(decisions) if rules.get(key(d.change)) == COLUMN_LIMIT]
+    decisions = limit_columns(decisions, pipe.max_new_columns, held)
+    if not retypes(decisions):
+        return decisions
+    versions = pipe.store.schemas.history(pipe.name, "source")[:WINDOW]
+    past = [pipe.store.schemas.catalog(pipe.name, "source", v.version) for v in reversed(versions)]
+    return hold_flapping(decisions, past)
 
 
 def _unmatched(pipe: Pipe, discovery: Discovery) -> tuple[str, ...]:

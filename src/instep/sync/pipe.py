@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from instep.destinations.base import Destination
 from instep.model import Run, TableSettings
+from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.names import Naming
 from instep.schema.policy import Policy
 from instep.schema.selection import Selection
@@ -40,6 +41,7 @@ class Pipe:
     salt: bytes = field(default=b"", repr=False)
     who: str = "cli"
     run: Run | None = None
+    max_new_columns: int = MAX_NEW_COLUMNS
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
