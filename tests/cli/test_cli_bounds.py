@@ -14,6 +14,7 @@ def test_new_columns_beyond_the_limit_wait(shop: Shop) -> None:
     assert "new column limit: 2 columns of this table are new, 1 are let in at once" in out
     shop.ok("apply", "--yes")
     assert list(shop.changes()) == ["column main.customer.b added (string)"]
+    shop.ok("plan")
     shop.ok("changes", "approve", *shop.changes().values())
     shop.ok("apply", "--yes")
     assert {"a", "b"} <= set(shop.json("query", "select * from shop.customer")["columns"])
