@@ -73,6 +73,7 @@ def rooms(modules: set[str]) -> set[str]:
 
 WITHOUT_ENGINE: list[list[str]] = [
     ["--help"], ["version"], ["validate"], ["plan"], ["apply", "--yes"], ["changes", "list"], ["status"], ["history"],
+    ["history", "item.name"], ["schema", "show"], ["schema", "diff", "--at", "1"], ["schema", "lock"],
     ["detect"], ["source", "discover"], ["destination", "test"], ["query", "select * from shop.item"], ["pause"],
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ import pytest
 
 from instep.control.trail import Entry, Trail, trail
 from instep.errors import InstepError
-from instep.events import ChangeApplied
+from instep.events import ChangeApplied, ChangeUndone
 from instep.schema.change import Change, ColumnRenamed, change_to_dict, column_of, describe, key, table_of
 from instep.schema.diff import diff
 from instep.schema.table import Catalog, Column, Table
@@ -171,6 +171,23 @@ def test_a_column_that_left_for_good_and_came_again(past: Past) -> None:
     found = past.of("t.b")
     assert since(found) == {"b": 3}
     assert told(found)[1:] == ["2.0: column t.b removed (int32)", "2.1: column t.b added (date)"]
+
+
+def test_what_was_undone(past: Past) -> None:
+    """The undo is an entry of its own, and its review, which is rejected then, is not told twice."""
+    before, after = table("t", "a", "b"), table("t", "a", "c")
+    past.version(before)
+    past.version(after, changes=(ColumnRenamed(("s", "t"), before.columns[1], after.columns[1]),))
+    [review] = [r for r in past.store.reviews.find("c") if r.kind == "column.renamed"]
+    past.store.reviews.record("c", [_finding(ColumnRenamed(("s", "t"), before.columns[1], after.columns[1]))], "f")
+    past.now[0] += timedelta(hours=1)
+    number = past.store.accepted.add("c", Catalog.of([before]), who="bob", why="undo").version
+    past.store.events.add(ChangeUndone("c", review.id, review.summary, number, "bob"))
+    found = past.of("t.c")
+    assert (found.column, since(found)) == ("b", {"b": 1})
+    assert [(e.status, e.label, e.who) for e in found.entries if e.change == review.id] == [
+        ("applied", "2.0", "ana"), ("undone", "3.0", "bob"),
+    ]  # fmt: skip
 
 
 def test_what_is_gone(past: Past) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from instep.control.history import Version, catalog_of, versions
 from instep.errors import InstepError, SchemaError
 from instep.model import Review
-from instep.schema.change import Change, ColumnRenamed, TableRenamed, change_from_dict, describe
+from instep.schema.change import Change, ColumnRenamed, TableRenamed, change_from_dict, describe, reverse
 from instep.schema.diff import pair, pair_columns
 from instep.schema.table import Catalog, Table
 from instep.schema.version import Ref, between, comparable
@@ -69,13 +69,28 @@ class Trail:
 
 
 @dataclass(frozen=True)
+class _Told:
+    """A change on record that led to a version: applied, or undone by `who`."""
+
+    review: Review
+    at: datetime
+    undone: bool
+    who: str
+
+    @property
+    def change(self) -> Change | None:
+        change = _change(self.review)
+        return reverse(change) if change and self.undone else change
+
+
+@dataclass(frozen=True)
 class _Past:
-    """All accepted versions, oldest first, the changes recorded as applied to reach each, and all reviews. `links[i]`
-    leads from version i - 1 to version i, `backs[i]` back."""
+    """All accepted versions, oldest first, the changes on record for each number, and all reviews. `links[i]` leads
+    from version i - 1 to version i, `backs[i]` back."""
 
     versions: tuple[Version, ...]
     catalogs: tuple[Catalog, ...]
-    applied: Mapping[int, Sequence[tuple[Review, datetime]]]
+    told: Mapping[int, Sequence[_Told]]
     reviews: Sequence[Review]
     links: tuple[Mapping[Spot, Spot], ...]
     backs: tuple[Mapping[Spot, Spot], ...]
@@ -100,18 +115,24 @@ def _past(store: Store, connection: str) -> _Past:
     found = versions(store, connection, "accepted")
     catalogs = tuple(catalog_of(store, v) for v in found)
     reviews = store.reviews.find(connection)
-    known = {r.id: r for r in reviews}
-    applied: dict[int, list[tuple[Review, datetime]]] = {}
-    number = 0
-    while events := store.events.after(number, connection=connection, types=("change.applied",)):
-        for event in events:
-            if review := known.get(event.data["change"]):
-                applied.setdefault(event.data["version"], []).append((review, event.at))
-        number = events[-1].number
-    renames = [[c for r, _ in applied.get(v.version, ()) if (c := _change(r))] for v in found]
+    told = _told(store, connection, {r.id: r for r in reviews})
+    renames = [[t.change for t in told.get(v.version, ()) if t.change] for v in found]
     links = tuple(_links(*comparable(catalogs[i - 1], catalogs[i]), renames[i]) if i else {} for i in range(len(found)))
     backs = tuple({new: old for old, new in link.items()} for link in links)
-    return _Past(found, catalogs, applied, reviews, links, backs)
+    return _Past(found, catalogs, told, reviews, links, backs)
+
+
+def _told(store: Store, connection: str, reviews: Mapping[str, Review]) -> Mapping[int, Sequence[_Told]]:
+    """By accepted version."""
+    out: dict[int, list[_Told]] = {}
+    number, types = 0, ("change.applied", "change.undone")
+    while events := store.events.after(number, connection=connection, types=types):
+        for event in events:
+            if review := reviews.get(event.data["change"]):
+                told = _Told(review, event.at, event.type == "change.undone", event.data.get("who", ""))
+                out.setdefault(event.data["version"], []).append(told)
+        number = events[-1].number
+    return out
 
 
 def _change(review: Review) -> Change | None:
@@ -205,10 +226,10 @@ def _applied(past: _Past, spots: Sequence[Spot | None]) -> Iterator[Entry]:
     """What led to each version: as recorded, else as the two catalogs differ."""
     for i, version in enumerate(past.versions):
         about = [s for s in (spots[i - 1] if i else None, spots[i]) if s]
-        recorded = [(r, at) for r, at in past.applied.get(version.version, ()) if _is_about(r, about)]
-        for review, at in recorded:
-            yield replace(_entry(review, at), version=version.version, label=version.label, status="applied",
-                          who=version.who, run=version.run)  # fmt: skip
+        recorded = [t for t in past.told.get(version.version, ()) if _is_about(t.review, about)]
+        for told in recorded:
+            yield replace(_entry(told.review, told.at), version=version.version, label=version.label, run=version.run,
+                          status="undone" if told.undone else "applied", who=told.who or version.who)  # fmt: skip
         if not recorded and about:
             before = past.catalogs[i - 1] if i else Catalog()
             for change in between(before, past.catalogs[i]).changes:
@@ -220,8 +241,9 @@ def _applied(past: _Past, spots: Sequence[Spot | None]) -> Iterator[Entry]:
 def _held(past: _Past, spots: Sequence[Spot | None]) -> Iterator[Entry]:
     """What was seen and not let in."""
     about = list(dict.fromkeys(s for s in spots if s))
+    done = {t.review.id for told in past.told.values() for t in told}
     for review in past.reviews:
-        if review.status != "applied" and _is_about(review, about):
+        if review.status != "applied" and review.id not in done and _is_about(review, about):
             yield _entry(review, review.first_seen)
 
 
