@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from held_world import HeldWorld, Row, held_world, note
 from sync_world import MakeWorld, World
 
 from instep.errors import Blocked, InstepError
+from instep.model import TableRun
 from instep.schema.selection import Selection, patterns
 from instep.stage.conform import Held
 from instep.sync.quarantine import discard, erase, expire, holdings
@@ -272,15 +275,14 @@ class TestPrivacy:
 
 
 def test_what_is_old_goes_at_the_first_sync_of_a_day(held: HeldWorld) -> None:
-    from dataclasses import replace
-    from datetime import UTC, datetime
-
     held.load({"id": 1, "_instep_meta": NOTED})
     held.value(1, "old", day=0)
     held.value(1, "kept", day=1)
     held.value(1, "old but held again", day=0)
     held.value(1, "old but held again", day=2)
-    run = replace(held.world.store.runs.claim("shop", "apply"), started=datetime(2026, 12, 2, tzinfo=UTC))
+    store = held.world.store
+    store.runs.record_tables(TableRun(held.run_done()[0], ("main", "t"), "done", misfits=3))
+    run = replace(store.runs.claim("shop", "apply"), started=datetime(2026, 12, 2, tzinfo=UTC))
     assert expire(held.world.pipe, run) == 1
     assert set(held.statuses()) == {"kept", "old but held again"}
     assert len(list(held.world.folder.glob("lake/shop/*/quarantine/*"))) == 1, "the files of a table are put together"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
@@ -161,18 +162,25 @@ def settle(holding: Holding, changed: Mapping[str, Entry], run: Run) -> None:
 
 def expire(pipe: Pipe, run: Run) -> int:
     """Deletes what was held last more than `quarantine_days` ago, by the first run of a day (UTC) that syncs, and puts
-    the files of a table together; how many entries went."""
+    the files of a table together; how many entries went. What cannot be deleted now is tried again the next day."""
     last = next((r for r in pipe.store.runs.history(pipe.name, kind="sync") if r.status in ("done", "partial")), None)
-    if last is not None and last.started.date() == run.started.date():
+    today = last is not None and last.started.date() == run.started.date()
+    if today or not pipe.store.runs.ever_held(pipe.name):
         return 0
-    days, gone = pipe.destination.quarantine_days, 0
-    for holding in holdings(pipe):
-        limit = run.started - timedelta(days=days)
-        left = [e for e in holding.found.entries if not days or e.at >= limit]
-        gone += len(holding.found.entries) - len(left)
-        if len(left) < len(holding.found.entries) or len(holding.found.files) > 1:
-            rewrite(holding.target.quarantine, holding.target.io, holding.found, left, run.id)
+    gone = 0
+    with suppress(InstepError):
+        for holding in holdings(pipe):
+            gone += _expire(holding, pipe.destination.quarantine_days, run)
     return gone
+
+
+def _expire(holding: Holding, days: int, run: Run) -> int:
+    found = holding.found
+    limit = run.started - timedelta(days=days)
+    left = [e for e in found.entries if not days or e.at >= limit]
+    if len(left) < len(found.entries) or len(found.files) > 1:
+        rewrite(holding.target.quarantine, holding.target.io, found, left, run.id)
+    return len(found.entries) - len(left)
 
 
 def _dump(value: Mapping[str, str | None]) -> str:
