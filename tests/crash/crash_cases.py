@@ -105,5 +105,8 @@ UNDO = (
 )
 """All changes of a sync are taken back, a drop among them."""
 
+REPLAY = ("replay.commit.before", "replay.commit.after")
+"""A held value is put back into its row."""
+
 TWICE = ("apply.table.after", "merge.staged", "sync.commit.after")
 """Killed there, and the run after it killed there too."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from crash_cases import APPLY, BACKFILL, FIRST, SPARK_MERGE, SYNC, TWICE, UNDO
+from crash_cases import APPLY, BACKFILL, FIRST, REPLAY, SPARK_MERGE, SYNC, TWICE, UNDO
 from crash_checks import check_converged, check_interrupted
 from crash_world import BEFORE, CHANGE, UNDOABLE, World, first_load
 
@@ -116,6 +116,23 @@ def test_undo(world: World, point: str) -> None:
     for _ in range(2):
         assert world.sync().status == "done"
         check_undone(world)
+
+
+@pytest.mark.parametrize("point", REPLAY)
+def test_replay(world: World, point: str) -> None:
+    """The change that held a value is let in; the value is put back once, whenever the replay was killed."""
+    world.execute("CREATE TABLE odd (id int PRIMARY KEY, a int); INSERT INTO odd VALUES (1, 5), (2, 6)")
+    assert world.sync().status == "done"
+    world.execute("ALTER TABLE odd ALTER a TYPE varchar(9); UPDATE odd SET a = 'six' WHERE id = 2")
+    assert world.sync().status == "done"
+    assert world.command("changes", "approve", "--match", "column.retyped") == 0, world.said
+    assert world.command("apply", "--yes") == 0, world.said
+    assert not world.verified("odd")
+    world.killed_at(point, "quarantine", "replay")
+    assert world.command("quarantine", "replay") == 0, world.said
+    assert world.verified("odd")
+    assert world.command("quarantine", "list") == 0
+    assert "nothing is held" in world.said
 
 
 def check_undone(world: World) -> None:
