@@ -1,4 +1,4 @@
-"""`changes approve|reject|ignore|snooze`: what they show first, whom they mean, and approvals that have become stale."""
+"""`changes approve|reject|ignore|snooze`: what they show first, whom they mean, and approvals that became stale."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from instep.cli import reviews
 from instep.cli.context import CHANGES, confirm, console, emit, fail, one_connection, open_app, say, unknown_table
 from instep.cli.history import plan_check, show_check
 from instep.cli.impact import plan_lines as impact_lines
+from instep.cli.review_text import show_changes, show_one
 from instep.errors import Blocked, InstepError, SchemaError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.model import Review
     from instep.schema.plan import Plan
     from instep.sync.evolve import Preview
 
@@ -149,7 +149,7 @@ def show(id: Annotated[str, typer.Argument(help="An id from `changes list`.")]) 
     """Everything about one change."""
     with open_app() as app:
         review = app.store.reviews.get(id)
-    emit(asdict(review), lambda out: _show_one(out, review))
+    emit(asdict(review), lambda out: show_one(out, review))
 
 
 def pause(
@@ -190,38 +190,6 @@ def _ref(app: App, connection: str, path: str | None) -> tuple[str, str] | None:
     if path not in known:
         raise unknown_table(connection, path, known)
     return known[path]
-
-
-def show_changes(out: Screen, found: list[Review]) -> None:
-    """Changes as a list."""
-    from rich.table import Table as Grid
-
-    from instep.cli.screen import cell
-
-    if not found:
-        out.print("no changes")
-        return
-    grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for r in found:
-        style = "yellow" if r.status == "open" and r.action != "ignore" else ""
-        grid.add_row(r.id, cell(r.summary), r.action, cell(r.rule), cell(_status(r), style=style))
-    out.print(grid)
-
-
-def _status(r: Review) -> str:
-    return f"{r.status}, snoozed until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else r.status
-
-
-def _show_one(out: Screen, r: Review) -> None:
-    out.write(f"{r.id}  {r.summary}", "bold")
-    for name, value in (
-        ("kind", r.kind), ("connection", r.connection), ("decision", f"{r.action}, by {r.rule}"), ("why", r.why),
-        ("status", r.status), ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
-        ("snoozed", f"until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else ""),
-        ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
-    ):  # fmt: skip
-        if value:
-            out.write(f"  {name:<11} {value}")
 
 
 def show_plan(out: Screen, found: Preview, *, every: bool, more: list[tuple[str, str]]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.context import confirm, console, emit, open_app, options
+from instep.cli.review_text import show_changes
 from instep.errors import Blocked
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def register(changes: typer.Typer) -> None:
     changes.command(
         epilog="Examples: instep changes approve c-7f3a2b · instep changes approve --match 'public.order.*'"
     )(approve)
+    changes.command("map", epilog="Example: instep changes map public.order.note public.order.remark")(map_columns)
     changes.command(epilog="Example: instep changes reject c-7f3a2b")(reject)
     changes.command(epilog="Examples: instep changes ignore c-7f3a2b · instep changes ignore --kind column.added")(
         ignore
@@ -100,6 +102,28 @@ def snooze(
     _finish(done, outlooks, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
 
 
+def map_columns(
+    old: Annotated[str, typer.Argument(help="The column that the source dropped: schema.table.column.")],
+    new: Annotated[str, typer.Argument(help="The column that took its place: schema.table.column.")],
+    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
+) -> None:
+    """Say that a removed column and an added one are one column that was renamed: old rows keep their values."""
+    from instep.cli.context import one_connection
+    from instep.sync.map import carry_out, prepare
+
+    with open_app() as app:
+        pipe = app.pipe(one_connection(app, connection))
+        mapped = prepare(pipe, old, new)
+        for line in mapped.lines:
+            console(stderr=True).write(f"  {line}")
+        if _asks() and not confirm("Map them?"):
+            raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
+        version = carry_out(pipe, mapped)
+    steps = [s.text for s in mapped.plan.steps]
+    data = {"connection": pipe.name, "old": old, "new": new, "version": version, "steps": steps, "empty": mapped.empty}
+    emit(data | {"backfill": bool(mapped.empty)}, lambda out: out.write(f"mapped: schema version {version}"))
+
+
 def _chosen(
     app: App,
     ids: list[str] | None,
@@ -149,14 +173,15 @@ def _ask(found: Sequence[Review], outlooks: dict[str, Outlook], word: str) -> No
             talk.write(name, "bold")
         for line in outlook.lines:
             talk.write(line)
-    asks = options.interactive and not options.yes and sys.stdin.isatty()
-    if asks and not confirm(f"{word} {len(found)} change{'s' * (len(found) != 1)}?"):
+    if _asks() and not confirm(f"{word} {len(found)} change{'s' * (len(found) != 1)}?"):
         raise Blocked("nothing was answered", hint="answer yes, or pass --yes")
 
 
-def _finish(done: list[Review], outlooks: dict[str, Outlook], note: str) -> None:
-    from instep.cli.changes import show_changes
+def _asks() -> bool:
+    return options.interactive and not options.yes and sys.stdin.isatty()
 
+
+def _finish(done: list[Review], outlooks: dict[str, Outlook], note: str) -> None:
     def render(out: Screen) -> None:
         show_changes(out, done)
         if note:

@@ -15,6 +15,7 @@ from instep.store.cursors import Cursors
 from instep.store.database import BUSY_SECONDS, Database
 from instep.store.discoveries import Detections, Discoveries
 from instep.store.events import Events
+from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
 from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
@@ -64,6 +65,7 @@ class Store:
         self.events = Events(self._db)
         self.pauses = Pauses(self._db)
         self.backfills = Backfills(self._db)
+        self.mappings = Mappings(self._db)
 
     @property
     def file(self) -> Path | None:

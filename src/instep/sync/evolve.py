@@ -16,6 +16,7 @@ from instep.sync.apply import apply_plan, check, make_plan
 from instep.sync.choose import Choice, choose
 from instep.sync.claim import claimed
 from instep.sync.detect import Detection, asked, look, record
+from instep.sync.map import resume_mappings
 from instep.sync.partial import partial_columns
 from instep.sync.pause import hold, reconsider
 from instep.sync.pipe import Pipe, Ref
@@ -85,6 +86,7 @@ def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = ()) -> int:
         raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
     reconsider(pipe)
     with claimed(pipe, "apply") as run:
+        resume_mappings(replace(pipe, run=run), run)
         reviews = pipe.store.reviews.standing(pipe.name)
         check(pipe, made, reviews)
         check_approvals(pipe, made)

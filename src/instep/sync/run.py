@@ -26,6 +26,7 @@ from instep.sync.clean import PASSES, discard
 from instep.sync.detect import Detection, asked, detect, record
 from instep.sync.load import commit_all, stage
 from instep.sync.loads import Load
+from instep.sync.map import resume_mappings
 from instep.sync.partial import partial_columns
 from instep.sync.pause import hold, reconsider
 from instep.sync.pipe import Pipe, Ref
@@ -152,6 +153,7 @@ class _Sync:
         pipe, outcome = self.pipe, self.outcome
         if self.wanted.drop_retained and attempt == 0:
             let_go(pipe, self.run, self.wanted.tables)
+        resume_mappings(pipe, self.run)
         detection = detect(pipe, snapshot.discover(), count=attempt == 0)
         crashpoint("sync.detected")
         reviews = record(pipe, detection, count=attempt == 0)

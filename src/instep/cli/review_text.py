@@ -1,0 +1,42 @@
+"""Changes as people read them: a list, or one of them with everything about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.model import Review
+
+
+def show_changes(out: Screen, found: list[Review]) -> None:
+    """Changes as a list."""
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    if not found:
+        out.print("no changes")
+        return
+    grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for r in found:
+        style = "yellow" if r.status == "open" and r.action != "ignore" else ""
+        grid.add_row(r.id, cell(r.summary), r.action, cell(r.rule), cell(_status(r), style=style))
+    out.print(grid)
+
+
+def _status(r: Review) -> str:
+    return f"{r.status}, snoozed until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else r.status
+
+
+def show_one(out: Screen, r: Review) -> None:
+    """Everything about one change."""
+    out.write(f"{r.id}  {r.summary}", "bold")
+    for name, value in (
+        ("kind", r.kind), ("connection", r.connection), ("decision", f"{r.action}, by {r.rule}"), ("why", r.why),
+        ("status", r.status), ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
+        ("snoozed", f"until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else ""),
+        ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
+    ):  # fmt: skip
+        if value:
+            out.write(f"  {name:<11} {value}")

@@ -1,0 +1,168 @@
+"""`changes map`: a removal and an addition become one rename. Without rows here; with rows below (Spark)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sync_world import MakeWorld, World, preset
+
+from instep.errors import Blocked, InstepError
+from instep.schema.policy import Rule
+from instep.schema.selection import Selection, patterns
+from instep.sync import map as mapping
+from instep.sync.claim import claimed
+from lake import SPARK
+
+TABLE = "CREATE TABLE t (id int PRIMARY KEY, a int, b varchar(20), c bigint)"
+RENAMED = ("ALTER TABLE t DROP COLUMN a", "ALTER TABLE t ADD COLUMN z int")
+HOLD = preset("allow_all", Rule(on=("column.removed", "column.added"), decide="review"))
+KINDS = ["postgres", "sqlite"]
+
+
+def mapped(world: World, old: str = "a", new: str = "z") -> mapping.Mapped:
+    path = world.accepted("t").path
+    return mapping.prepare(world.pipe, f"{path}.{old}", f"{path}.{new}")
+
+
+def begun(world: World, *statements: str) -> World:
+    world.run(TABLE)
+    world.evolve()
+    world.run(*(statements or RENAMED))
+    return world
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pending_on_both_sides(make_world: MakeWorld, kind: str) -> None:
+    world = begun(make_world(kind, policy=HOLD))
+    world.detect()
+    assert len(world.reviews("open")) == 2
+    found = mapped(world)
+    assert len(found.plan.steps) == 1
+    mapping.carry_out(world.pipe, found)
+    world.detect()
+    assert world.reviews("open") == {}
+    assert len(world.reviews("obsolete")) == 2
+    assert world.tables() == {"t": "t"}
+    assert [c.alias for c in world.accepted("t").columns if not c.retained and c.name == "z"] == ["z"]
+    assert "a" not in world.accepted("t").by_name
+    assert world.events("change.mapped") == ["change.mapped"]
+    assert world.preview().plan.steps == ()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_retained_and_let_in(make_world: MakeWorld, kind: str) -> None:
+    world = begun(make_world(kind))
+    world.detect()
+    world.evolve()
+    assert "a" in world.accepted("t").by_name
+    mapping.carry_out(world.pipe, mapped(world))
+    columns = world.accepted("t").by_name
+    assert (columns["z"].retained, columns["z__v1"].retained, "a" in columns) == (False, True, False)
+    assert world.preview().plan.steps == ()
+    assert world.preview().detection.decisions == ()
+
+
+REFUSED = [
+    ("still at the source", ("ALTER TABLE t ADD COLUMN z int",), "a", "z", "still at the source"),
+    ("the new one is not there", ("ALTER TABLE t DROP COLUMN a",), "a", "z", "no column .*t.z at the source"),
+    ("the old one is not there", RENAMED, "q", "z", "no column .*t.q accepted"),
+    ("types that do not fit", ("ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN z int"), "b", "z", "is int32"),
+    ("a name that is taken", ("ALTER TABLE t DROP COLUMN a",), "a", "id", "in the key"),
+]
+
+
+@pytest.mark.parametrize(("statements", "old", "new", "why"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_what_is_refused(world: World, statements: tuple[str, ...], old: str, new: str, why: str) -> None:
+    begun(world, *statements)
+    before = world.store.accepted.latest("shop")
+    with pytest.raises(InstepError, match=why) as error:
+        mapped(world, old, new)
+    assert error.value.hint
+    assert world.store.accepted.latest("shop") == before
+
+
+def test_a_hashed_column_is_not_mapped_to_one_in_clear(world: World) -> None:
+    path = f"{world.case.schema}.t"
+    world.selection = Selection(hashed=patterns([f"{path}.b"]))
+    begun(world, "ALTER TABLE t DROP COLUMN b", "ALTER TABLE t ADD COLUMN z varchar(20)")
+    with pytest.raises(Blocked, match="is hashed"):
+        mapped(world, "b", "z")
+
+
+def test_a_wider_type_widens_the_column(world: World) -> None:
+    begun(world, "ALTER TABLE t DROP COLUMN a", "ALTER TABLE t ADD COLUMN z bigint")
+    mapping.carry_out(world.pipe, mapped(world))
+    assert str(world.accepted("t").by_name["z"].type) == "int64"
+    assert world.preview().plan.steps == ()
+
+
+def test_other_changes_of_the_table_wait_as_before(world: World) -> None:
+    world.policy = preset("approve")
+    begun(world, *RENAMED, "ALTER TABLE t RENAME b TO d")
+    world.detect()
+    mapping.carry_out(world.pipe, mapped(world))
+    world.detect()
+    assert list(world.reviews("open")) == ["column t.b renamed to d"]
+
+
+class Killed(BaseException):
+    """As if the process ended here."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    def crash(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    monkeypatch.setattr("instep.sync.apply.crashpoint", crash)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("let_in", [False, True], ids=["pending", "let in"])
+@pytest.mark.parametrize("point", ["apply.table.before", "apply.table.after", "apply.accepted"])
+def test_an_interrupted_mapping_is_finished_by_the_next_run(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, kind: str, point: str, let_in: bool
+) -> None:
+    world = begun(make_world(kind) if let_in else make_world(kind, policy=HOLD))
+    world.detect()
+    if let_in:
+        world.evolve()
+    found = mapped(world)
+    with monkeypatch.context() as patch:
+        killed_at(patch, point)
+        with pytest.raises(Killed):
+            mapping.carry_out(world.pipe, found)
+    _resumed(world)
+    assert "a" not in world.accepted("t").by_name
+    assert not world.accepted("t").by_name["z"].retained
+    assert world.preview().plan.steps == ()
+    assert world.store.mappings.waiting("shop") == []
+    assert world.events("change.mapped") == ["change.mapped"]
+
+
+def _resumed(world: World) -> None:
+    with claimed(world.pipe, "apply") as run:
+        mapping.resume_mappings(replace(world.pipe, run=run), run)
+
+
+@SPARK[0]
+@SPARK[1]
+@SPARK[2]
+@pytest.mark.parametrize("kind", ["postgres"])
+def test_old_rows_keep_their_values_and_new_ones_arrive(make_world: MakeWorld, kind: str) -> None:
+    world = make_world(kind)
+    world.run(TABLE, "INSERT INTO t VALUES (1, 10, 'x', 1), (2, 20, 'y', 2)")
+    world.sync()
+    world.run(*RENAMED, "INSERT INTO t (id, b, c, z) VALUES (3, 'w', 3, 30)")
+    world.run("UPDATE t SET z = id * 10")
+    world.settled()
+    found = mapped(world)
+    assert (found.empty, found.interim is not None) == (1, True)
+    mapping.carry_out(world.pipe, found)
+    assert [b.table[1] for b in world.store.backfills.waiting("shop")] == ["t"]
+    assert world.rows("t", "id", "z", "z__v1") == [(1, 10, 10), (2, 20, 20), (3, None, 30)]
+    world.sync()
+    assert world.rows("t", "id", "z") == [(1, 10), (2, 20), (3, 30)]
+    assert world.differing() == {}
+    assert world.store.backfills.waiting("shop") == []
