@@ -90,7 +90,7 @@ def test_iceberg_settings(loads: Loads, tmp_path: Path) -> None:
     project = loads(PROJECT, VARIABLES)
     assert project.destination("lake") == {
         "warehouse": str(tmp_path / "lake"), "catalog": "sqlite", "properties": {}, "prefix": "_instep_",
-        "upsert_rows": 5_000_000, "undo_days": 7,
+        "upsert_rows": 5_000_000, "undo_days": 7, "quarantine_days": 30,
     }  # fmt: skip
     assert project.destination("remote") == {
         "warehouse": "prod",
@@ -99,6 +99,7 @@ def test_iceberg_settings(loads: Loads, tmp_path: Path) -> None:
         "prefix": "_instep_",
         "upsert_rows": 5_000_000,
         "undo_days": 7,
+        "quarantine_days": 30,
     }
 
 
