@@ -116,6 +116,8 @@ BAD: list[tuple[str, str, list[str]]] = [
     ("a wrong action", "policies:\n  p: {rules: [{on: column.added, decide: pause}]}",
      ["2: policies.p.rules.0.decide: must be one of 'apply', 'review', 'ignore', 'pause_table' or 'pause_connection', "
       "did you mean 'pause_table'?"]),
+    ("null without quotes", "policies:\n  p: {misfit: null}",
+     ['2: policies.p: misfit has no value: write quarantine, "null" (in quotes) or fail']),
     ("a rule without kinds", "policies:\n  p: {rules: [{on: [], decide: apply}]}",
      ["2: policies.p.rules.0.on: must not be empty"]),
     ("an empty pattern", SOURCES + "connections:\n  c: {exclude: {tables: ['']}}",

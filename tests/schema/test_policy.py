@@ -169,6 +169,13 @@ def test_modifiers_lie_over_each_other() -> None:
     assert (keep.action, keep.effect, keep.modifiers.misfit) == ("ignore", "kept", "null")
 
 
+def test_who_approves_says_yes_to_what_the_policy_would_do() -> None:
+    rules = (Rule(("column.*",), "review", modifiers={"removed": "drop", "backfill": "table"}),)
+    policy = Policy("careful", rules=rules)
+    assert decide(REMOVED, policy, explicit="approved").modifiers == Modifiers("table", "drop")
+    assert decide(REMOVED, policy, explicit="rejected").action == "ignore"
+
+
 def test_a_replaced_table_with_another_key_is_a_changed_key() -> None:
     same = TableReplaced(table("t", "a!"), table("t", "a!"))
     other = TableReplaced(table("t", "a!"), table("t", "b!"))

@@ -298,9 +298,18 @@ def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] |
 def _asked(
     change: Change, policy: Policy, explicit: Explicit | None, tags: Collection[str]
 ) -> Iterator[tuple[Voice, Choice | None]]:
-    """Everybody who may decide, in order of precedence, with the answer of those who have one; the last one has."""
+    """Everybody who may decide, in order of precedence, with the answer of those who have one; the last one has. A
+    person who approves says yes to what the policy would do: its modifiers hold."""
     if said := _explicit(change, explicit):
-        yield Voice(said[1], "person"), said[0]
+        pick, name = said
+        if explicit == "approved":
+            ruled = next(p for _, p in _ruled(change, policy, tags) if p is not None)
+            pick = replace(pick, modifiers=ruled.modifiers)
+        yield Voice(name, "person"), pick
+    yield from _ruled(change, policy, tags)
+
+
+def _ruled(change: Change, policy: Policy, tags: Collection[str]) -> Iterator[tuple[Voice, Choice | None]]:
     of = f" of policy {policy.name}" if policy.name else ""
     override = override_of(change, policy)
     if override:
