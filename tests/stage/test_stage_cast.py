@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from stage_world import LOCAL, UTC, arrow
 
@@ -393,6 +393,7 @@ def test_every_pair_gives_a_value_or_a_misfit(source: str, accepted: str) -> Non
     assert out.values[1].is_valid == (1 not in out.misfits)
 
 
+@example([D("9.9999999999999582835946867918540E-31")])
 @given(
     st.lists(st.one_of(st.none(), st.decimals(allow_nan=True, places=None), st.text(max_size=6).map(str)), max_size=80)
 )

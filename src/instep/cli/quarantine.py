@@ -109,10 +109,10 @@ def discard(
 def held(app: App, connection: str) -> dict[str, int]:
     """How many entries each table holds, for `status`. The lake is asked only if a run has ever held something; one
     that cannot be reached is no reason to show nothing."""
-    from instep.sync.quarantine import holdings
-
     if not app.store.runs.ever_held(connection):
         return {}
+    from instep.sync.quarantine import holdings
+
     try:
         found = {h.table.path: len(h.held) for h in holdings(app.pipe(connection))}
     except InstepError as error:

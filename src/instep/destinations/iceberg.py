@@ -116,8 +116,8 @@ class IcebergDestination:
 
     def target(self, ref: Ref) -> Target:
         from instep.destinations import iceberg_load
-        from instep.destinations.iceberg_ddl import iceberg_schema, pending_fields
-        from instep.destinations.iceberg_files import arrow_schema
+        from instep.destinations.iceberg_ddl import pending_fields
+        from instep.destinations.iceberg_files import arrow_schema, iceberg_schema
 
         table, metadata = iceberg_load.load_ours(self.lake, ref)
         pending = read_pending(ref, metadata)

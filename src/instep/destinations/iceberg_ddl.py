@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Commit, Ref
@@ -17,6 +16,7 @@ from instep.destinations.iceberg_catalog import Lake
 from instep.destinations.iceberg_commit import Change, new_table
 from instep.destinations.iceberg_evolve import as_held, check_equal, evolve, first_fields
 from instep.destinations.iceberg_fence import check_fence
+from instep.destinations.iceberg_files import iceberg_schema
 from instep.destinations.iceberg_records import (
     ACCEPTED,
     CHANGES,
@@ -32,7 +32,7 @@ from instep.destinations.iceberg_records import (
     table_properties,
 )
 from instep.destinations.iceberg_rewrite import rewritten
-from instep.destinations.iceberg_schema import IcebergField, highest_id, is_stored_as, schema_of
+from instep.destinations.iceberg_schema import IcebergField, highest_id, is_stored_as
 from instep.destinations.iceberg_undo import (
     DROPPED,
     UNDO,
@@ -89,10 +89,6 @@ def _wanted(after: Table | None, ref: Ref) -> Table:
     if after is None:
         raise DestinationError(f"the steps for table {'.'.join(ref)} come without the table that they lead to")
     return after
-
-
-def iceberg_schema(fields: Sequence[IcebergField], schema_id: int = 0) -> Schema:
-    return Schema.model_validate(schema_of(fields, schema_id))
 
 
 def _facts(table: Table, fields: Sequence[IcebergField], done: Sequence[str], commit: Commit) -> dict[str, str]:

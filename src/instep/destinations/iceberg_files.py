@@ -18,10 +18,15 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
+from instep.destinations.iceberg_schema import IcebergField, schema_of
 from instep.errors import StageError
 from instep.stage.spec import StagedFile
 
 FIELD_ID = b"PARQUET:field_id"
+
+
+def iceberg_schema(fields: Sequence[IcebergField], schema_id: int = 0) -> Schema:
+    return Schema.model_validate(schema_of(fields, schema_id))
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

@@ -14,9 +14,8 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.iceberg_catalog import Lake
 from instep.destinations.iceberg_commit import Change, new_table
-from instep.destinations.iceberg_ddl import iceberg_schema
 from instep.destinations.iceberg_fence import check_fence
-from instep.destinations.iceberg_files import data_files, latest, null_keys
+from instep.destinations.iceberg_files import data_files, iceberg_schema, latest, null_keys
 from instep.destinations.iceberg_load import BRANCH, drop_table, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg_records import (
     current_fields,

@@ -21,7 +21,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Misfits, Ref, Revival
 from instep.destinations.iceberg_catalog import Lake, local_path
-from instep.destinations.iceberg_files import arrow_schema
+from instep.destinations.iceberg_files import arrow_schema, iceberg_schema
 from instep.destinations.iceberg_records import TABLE, Metadata, current_fields
 from instep.destinations.iceberg_schema import IcebergField, data_type, fields_of
 from instep.schema.types import DataType, String
@@ -131,7 +131,6 @@ def _too_long(values: pa.Array, kind: DataType) -> list[int]:
 
 
 def _arrow(kind: DataType, name: str) -> pa.DataType:
-    from instep.destinations.iceberg_ddl import iceberg_schema
     from instep.destinations.iceberg_evolve import first_fields
     from instep.schema.table import Column, Table
 

@@ -146,6 +146,9 @@ def _from_string(texts: pa.Array, target: pa.DataType) -> pa.Array:
     elif types.is_floating(target):
         _all(pc.match_substring_regex(texts, _PLAIN_NUMBER), "not a plain number")
         _all(pc.less_equal(pc.binary_length(texts), _SAFE_DIGITS[target.bit_width] - 1), "too many digits")
+    elif types.is_decimal(target):  # Arrow takes some texts with an exponent for 0
+        for mark in ("e", "E"):
+            _all(pc.invert(pc.match_substring(texts, mark)), "an exponent")
     elif types.is_time(target):
         raise pa.ArrowNotImplementedError("times are parsed one by one")
     elif types.is_fixed_size_binary(target):

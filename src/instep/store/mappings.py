@@ -37,7 +37,7 @@ class Mappings:
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
             query = insert(mappings).values(connection=connection, at=self._db.now(), **values)
-            number = transaction.execute(query).inserted_primary_key[0]
+            number = transaction.execute(query.returning(mappings.c.number)).scalar_one()
         return Mapping(number, connection, table, old, new, who)
 
     def end(self, number: int) -> None:

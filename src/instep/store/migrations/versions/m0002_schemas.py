@@ -61,7 +61,8 @@ def _number_accepted(connection: sa.Connection) -> None:
 
 
 def _keep_discoveries(connection: sa.Connection, kept: sa.Table) -> None:
-    columns: list[Any] = [sa.column("connection"), sa.column("identity"), sa.column("catalog", sa.JSON()), sa.column("at", Utc())]
+    columns: list[Any] = [sa.column("connection"), sa.column("identity")]
+    columns += [sa.column("catalog", sa.JSON()), sa.column("at", Utc())]
     newest = sa.text("SELECT COALESCE(MAX(version), 0) FROM accepted WHERE connection = :name")
     for row in connection.execute(sa.select(*columns).select_from(sa.table("discoveries"))).all():
         at: datetime = row.at
