@@ -335,9 +335,11 @@ def _revived_columns(pipe: Pipe, undoing: Undoing) -> Iterator[tuple[Ref, Column
 def _accept(pipe: Pipe, made: Takeback) -> int:
     """One transaction: the catalog, the events, and a rejection of what the next detection would find because of it."""
     why = f"undo of {', '.join(r.id for r in made.reviews)}"
-    base = made.plan.base_accepted
+    base, run = made.plan.base_accepted, pipe.run.id if pipe.run else ""
     with pipe.transaction():
-        version = pipe.store.accepted.add(pipe.name, made.undoing.after, who=pipe.who, why=why, base=base).version
+        accepted, after = pipe.store.accepted, made.undoing.after
+        version = accepted.add(pipe.name, after, who=pipe.who, why=why, base=base, run=run).version
+        pipe.store.schemas.add(pipe.name, "destination", made.plan.wanted, run=run, accepted=version)
         follow(pipe, Places.of(made.undoing.decisions).moves)
         pipe.store.events.add(*(ChangeUndone(pipe.name, r.id, r.summary, version, pipe.who) for r in made.reviews))
         _choose(pipe, made.undoing.tables)
