@@ -30,12 +30,14 @@ def test_the_demo_tells_its_story_and_leaves_a_project(tmp_path: Path) -> None:
             "instep backfill public.order",
             "applied: schema version 2",
             "columns that differ: discount",
+            "column public.customer.mobile renamed to phone",
+            "undone: schema version 3",
             "The project stays in",
         ):
             assert part in story, part
         verdicts = re.findall(r"^(equal|DIFFERS) +public\.(\w+)", story, re.MULTILINE)
         assert [table for verdict, table in verdicts if verdict == "DIFFERS"] == ["order"]
-        assert len([v for v in verdicts if v[0] == "equal"]) == 8 + 9
+        assert len([v for v in verdicts if v[0] == "equal"]) == 8 + 9 + 1
         assert "Traceback" not in played.stdout + played.stderr
         again = instep(folder, "sync")
         assert again.returncode == 0, again.stderr

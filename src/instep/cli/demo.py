@@ -130,7 +130,12 @@ def play(folder: Path) -> None:
     story.run("verify")
     story.run("query", 'select status, count(*) as orders, sum(amount) as amount, avg(discount) as discount '
                        'from shop."order" group by 1 order by 1')  # fmt: skip
-    story.run("history", "--schema")
+    story.tell("An applied change can be taken back: the lake calls the column phone again, in old rows and in new ones.")
+    story.undo("column.renamed")
+    story.run("sync", "--table", "public.customer")
+    story.run("verify", "--table", "public.customer")
+    story.run("query", "select id, name, phone from shop.customer order by id limit 3")
+    story.run("history", "public.customer.phone")
     story.end()
 
 
@@ -164,13 +169,20 @@ class _Story:
         self.run("changes", "list")
         self.run("changes", "approve", "--match", "public.product.*")
 
+    def undo(self, kind: str) -> None:
+        from instep.bootstrap import open_project
+
+        with open_project(self.folder) as app:
+            change = next(r for r in app.store.reviews.find("shop", ("applied",)) if r.kind == kind)
+        self.run("undo", change.id, "--yes")
+
     def end(self) -> None:
         out = console()
         name = shlex.quote(str(self.folder))
         out.print()
         out.print(f"The project stays in {name}, and its server is up. Try:", style="bold")
         for command in (
-            "status", "changes list --all", "history", "source discover --columns",
+            "status", "changes list --all", "history --schema", "policy explain public.order.note column.removed",
             "query 'select * from shop.coupon limit 5'", "demo down",
         ):  # fmt: skip
             out.print(f"  instep --project {name} {command}")
