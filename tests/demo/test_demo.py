@@ -30,7 +30,6 @@ def test_the_demo_tells_its_story_and_leaves_a_project(tmp_path: Path) -> None:
             "instep backfill public.order",
             "applied: schema version 2",
             "columns that differ: discount",
-            "column public.customer.mobile renamed to phone",
             "undone: schema version 3",
             "The project stays in",
         ):
