@@ -11,7 +11,7 @@ import pytest
 from sync_world import MakeWorld, World, preset
 
 from instep.model import TableSettings
-from instep.schema.change import ColumnAdded, TableRemoved, TableRenamed
+from instep.schema.change import ColumnAdded, ColumnRetyped, TableRemoved, TableRenamed
 from instep.schema.policy import Decision
 from instep.schema.selection import Selection, patterns
 from instep.schema.table import Catalog, Column, Table
@@ -20,6 +20,7 @@ from instep.sync.access import restrict
 from instep.sync.identity import by_names, rebind
 from instep.sync.loads import went_back
 from instep.sync.places import Places
+from instep.sync.sight import Sight
 
 
 def table(name: str, *columns: str, id: str | None = None, key: int = 1) -> Table:
@@ -172,3 +173,29 @@ def test_settings_that_do_not_fit_do_not_keep_the_others_from_being_planned(worl
     found = world.preview()
     assert [ref[1] for ref in found.choices] == ["u"]
     assert len(found.plan.steps) == 2
+
+
+WIDE = replace(T.columns[1], type=parse("int64"))
+SEEN = [
+    ("nothing", T, T, ""),
+    ("the source gained a column", table("t", "a", "b", "c", "d", id="oid-t"), T, "source"),
+    ("another column was let in", T, table("t", "a", "b", "c", "d"), ""),
+    ("another column took a new type", T, replace(T, columns=(*T.columns[:2], replace(WIDE, name="c"))), ""),
+    ("the column took a new type", T, replace(T, columns=(T.columns[0], WIDE, T.columns[2])), "accepted schema"),
+    ("the table has another name", T, replace(T, name="x"), "accepted schema"),
+    ("both", replace(T, id="oid-x"), replace(T, id="oid-x"), "source and accepted schema"),
+]
+
+
+@pytest.mark.parametrize(("source", "accepted", "sides"), [s[1:] for s in SEEN], ids=[s[0] for s in SEEN])
+def test_what_an_approval_has_seen(source: Table, accepted: Table, sides: str) -> None:
+    change = ColumnRetyped(T.ref, T.columns[1], WIDE)
+    places = Places({T.ref: (accepted.ref, False)})
+    then = Sight(Catalog.of([T]), Catalog.of([T]), Places({})).fingerprint(change)
+    now = Sight(Catalog.of([source]), Catalog.of([accepted]), places).fingerprint(change)
+    assert [name for name, a, b in zip(SIDES, then.split(":"), now.split(":"), strict=True) if a != b] == (
+        sides.split(" and ") if sides else []
+    )
+
+
+SIDES = ("source", "accepted schema")

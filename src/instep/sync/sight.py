@@ -1,4 +1,4 @@
-"""What a change's table looked like at the source and as accepted: what an approval of the change has seen."""
+"""What a change's table looked like at the source, and what it is about as accepted: what an approval has seen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from instep.model import Review
 from instep.schema.change import Change, TableRemoved, TableRenamed, key, table_of
 from instep.schema.diff import WEAK
 from instep.schema.policy import Decision
-from instep.schema.table import Catalog, Table, table_fingerprint
+from instep.schema.table import Catalog, Column, Table, table_fingerprint
 from instep.sync.places import Places
 
 _HEX = 16
@@ -34,7 +34,8 @@ class Sight:
         if ref is None:
             return ""
         now = None if isinstance(change, TableRemoved) else self.source.get(ref)
-        return f"{_print(now)}:{_print(self.accepted.get(self.places.before(change)))}"
+        before = self.accepted.get(self.places.before(change))
+        return f"{_print(now)}:{_print(_touched(before, change) if before else None)}"
 
     def stale(self, changes: Iterable[Change], answers: dict[str, Review]) -> frozenset[str]:
         """The content keys of the approvals whose table is not what it was when they were given."""
@@ -44,6 +45,15 @@ class Sight:
             for change, review in approved
             if review is not None and review.status == "approved" and moved(review, self.fingerprint(change))
         )
+
+
+def _touched(table: Table, change: Change) -> Table:
+    """What a change is about of the accepted table: its column, else the key. What policy lets in beside it, in the
+    same run that shows the change, does not make an approval stale."""
+    column = getattr(change, "before", None) or getattr(change, "after", None)
+    name = column.name if isinstance(column, Column) else ""
+    kept = tuple(c for c in table.columns if (c.name == name if name else c.key))
+    return replace(table, columns=kept, comment=None, cursor=None if name else table.cursor)
 
 
 def _print(table: Table | None) -> str:
