@@ -130,7 +130,7 @@ def play(folder: Path) -> None:
     story.run("verify")
     story.run("query", 'select status, count(*) as orders, sum(amount) as amount, avg(discount) as discount '
                        'from shop."order" group by 1 order by 1')  # fmt: skip
-    story.tell("An applied change can be taken back: the lake calls the column phone again, in old rows and in new ones.")
+    story.tell("An applied change can be taken back: the lake calls the column phone again, in old rows and in new.")
     story.undo("column.renamed")
     story.run("sync", "--table", "public.customer")
     story.run("verify", "--table", "public.customer")
