@@ -17,6 +17,7 @@ from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import Database, Server, launch, make_database
 
 settings.register_profile("instep", deadline=None, print_blob=True)
+settings.register_profile("fast", settings.get_profile("instep"), max_examples=15)
 settings.load_profile("instep")
 
 _numbers = itertools.count(1)
