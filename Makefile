@@ -25,8 +25,8 @@ demo: $(STAMP) ## a shop database changes under a running pipeline: plan, review
 test: setup-test ## all tests but the crash and load suites
 	@$(BIN)/pytest -m "not slow" -n 2 --dist loadgroup
 
-test-fast: setup-test ## the tests that need no JVM, with fewer random examples
-	@$(BIN)/pytest -m "not slow and not spark" -n 2 --dist loadgroup --hypothesis-profile=fast
+test-fast: setup-test ## the tests that need neither JVM nor server, with fewer random examples
+	@$(BIN)/pytest -m "not slow and not spark and not server" -n 2 --dist loadgroup --hypothesis-profile=fast
 
 test-slow: setup-test ## crash points and load
 	@$(BIN)/pytest -m slow

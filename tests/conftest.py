@@ -21,6 +21,15 @@ settings.register_profile("fast", settings.get_profile("instep"), max_examples=1
 settings.load_profile("instep")
 
 _numbers = itertools.count(1)
+SERVERS = {"make_world", "mariadb_server", "postgres_server"}
+"""Fixtures whose tests talk to a real server: too slow for the tests that run all the time."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SERVERS & set(getattr(item, "fixturenames", ())):
+            item.add_marker("server")
 
 
 @pytest.fixture(scope="session")
