@@ -145,9 +145,10 @@ def _by_connection(found: Sequence[Review]) -> list[tuple[str, list[Review]]]:
 
 
 def _approving(app: App, connection: str, found: list[Review]) -> Outlook:
+    from instep.store.reviews import STANDING
     from instep.sync.answer import Outlook, approving
 
-    standing = [r for r in found if r.status in ("open", "approved", "rejected")]
+    standing = [r for r in found if r.status in STANDING]
     return approving(app.pipe(connection), standing) if len(standing) == len(found) else Outlook()
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
+from instep.control.times import utc
 from instep.errors import InstepError
 from instep.schema.table import Catalog
 from instep.schema.version import Between, Label, between
@@ -69,11 +70,10 @@ def moment(text: str) -> Moment:
     if _is_number(major) and _is_number(minor or "0") and bool(point) == bool(minor):
         return (int(major), int(minor)) if point else int(plain)
     try:
-        at = datetime.fromisoformat(text.strip())
+        return utc(text.strip())
     except ValueError:
         hint = "write 2026-03-31, 2026-03-31T14:05+02:00, or a version: 7 or 2.1"
         raise InstepError(f"{text!r} is neither a time nor a version", hint=hint) from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _is_number(text: str) -> bool:

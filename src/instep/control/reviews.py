@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from instep.control.times import utc
 from instep.errors import InstepError
 from instep.events import ChangeApproved, ChangeIgnored, ChangeRejected, ChangeSnoozed, Event
 from instep.model import Review
@@ -118,7 +119,6 @@ def _length(text: str) -> timedelta:
 
 def _date(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text.strip())
+        return utc(text.strip()).astimezone(UTC)
     except ValueError:
         raise InstepError(f"{text!r} is no date", hint="write 2026-12-01 or 2026-12-01T08:00 (UTC)") from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 
 from instep.errors import InstepError, SchemaError
 from instep.schema import kinds as k
+from instep.schema.diff import type_change
 from instep.schema.preset import KINDS, unknown
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import DataType, Float, Int, String, parse
-from instep.schema.widen import narrows, widens
 
 OF_COLUMN = frozenset(
     {"column.added", "column.removed", "column.renamed", "column.widened", "column.narrowed", "column.retyped",
@@ -151,9 +151,7 @@ def _misfit(kind: str, before: DataType | None, after: DataType | None) -> str:
 
 def retyped(before: DataType, after: DataType) -> str:
     """column.widened, column.narrowed or column.retyped."""
-    if widens(before, after):
-        return "column.widened"
-    return "column.narrowed" if narrows(before, after) else "column.retyped"
+    return type_change(before, after).kind
 
 
 def _of_table(wanted: Asked, table: Table) -> k.Change:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
+from instep.control.times import utc
 from instep.errors import InstepError, SchemaError
 from instep.model import Review
 from instep.project.policies import PolicySection, to_policy
@@ -74,10 +75,9 @@ class Simulation:
 def moment(text: str) -> datetime:
     """A date or time as people write it, in UTC unless it says otherwise."""
     try:
-        found = datetime.fromisoformat(text)
+        return utc(text)
     except ValueError:
         raise InstepError(f"{text!r} is no date", hint="write it as 2026-11-21 or 2026-11-21T09:30") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def simulate(

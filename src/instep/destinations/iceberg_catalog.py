@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sqlite3
 import threading
 import uuid
@@ -202,6 +203,18 @@ class Lake:
             return self.catalog.load_table(ref)
         except NoSuchTableError:
             return None
+
+    def drop_table(self, ref: Ref) -> None:
+        """Drops a table of ours with its metadata; its data files go with it. One that is gone already is fine."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            location = self.catalog.load_table(ref).location()
+            self.catalog.purge_table(ref)
+        except NoSuchTableError:
+            return
+        if location.startswith("file:"):
+            shutil.rmtree(local_path(location), ignore_errors=True)
 
     def metadata(self, refs: Iterable[Ref]) -> dict[Ref, Metadata]:
         """The newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake."""

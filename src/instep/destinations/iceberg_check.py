@@ -13,7 +13,7 @@ from instep.destinations.base import Commit, Ref
 from instep.destinations.iceberg_catalog import Lake
 from instep.destinations.iceberg_ddl import execute
 from instep.destinations.iceberg_files import arrow_schema
-from instep.destinations.iceberg_load import append, drop_table, load_ours
+from instep.destinations.iceberg_load import append, load_ours
 from instep.errors import InstepError
 from instep.model import Check
 from instep.schema.change import ColumnAdded, TableAdded
@@ -39,7 +39,7 @@ def check_lake(lake: Lake) -> list[Check]:
         ("write a file", hint, lambda: append(lake, ref, [_scratch_file(lake, ref)], _COMMIT)),
         ("alter the table", grants, lambda: execute(lake, ref, [added], wider, _COMMIT)),
         ("read it back", hint, lambda: load_ours(lake, ref)[0].scan().to_arrow()),
-        ("drop the table", grants, lambda: drop_table(lake, ref)),
+        ("drop the table", grants, lambda: lake.drop_table(ref)),
     ]
     checks: list[Check] = []
     for name, advice, attempt in tries:

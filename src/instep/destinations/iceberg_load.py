@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyiceberg.catalog import MetastoreCatalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from instep.destinations.base import Commit, Outcome, Ref
-from instep.destinations.iceberg_catalog import Lake, local_path
+from instep.destinations.iceberg_catalog import Lake
 from instep.destinations.iceberg_commit import Change
 from instep.destinations.iceberg_ddl import swap_in
 from instep.destinations.iceberg_fence import check_fence, claim_updates, held_fence
@@ -96,18 +94,7 @@ def drop_staging(lake: Lake, ref: Ref, *, below: int) -> None:
     stem = staging_stem(ref)
     for name in lake.names(lake.staging):
         if name.startswith(stem) and int(name.removeprefix(stem).split("_")[0]) < below:
-            drop_table(lake, (lake.staging, name))
-
-
-def drop_table(lake: Lake, ref: Ref) -> None:
-    """Drops a table of ours with its metadata; its data files go with it."""
-    try:
-        location = lake.catalog.load_table(ref).location()
-        lake.catalog.purge_table(ref)
-    except NoSuchTableError:
-        return
-    if location.startswith("file:"):
-        shutil.rmtree(local_path(location), ignore_errors=True)
+            lake.drop_table((lake.staging, name))
 
 
 def summary(commit: Commit) -> dict[str, str]:

@@ -16,7 +16,7 @@ from instep.destinations.iceberg_catalog import Lake
 from instep.destinations.iceberg_commit import Change, new_table
 from instep.destinations.iceberg_fence import check_fence
 from instep.destinations.iceberg_files import data_files, iceberg_schema, latest, null_keys
-from instep.destinations.iceberg_load import BRANCH, drop_table, load_ours, overwrite, staging_stem, summary
+from instep.destinations.iceberg_load import BRANCH, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg_records import (
     current_fields,
     exact_rows,
@@ -67,7 +67,7 @@ def merge(
     outcome = _publish(lake, ref, base, how, commit, verdict, sum(f.rows for f in files))
     crashpoint("merge.published")
     for name in staged:
-        drop_table(lake, name)
+        lake.drop_table(name)
     return outcome
 
 

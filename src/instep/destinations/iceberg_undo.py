@@ -7,20 +7,17 @@ table waits in a namespace of its own with the time of its drop in a property.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Misfits, Ref, Revival
-from instep.destinations.iceberg_catalog import Lake, local_path
+from instep.destinations.iceberg_catalog import Lake
 from instep.destinations.iceberg_files import arrow_schema, iceberg_schema
 from instep.destinations.iceberg_records import TABLE, Metadata, current_fields
 from instep.destinations.iceberg_schema import IcebergField, data_type, fields_of
@@ -163,9 +160,5 @@ def purge(lake: Lake) -> Sequence[Ref]:
     """Deletes the dropped tables whose time is over, files and all; returns where they waited."""
     gone = [ref for ref, metadata in _parked(lake) if _is_old(_dropped_at(metadata), lake.config.undo_days)]
     for ref in gone:
-        with suppress(NoSuchTableError):  # another process was faster
-            location = lake.catalog.load_table(ref).location()
-            lake.catalog.purge_table(ref)
-            if location.startswith("file:"):
-                shutil.rmtree(local_path(location), ignore_errors=True)
+        lake.drop_table(ref)
     return gone

@@ -44,7 +44,7 @@ def limit_columns(decisions: Sequence[Decision], most: int, held: Collection[int
 
 def _is_new(decision: Decision) -> bool:
     added = isinstance(decision.change, ColumnAdded)
-    return added and decision.applied and decision.rule not in ("review", "selection")
+    return added and decision.applied and not decision.by_person
 
 
 def _over(decision: Decision, total: int, most: int) -> Decision:
@@ -59,7 +59,7 @@ def retypes(decisions: Sequence[Decision]) -> bool:
 
 def _retype(decision: Decision) -> Retype | None:
     change = decision.change
-    automatic = decision.applied and decision.rule not in ("review", "selection")
+    automatic = decision.applied and not decision.by_person
     return change if automatic and isinstance(change, Retype) else None
 
 

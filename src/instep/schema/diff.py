@@ -33,6 +33,7 @@ from instep.schema.kinds import (
     TableReplaced,
 )
 from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import DataType
 from instep.schema.widen import narrows, widens
 
 T = TypeVar("T", Table, Column)
@@ -216,12 +217,7 @@ def _alterations(ref: Ref, before: Column, after: Column) -> Iterator[Change]:
     now = before
     if now.type != after.type:
         wanted = replace(now, type=after.type, native=after.native, note=after.note)
-        if widens(now.type, after.type):
-            yield ColumnWidened(ref, now, wanted)
-        elif narrows(now.type, after.type):
-            yield ColumnNarrowed(ref, now, wanted)
-        else:
-            yield ColumnRetyped(ref, now, wanted)
+        yield type_change(now.type, after.type)(ref, now, wanted)
         now = wanted
     if now.nullable != after.nullable:
         yield ColumnNullability(ref, now, now := replace(now, nullable=after.nullable))
@@ -229,6 +225,13 @@ def _alterations(ref: Ref, before: Column, after: Column) -> Iterator[Change]:
         yield ColumnDefault(ref, now, now := replace(now, default=after.default))
     if now.comment != after.comment:
         yield ColumnComment(ref, now, replace(now, comment=after.comment))
+
+
+def type_change(before: DataType, after: DataType) -> type[ColumnWidened | ColumnNarrowed | ColumnRetyped]:
+    """The kind of change that another type is."""
+    if widens(before, after):
+        return ColumnWidened
+    return ColumnNarrowed if narrows(before, after) else ColumnRetyped
 
 
 def _reordering(ref: Ref, before: Table, after: Table, names: Mapping[str, str]) -> Iterator[Change]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from instep.schema.kinds import Ref
 from instep.schema.table import Catalog, Column, Table
-from instep.schema.types import DataType
-from instep.schema.widen import promote
+from instep.schema.widen import fitting
 
 
 @dataclass
@@ -59,7 +58,7 @@ class TableDraft:
         """Adds it, or revives the retained column of its id, else of its name, if the type fits."""
         twin = next((c for c in self.columns if c.column.retained and column.id and c.column.id == column.id), None)
         for old in (twin, self.holder(column.name)):
-            if old is None or not old.column.retained or (kind := _fitting(old.column, column)) is None:
+            if old is None or not old.column.retained or (kind := fitting(old.column.type, column.type)) is None:
                 continue
             if old.column.name != column.name and not self.free(column.name):
                 return False
@@ -97,13 +96,6 @@ def version(name: str, taken: Iterable[str]) -> str:
     while (versioned := f"{name}__v{number}") in taken:
         number += 1
     return versioned
-
-
-def _fitting(old: Column, new: Column) -> DataType | None:
-    """The type of the revived column: the wider of two of one family, else None. (String holds everything, and yet a
-    number that returns as text is another column.)"""
-    kind = promote(old.type, new.type)
-    return kind if type(old.type) is type(new.type) and kind in (old.type, new.type) else None
 
 
 def _refreshed(found: ColumnDraft, source: Table) -> Column:

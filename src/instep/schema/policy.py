@@ -179,6 +179,11 @@ class Decision:
         return self.action == "apply"
 
     @property
+    def by_person(self) -> bool:
+        """A person has said so, in a review or by selecting: no safeguard overrules it."""
+        return self.rule in ("review", "selection")
+
+    @property
     def pauses(self) -> bool:
         return self.action in ("pause_table", "pause_connection")
 

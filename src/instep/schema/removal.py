@@ -59,7 +59,7 @@ def _confirmed(decision: Decision, seen: int, needed: int) -> Decision:
 
 
 def _broken(decision: Decision, why: str) -> Decision:
-    if decision.rule in ("review", "selection"):
+    if decision.by_person:
         return decision
     if _open_removal(decision):
         return replace(decision, action="pause_connection", effect="", rule="mass removal limit", why=why)
@@ -70,7 +70,7 @@ def _broken(decision: Decision, why: str) -> Decision:
 
 def _open_removal(decision: Decision) -> bool:
     removal = isinstance(decision.change, SchemaRemoved | TableRemoved | ColumnRemoved)
-    return removal and decision.rule not in ("review", "selection")
+    return removal and not decision.by_person
 
 
 def _mass(decisions: Sequence[Decision], accepted: Catalog) -> str:
@@ -169,7 +169,7 @@ def decide_all(
     """
     decisions = {key(c): decide(c, policy, explicit=explicit(c), tags=tags) for c in changes}
     threshold = Modifiers().over(policy.modifiers).rename_threshold
-    open_ = [c for c in changes if decisions[key(c)].rule not in ("review", "selection")]
+    open_ = [c for c in changes if not decisions[key(c)].by_person]
     proposals = suspicions(open_, threshold)
     for proposal in proposals:
         for side in (proposal.removed, proposal.added):

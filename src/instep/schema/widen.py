@@ -62,6 +62,13 @@ def promote(a: DataType, b: DataType) -> DataType:
             return String()
 
 
+def fitting(a: DataType, b: DataType) -> DataType | None:
+    """The type of a column whose values were `a` and are `b`: the wider of two of one family, else None. (String holds
+    everything, and yet a number that returns as text is another column.)"""
+    kind = promote(a, b)
+    return kind if type(a) is type(b) and kind in (a, b) else None
+
+
 def widens(a: DataType, b: DataType) -> bool:
     """Whether every value of `a` is a value of `b`: `promote(a, b)` is `b`, the order of struct fields aside."""
     return _sorted(promote(a, b)) == _sorted(b)

@@ -171,7 +171,7 @@ class _Batch:
     def _reject(self, refused: pa.Array, bad: dict[int, list[StageColumn]]) -> None:
         for at in pc.indices_nonzero(refused).to_pylist():
             whole = {c.path: self._original(c, at) for c in self.spec.columns if c.name in self.source}
-            self.held.append(Held(self._key(at), "", _json(whole), self._why(at)))
+            self.held.append(Held(self._key(at), "", compact_json(whole), self._why(at)))
             bad.pop(at, None)
 
     def _hold(self, at: int, columns: Sequence[StageColumn]) -> None:
@@ -185,7 +185,7 @@ class _Batch:
         key = {c.path: self._original(c, at) for c in columns}
         if not key and self.spec.system.id in self.values:
             key = {self.spec.system.id: self.values[self.spec.system.id][at].as_py()}
-        return _json(key)
+        return compact_json(key)
 
     def _original(self, column: StageColumn, at: int) -> str | None:
         values = self.source.get(column.name)
@@ -212,7 +212,7 @@ class _Batch:
     def _meta(self, bad: Mapping[int, list[StageColumn]]) -> pa.Array:
         if not bad:
             return pa.nulls(self.rows, pa.string())
-        notes = {at: _json({"changes": [self._change(c, at) for c in columns]}) for at, columns in bad.items()}
+        notes = {at: compact_json({"changes": [self._change(c, at) for c in columns]}) for at, columns in bad.items()}
         return pa.array([notes.get(at) for at in range(self.rows)], pa.string())
 
     def _change(self, column: StageColumn, at: int) -> dict[str, str]:
@@ -238,8 +238,13 @@ def hashed(values: pa.Array, source: DataType, salt: bytes) -> pa.Array:
             [original(values, at, Unknown()) if values[at].is_valid else None for at in range(len(values))]
         )
     distinct = pc.dictionary_encode(texts)
-    digests = [sha256(salt + text.encode()).hexdigest() for text in distinct.dictionary.to_pylist()]
+    digests = [digest(text, salt) for text in distinct.dictionary.to_pylist()]
     return pa.array(digests, pa.string()).take(distinct.indices)
+
+
+def digest(text: str, salt: bytes) -> str:
+    """A value's canonical text as hashed columns hold it."""
+    return sha256(salt + text.encode()).hexdigest()
 
 
 def shape(text: str) -> str:
@@ -248,5 +253,6 @@ def shape(text: str) -> str:
     return f"`{masked}{'…' if len(text) > 40 else ''}` ({len(text)} characters)"
 
 
-def _json(value: Any) -> str:
+def compact_json(value: Any) -> str:
+    """As keys and originals are written: held values are known by this very text."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -23,8 +23,7 @@ from instep.schema.policy import Decision
 from instep.schema.read import pair_tables
 from instep.schema.selection import column_is_on, hashed
 from instep.schema.table import Catalog, Column, Table, fingerprint
-from instep.schema.types import DataType
-from instep.schema.widen import promote
+from instep.schema.widen import fitting
 from instep.store.mappings import Mapping
 from instep.sync.apply import apply_plan
 from instep.sync.claim import claimed
@@ -143,7 +142,7 @@ def _check(pipe: Pipe, table: Table, old: Column, source: Table, new: Column) ->
     if interim is not None and (interim.key or interim.name == table.cursor):
         use = "key" if interim.key else "cursor"
         raise Blocked(f"{now} is in the {use} of {table.path}", hint="see `instep table set-key` and `set-cursor`")
-    if _kind(old, new) is None:
+    if fitting(old.type, new.type) is None:
         raise Blocked(
             f"{name} is {old.type} and {now} is {new.type}: values of one are none of the other",
             hint="keep both columns, or change the type at the source first",
@@ -153,12 +152,6 @@ def _check(pipe: Pipe, table: Table, old: Column, source: Table, new: Column) ->
     if hashed(pipe.selection, table.ref, old.name) != hashed(pipe.selection, source.ref, new.name):
         raise Blocked(f"only one of {name} and {now} is hashed", hint="name both under `hash:` of the connection")
     return interim
-
-
-def _kind(old: Column, new: Column) -> DataType | None:
-    """The type that the column has then: the wider of the two, if they are of one family."""
-    kind = promote(old.type, new.type)
-    return kind if type(old.type) is type(new.type) and kind in (old.type, new.type) else None
 
 
 def _plan(
@@ -198,7 +191,7 @@ def _changes(table: Table, old: Column, new: Column, interim: Column | None) -> 
     if interim is not None:
         changes.append(ColumnRemoved(ref, interim, table.columns.index(interim)))
     changes.append(ColumnRenamed(ref, live, replace(live, name=new.name)))
-    kind = _kind(old, new)
+    kind = fitting(old.type, new.type)
     if kind is not None and kind != old.type:
         before = replace(live, name=new.name)
         changes.append(ColumnWidened(ref, before, replace(before, type=kind, native=new.native, note=new.note)))

@@ -36,7 +36,7 @@ class Guard:
         return tuple(map(self._one, decisions))
 
     def _one(self, decision: Decision) -> Decision:
-        if not decision.applied or decision.rule in ("review", "selection"):
+        if not decision.applied or decision.by_person:
             return decision
         if not (why := self._why(decision.change)):
             return decision

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from hashlib import sha256
 
 from instep.destinations.base import Target
 from instep.errors import InstepError
@@ -21,6 +20,7 @@ from instep.schema.names import destination_ref
 from instep.schema.selection import column_is_on, hashed
 from instep.schema.table import Column, Table
 from instep.schema.types import Unknown
+from instep.stage.conform import compact_json, digest
 from instep.stage.entries import Entry, Found, read_entries, rewrite
 from instep.sync.claim import claimed
 from instep.sync.clean import dead_runs, sweep, uncommitted
@@ -47,14 +47,16 @@ class Holding:
 def holdings(pipe: Pipe, only: Collection[str] = (), run: Run | None = None) -> Iterator[Holding]:
     """The quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks, for
     which what dead runs left is swept first. Raises InstepError for an unknown table."""
+    known = pipe.store.runs.history(pipe.name, limit=KEPT_RUNS)
+    running = {r.id for r in known if r.status == "running"}
+    ended_badly = [r for r in known if r.status not in ("running", "done")]
+    dead = dead_runs(pipe, run) if run is not None else []
     for table, ref in _tables(pipe, only):
         state = pipe.destination.state(ref)
         if run is not None:
             pipe.destination.claim(ref, run.fence)
-            sweep(pipe, dead_runs(pipe, run), ref, state)
-        known = pipe.store.runs.history(pipe.name, limit=KEPT_RUNS)
-        ignored = set(uncommitted([r for r in known if r.status not in ("running", "done")], state))
-        ignored |= {r.id for r in known if r.status == "running"}
+            sweep(pipe, dead, ref, state)
+        ignored = {*uncommitted(ended_badly, state), *running}
         target = pipe.destination.target(ref)
         found = read_entries(target.quarantine, target.io, ignored)
         if found.files or found.broken:
@@ -77,10 +79,10 @@ def _tables(pipe: Pipe, only: Collection[str]) -> list[tuple[Table, Ref]]:
 def guard(pipe: Pipe, table: Table, entry: Entry) -> Entry:
     """The entry without what may not be told of it: a column may have been switched off or hashed since."""
     hide = _hider(pipe, table)
-    key = _dump({path: hide(path, text) for path, text in json.loads(entry.key).items()})
+    key = compact_json({path: hide(path, text) for path, text in json.loads(entry.key).items()})
     original = entry.original
     if original is not None and not entry.column:
-        original = _dump({path: hide(path, text) for path, text in json.loads(original).items()})
+        original = compact_json({path: hide(path, text) for path, text in json.loads(original).items()})
     elif original is not None:
         original = hide(entry.column, original)
     return entry if (key, original) == (entry.key, entry.original) else replace(entry, key=key, original=original)
@@ -93,14 +95,9 @@ def _hider(pipe: Pipe, table: Table) -> Callable[[str, str | None], str | None]:
             return None
         if not hashed(pipe.selection, table.ref, path) or _DIGEST.fullmatch(text):
             return text
-        return digest(pipe, text) if pipe.salt else None
+        return digest(text, pipe.salt) if pipe.salt else None
 
     return hide
-
-
-def digest(pipe: Pipe, text: str) -> str:
-    """A value as hashed columns hold it."""
-    return sha256(pipe.salt + text.encode()).hexdigest()
 
 
 def discard(pipe: Pipe, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[Entry]:
@@ -136,7 +133,7 @@ def _is_of(pipe: Pipe, entry: Entry, key: Mapping[str, str | None]) -> bool:
     """Hashed key columns hold the hash of what a person knows."""
     held = json.loads(entry.key)
     return bool(key) and all(
-        name in held and held[name] in (text, None if text is None else digest(pipe, text))
+        name in held and held[name] in (text, None if text is None else digest(text, pipe.salt))
         for name, text in key.items()
     )
 
@@ -181,7 +178,3 @@ def _expire(holding: Holding, days: int, run: Run) -> int:
     if len(left) < len(found.entries) or len(found.files) > 1:
         rewrite(holding.target.quarantine, holding.target.io, found, left, run.id)
     return len(found.entries) - len(left)
-
-
-def _dump(value: Mapping[str, str | None]) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from instep.destinations.base import Met
+from instep.stage.conform import compact_json
 from instep.stage.entries import Entry, Status
 from instep.sync.recast import Cell, Recast, Whole
 
@@ -180,4 +181,4 @@ def _without(note: str | None, names: set[str]) -> str | None:
     document = json.loads(note or "{}")
     left = [c for c in _changes(note) if not any(_is_hold(c, n) for n in names)]
     document = {k: v for k, v in document.items() if k != "changes"} | ({"changes": left} if left else {})
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")) if document else None
+    return compact_json(document) if document else None
