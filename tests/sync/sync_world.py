@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from contract.sources import Case
 from instep.destinations.iceberg import IcebergConfig, IcebergDestination
@@ -16,6 +16,7 @@ from instep.schema.selection import Selection
 from instep.schema.table import Column, Table
 from instep.spark.session import SparkSettings
 from instep.store.store import Store
+from instep.sync.engine import Engine, Inline
 from instep.sync.evolve import Preview, evolve, preview
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Report
@@ -28,7 +29,8 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass
 class World:
-    """`policy`, `selection` and `settings` (by table name) may be changed between runs. `start` gives the session."""
+    """`policy`, `selection` and `settings` (by table name) may be changed between runs. `start` gives the session;
+    `engine` inline: rows are read and merged in this process, and no session is started."""
 
     case: Case
     folder: Path
@@ -38,6 +40,7 @@ class World:
     settings: dict[str, TableSettings] = field(default_factory=dict)
     restricted: bool = False
     include: tuple[str, ...] = ()
+    engine: Literal["spark", "inline"] = "spark"
 
     def __post_init__(self) -> None:
         self.store = Store(f"sqlite:///{self.folder / 'control.db'}")
@@ -63,9 +66,10 @@ class World:
 
     def sync(self, *, again: int = 0, **wanted: Any) -> Report:
         """One sync, and `again` more of them: removals that the catalog cannot prove count from the second on."""
+        engine: Engine | None = Inline() if self.engine == "inline" else None
         for _ in range(again):
-            sync(self.pipe, Wanted(**wanted), start=self.start)
-        return sync(self.pipe, Wanted(**wanted), start=self.start)
+            sync(self.pipe, Wanted(**wanted), start=self.start, engine=engine)
+        return sync(self.pipe, Wanted(**wanted), start=self.start, engine=engine)
 
     def settled(self) -> Report:
         """Syncs until removals are believed on every source."""

@@ -211,8 +211,10 @@ class Destination(Protocol):
         ...
 
     def merge(
-        self, spark: SparkSession, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
-    ) -> Outcome: ...
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+    ) -> Outcome:
+        """Without `spark`, a merge that only Spark can do raises DestinationError."""
+        ...
 
     def meet(self, ref: Ref, keys: pa.Table) -> Met:
         """The rows that have one of `keys` (its columns are the key's, by name; no two rows alike), soft-deleted ones

@@ -143,7 +143,7 @@ class IcebergDestination:
         return iceberg_load.overwrite(self.lake, ref, files, commit)
 
     def merge(
-        self, spark: SparkSession, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
     ) -> Outcome:
         from instep.destinations import iceberg_merge
 

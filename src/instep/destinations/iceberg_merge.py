@@ -42,7 +42,7 @@ _SPARK_TYPES = {
 
 
 def merge(
-    lake: Lake, spark: SparkSession, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+    lake: Lake, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
 ) -> Outcome:
     """Readers see the rows before or after, and never a half. A crash at any point leaves `main` as it was."""
     table, metadata = load_ours(lake, ref)
@@ -58,6 +58,11 @@ def merge(
     plan = merge_plan(lake, ref, metadata, files, how, commit, staged)
     if fits(metadata, files, how, lake.config.upsert_rows) and (found := find_upsert(table, files, how, plan)):
         return _upsert(found, metadata, how, commit)
+    if spark is None:
+        raise DestinationError(
+            f"table {'.'.join(ref)} cannot be merged without Spark: it is too large, or has no key of a plain type",
+            hint="sync it with Spark",
+        )
     _stage(lake, table, files, how, staged)
     crashpoint("merge.staged")
     base = _branch(table, commit)

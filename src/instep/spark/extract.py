@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from instep.errors import InstepError
 from instep.spark.failure import explain
-from instep.spark.pack import pack
-from instep.spark.watch import Counts, TaskProgress, collect
+from instep.spark.watch import TaskProgress, collect
+from instep.stage.pack import pack
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
-from instep.stage.task import run_chunks
+from instep.stage.task import Counts, run_chunks, totals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,21 +55,13 @@ def extract(
         rows = _Job(spark, _Task(tuple(work), folder)).run(lambda: progress(collect(folder)) if progress else None)
         results = [result for row in rows for result in pickle.loads(row)]
         if progress:
-            progress(_totals(results))
+            progress(totals(results))
     return results
 
 
 def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chunk]) -> bytes:
     """What one task needs, and no other task's specs."""
     return pickle.dumps((reader, {c.table: specs[c.table] for c in part}, list(part)))
-
-
-def _totals(results: Iterable[ChunkResult]) -> dict[str, tuple[int, int]]:
-    total: dict[str, tuple[int, int]] = {}
-    for result in results:
-        rows, size = total.get(result.table, (0, 0))
-        total[result.table] = (rows + result.read, size + sum(f.bytes for f in result.files))
-    return total
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from instep.stage.task import Progress
-
-Counts = Mapping[str, tuple[int, int]]
-"""Per table: rows read and bytes written so far."""
+from instep.stage.task import Counts, Progress
 
 
 class TaskProgress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,17 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+Counts = Mapping[str, tuple[int, int]]
+"""Per table: rows read and bytes written so far."""
+
+
+def totals(results: Iterable[ChunkResult]) -> dict[str, tuple[int, int]]:
+    """Rows read and bytes written per table."""
+    total: dict[str, tuple[int, int]] = {}
+    for result in results:
+        rows, size = total.get(result.table, (0, 0))
+        total[result.table] = (rows + result.read, size + sum(f.bytes for f in result.files))
+    return total
 
 
 def run_chunks(

@@ -1,4 +1,4 @@
-"""Moves the rows of many tables: one Spark job over all chunks, then one fenced commit a table."""
+"""Moves the rows of many tables: one extract over all chunks, then one fenced commit a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
@@ -20,14 +19,12 @@ from instep.sources.base import Snapshot
 from instep.stage.place import disk_error, keep_only
 from instep.stage.spec import Chunk, ChunkResult, StagedFile, StageSpec
 from instep.sync.clean import discard
+from instep.sync.engine import Engine
 from instep.sync.loads import Load
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress
 from instep.sync.specs import chunks_of, key_spec, stage_spec
 from instep.sync.unique import check_unique
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -56,11 +53,9 @@ class Staged:
 
 
 def stage(
-    pipe: Pipe, spark: SparkSession, snapshot: Snapshot, loads: Sequence[Load], run: Run, progress: Progress
+    pipe: Pipe, engine: Engine, snapshot: Snapshot, loads: Sequence[Load], run: Run, progress: Progress
 ) -> dict[int, Staged | InstepError]:
-    """Runs the one extract job; per load number its verified files, or why they are not there."""
-    from instep.spark.extract import extract
-
+    """Runs the one extract; per load number its verified files, or why they are not there."""
     specs: list[StageSpec] = []
     chunks: list[Chunk] = []
     failures: dict[int, Staged | InstepError] = {}
@@ -80,7 +75,7 @@ def stage(
         for spec, (count, size) in rows.items():
             progress.table(paths[spec], rows=count, bytes=size, step="reading")
 
-    results = extract(spark, snapshot.reader, specs, chunks, progress=told)
+    results = engine.extract(snapshot.reader, specs, chunks, told)
     crashpoint("sync.staged")
     by_table: dict[str, list[ChunkResult]] = defaultdict(list)
     planned: dict[str, set[int]] = defaultdict(set)
@@ -133,7 +128,7 @@ def verify(
 
 def commit_all(
     pipe: Pipe,
-    spark: SparkSession,
+    engine: Engine,
     loads: Sequence[Load],
     staged: Mapping[int, Staged | InstepError],
     run: Run,
@@ -150,7 +145,7 @@ def commit_all(
                 done.append(failed(load, run, files))
                 continue
             progress.table(load.table.path, step="committing")
-            futures[pool.submit(_commit, pipe, spark, load, files, run)] = load
+            futures[pool.submit(_commit, pipe, engine, load, files, run)] = load
         for future in as_completed(futures):
             done.append(_settle(pipe, futures[future], future, run))
             progress.table(futures[future].table.path, step=done[-1].result.status)
@@ -177,13 +172,13 @@ def failed(load: Load, run: Run, error: InstepError) -> Loaded:
     return Loaded(load, result, error=error)
 
 
-def _commit(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, run: Run) -> Loaded:
+def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run) -> Loaded:
     begun = time.monotonic()
     if load.declared:
         check_unique(load, pipe.destination.target(load.ref), staged.files)
     commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
     crashpoint("sync.commit.before")
-    outcome = _publish(pipe, spark, load, staged, commit)
+    outcome = _publish(pipe, engine, load, staged, commit)
     crashpoint("sync.commit.after")
     _clear(load, staged)
     crashpoint("sync.cleared")
@@ -209,7 +204,7 @@ def _unread(load: Load) -> tuple[str, ...]:
     return tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
 
 
-def _publish(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, commit: Commit) -> Outcome:
+def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Commit) -> Outcome:
     ref: Ref = load.ref
     if load.action == "overwrite":
         return pipe.destination.overwrite(ref, staged.files, commit)
@@ -228,4 +223,4 @@ def _publish(pipe: Pipe, spark: SparkSession, load: Load, staged: Staged, commit
     )
     if load.action == "append" and load.since is not None:
         merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))
-    return pipe.destination.merge(spark, ref, staged.files, merge, commit)
+    return pipe.destination.merge(engine.session, ref, staged.files, merge, commit)

@@ -24,6 +24,7 @@ from instep.sync.apply import apply_plan, let_go, make_plan
 from instep.sync.claim import claimed, status_of
 from instep.sync.clean import PASSES, discard
 from instep.sync.detect import Detection, asked, detect, record
+from instep.sync.engine import Engine, OnSpark
 from instep.sync.load import commit_all, stage
 from instep.sync.loads import Load
 from instep.sync.map import resume_mappings
@@ -47,16 +48,18 @@ def sync(
     wanted: Wanted = ALL,
     progress: Progress | None = None,
     start: Callable[[], SparkSession] | None = None,
+    engine: Engine | None = None,
 ) -> Report:
-    """Brings the destination in step with the source; `start` gives a session that is already there.
+    """Brings the destination in step with the source. `start` gives a session that is already there; `engine` reads
+    the rows instead of Spark.
 
     Raises Blocked while the connection is paused and RunInProgress while another run of it is alive; one table's
     failure is in the report and leaves the others alone.
     """
     begun = time.monotonic()
     reconsider(pipe)
-    with claimed(pipe, wanted.kind) as run, warm(pipe, start) as spark:
-        work = _Sync(replace(pipe, run=run), run, wanted, progress or Silent(), spark, Outcome())
+    with claimed(pipe, wanted.kind) as run, warm(pipe, start, engine) as rows_by:
+        work = _Sync(replace(pipe, run=run), run, wanted, progress or Silent(), rows_by, Outcome())
         try:
             work.all()
         finally:
@@ -71,12 +74,19 @@ def sync(
 
 
 @contextmanager
-def warm(pipe: Pipe, start: Callable[[], SparkSession] | None) -> Iterator[Future[SparkSession]]:
-    """A session that starts while the source's catalog is read."""
+def warm(
+    pipe: Pipe, start: Callable[[], SparkSession] | None, engine: Engine | None = None
+) -> Iterator[Future[Engine]]:
+    """The given engine, or Spark, which starts while the source's catalog is read."""
+    if engine is not None:
+        ready: Future[Engine] = Future()
+        ready.set_result(engine)
+        yield ready
+        return
     from instep.spark.session import start as start_session
 
     with ThreadPoolExecutor(1, thread_name_prefix="session") as pool:
-        yield pool.submit(start or (lambda: start_session(pipe.spark)))
+        yield pool.submit(lambda: OnSpark(start() if start else start_session(pipe.spark)))
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,7 @@ class _Sync:
     run: Run
     wanted: Wanted
     told: Progress
-    spark: Future[SparkSession]
+    engine: Future[Engine]
     outcome: Outcome
 
     def all(self) -> None:
@@ -110,15 +120,16 @@ class _Sync:
             self.told.tables(rows_of(detection, loads))
             if not loads:
                 return frozenset()
-            self.told.step("starting Spark")
-            session = self.spark.result()
+            if not self.engine.done():
+                self.told.step("starting Spark")
+            engine = self.engine.result()
             self.told.step("reading rows")
-            staged = stage(self.pipe, session, snapshot, loads, self.run, self.told)
+            staged = stage(self.pipe, engine, snapshot, loads, self.run, self.told)
             moved = snapshot.moved(Catalog.of(load.read.source for load in loads))
         self.still_ours(loads)
         self.told.step("committing")
         kept = [load for load in loads if load.read.source.ref not in moved]
-        self.outcome.loaded += commit_all(self.pipe, session, kept, staged, self.run, self.told)
+        self.outcome.loaded += commit_all(self.pipe, engine, kept, staged, self.run, self.told)
         return self.unfinished([load for load in loads if load.read.source.ref in moved])
 
     def still_ours(self, loads: list[Load]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.spark.pack import pack, weight
+from instep.stage.pack import pack, weight
 from instep.stage.spec import Chunk
 
 CHUNKS = st.lists(

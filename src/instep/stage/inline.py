@@ -1,0 +1,99 @@
+"""Reads all chunks of all tables in this process, without Spark: for small syncs, and where there is no JVM."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from instep.stage.pack import pack
+from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
+from instep.stage.task import Counts, Progress, run_chunks, totals
+
+_POLL = 0.5
+
+
+class _Stopped(BaseException):
+    """Not an Exception: a task answers those with the failure of one table and goes on."""
+
+
+def extract_inline(
+    reader: Reader,
+    specs: Iterable[StageSpec],
+    chunks: Sequence[Chunk],
+    *,
+    threads: int = 0,
+    progress: Callable[[Counts], None] | None = None,
+) -> list[ChunkResult]:
+    """Reads `chunks` with `threads` connections (0: one a core) and returns one result each, in no order, or one with
+    an `error` per failed table.
+
+    `specs` names each table's StageSpec by `Chunk.table`. `progress` is told rows and bytes per table about twice a
+    second, from this thread, and once at the end. What interrupts this thread stops the others first.
+    """
+    if not chunks:
+        return []
+    tell = progress or _silent
+    parts = pack(chunks, threads or os.cpu_count() or 1)
+    by_table = {spec.table: spec for spec in specs}
+    if len(parts) == 1:
+        results = list(run_chunks(reader, by_table, parts[0], 0, _Tally(tell)))
+    else:
+        results = _together(lambda part, told: list(run_chunks(reader, by_table, part, 0, told)), parts, tell)
+    tell(totals(results))
+    return results
+
+
+def _together(
+    read: Callable[[Sequence[Chunk], _Tally], list[ChunkResult]],
+    parts: Sequence[Sequence[Chunk]],
+    tell: Callable[[Counts], None],
+) -> list[ChunkResult]:
+    """Each part on a thread of its own, while this one tells progress."""
+    tallies = [_Tally() for _ in parts]
+    with ThreadPoolExecutor(len(parts), thread_name_prefix="extract") as pool:
+        try:
+            running = [pool.submit(read, part, tally) for part, tally in zip(parts, tallies, strict=True)]
+            while wait(running, timeout=_POLL).not_done:
+                tell(_sum(tallies))
+            return [result for done in running for result in done.result()]
+        except BaseException:
+            for tally in tallies:
+                tally.stop.set()
+            raise
+
+
+class _Tally:
+    """What one task tells of itself; `tell`, if given, hears it about twice a second."""
+
+    def __init__(self, tell: Callable[[Counts], None] | None = None) -> None:
+        self.stop = threading.Event()
+        self.now: Counts = {}
+        self._done: dict[str, tuple[int, int]] = {}
+        self._tell, self._told = tell, time.monotonic()
+
+    def __call__(self, progress: Progress) -> None:
+        if self.stop.is_set():
+            raise _Stopped
+        rows, size = self._done.get(progress.table, (0, 0))
+        reached = (rows + progress.rows, size + progress.bytes)
+        if progress.done:
+            self._done[progress.table] = reached
+        self.now = {**self._done, progress.table: reached}
+        if self._tell is not None and time.monotonic() - self._told >= _POLL:
+            self._told = time.monotonic()
+            self._tell(self.now)
+
+
+def _sum(tallies: Iterable[_Tally]) -> Counts:
+    total: dict[str, tuple[int, int]] = {}
+    for table, (rows, size) in ((t, c) for tally in tallies for t, c in tally.now.items()):
+        before = total.get(table, (0, 0))
+        total[table] = (before[0] + rows, before[1] + size)
+    return total
+
+
+def _silent(counts: Counts) -> None:
+    pass
