@@ -10,6 +10,7 @@ from types import TracebackType
 
 from instep.store.accepted import Accepted
 from instep.store.backfills import Backfills
+from instep.store.choices import Choices
 from instep.store.connections import Connections, DestinationNames
 from instep.store.cursors import Cursors
 from instep.store.database import BUSY_SECONDS, Database
@@ -66,6 +67,7 @@ class Store:
         self.pauses = Pauses(self._db)
         self.backfills = Backfills(self._db)
         self.mappings = Mappings(self._db)
+        self.choices = Choices(self._db)
 
     @property
     def file(self) -> Path | None:

@@ -284,6 +284,18 @@ mappings = Table(
     sqlite_autoincrement=True,
 )
 
+table_choices = Table(
+    "table_choices",
+    metadata,
+    _connection(primary_key=True),
+    *_table_ref(primary_key=True),
+    Column("what", String, primary_key=True),
+    Column("value", JSON, nullable=False),
+    _text("start"),
+    _text("who"),
+    Column("at", Utc, nullable=False),
+)
+
 pauses = Table(
     "pauses",
     metadata,
