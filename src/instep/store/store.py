@@ -12,6 +12,7 @@ from instep.store.accepted import Accepted
 from instep.store.backfills import Backfills
 from instep.store.choices import Choices
 from instep.store.connections import Connections, DestinationNames
+from instep.store.copies import Copies
 from instep.store.cursors import Cursors
 from instep.store.database import BUSY_SECONDS, Database
 from instep.store.discoveries import Detections, Discoveries
@@ -68,6 +69,7 @@ class Store:
         self.backfills = Backfills(self._db)
         self.mappings = Mappings(self._db)
         self.choices = Choices(self._db)
+        self.copies = Copies(self._db)
 
     @property
     def file(self) -> Path | None:

@@ -284,6 +284,21 @@ mappings = Table(
     sqlite_autoincrement=True,
 )
 
+copies = Table(
+    "copies",
+    metadata,
+    _number(),
+    _connection(),
+    *_table_ref(),
+    Column("namespace", String, nullable=False),
+    Column("name", String, nullable=False),
+    _text("why"),
+    _count("rows"),
+    Column("at", Utc, nullable=False),
+    Column("ended", Utc),
+    sqlite_autoincrement=True,
+)
+
 table_choices = Table(
     "table_choices",
     metadata,
