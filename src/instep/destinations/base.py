@@ -7,9 +7,9 @@ an interrupted schema change is recognised as done.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -132,6 +132,67 @@ class Amendment:
     inserted: pa.Table
 
 
+@dataclass(frozen=True)
+class Fill:
+    """Values for rows that have NULL in some columns, found by key. `columns`: the number of its backfill by
+    destination column: what a backfill has been through already is known by its number. `values`: staged files with
+    the `key`, the columns and the column `meta`, each key once. `holds`: some of their values did not fit, and the
+    `meta` of those rows says so. New files are written into `folder`, below the table's location."""
+
+    key: tuple[str, ...]
+    columns: Mapping[str, int]
+    values: tuple[StagedFile, ...]
+    meta: str
+    folder: str
+    holds: bool = False
+
+
+@dataclass(frozen=True)
+class FillSize:
+    """Data files that a fill has to look at (their number, rows and bytes), of how many; those that it has been
+    through before are not among them. `why_not` says why the table cannot be filled at all."""
+
+    files: int = 0
+    rows: int = 0
+    bytes: int = 0
+    of: int = 0
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What a fill did: rows that got a value, files that were written again, their bytes. Not `whole`: it was told to
+    stop in between, and the next one goes on."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    whole: bool = True
+
+
+@runtime_checkable
+class Fills(Protocol):
+    """A destination that can bring values into rows that it has, without taking them out."""
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        """What filling these columns touches, from metadata alone."""
+        ...
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        fill: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """Rows with NULL in a column get its value; a value that is there is never replaced. In several commits:
+        `told` hears rows and bytes written so far, `go_on` is asked after each. Without a session it is done in this
+        process. Cursor and accepted fingerprint of the table stay."""
+        ...
+
+
 class Destination(Protocol):
     @property
     def kind(self) -> str: ...
@@ -223,6 +284,15 @@ class Destination(Protocol):
 
     def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
         """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since."""
+        ...
+
+    def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        """A claimed table's rows stay readable at `place` as they are now, whatever becomes of the table; returns how
+        many, None (and no copy) if there are none. Nothing if that copy is there; Conflict if the name is taken."""
+        ...
+
+    def purge(self, place: Ref, fence: int) -> None:
+        """Deletes a copy that `keep` made; nothing if it is gone. DestinationError for any other table."""
         ...
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from instep.destinations.base import Amendment, Commit, LoadState, Merge, Met, Misfits, Outcome, Ref, Revival, Target
+from instep.destinations.base import (
+    Amendment,
+    Commit,
+    Fill,
+    Filled,
+    FillSize,
+    LoadState,
+    Merge,
+    Met,
+    Misfits,
+    Outcome,
+    Ref,
+    Revival,
+    Target,
+)
 from instep.destinations.iceberg_catalog import IcebergConfig, Lake
-from instep.destinations.iceberg_records import is_ours, load_state, not_ours, ours, read_pending, read_table
+from instep.destinations.iceberg_records import is_copy, is_ours, load_state, not_ours, ours, read_pending, read_table
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
 from instep.schema.hazard import Capabilities
@@ -61,7 +75,9 @@ class IcebergDestination:
     def tables(self) -> list[Ref]:
         hidden = (self.lake.staging, self.lake.dropped)
         shown = [ref for ref in self.lake.refs() if ref[0] not in hidden]
-        return sorted(ref for ref, metadata in self.lake.metadata(shown).items() if is_ours(metadata))
+        return sorted(
+            ref for ref, metadata in self.lake.metadata(shown).items() if is_ours(metadata) or is_copy(metadata)
+        )
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         found = (ref for ref, metadata in self.lake.metadata(refs).items() if not is_ours(metadata))
@@ -102,6 +118,24 @@ class IcebergDestination:
         from instep.destinations import iceberg_refill
 
         return iceberg_refill.refill(self.lake, ref, column, commit)
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        from instep.destinations import iceberg_fill
+
+        return iceberg_fill.size(self.lake, ref, columns)
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        fill: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        from instep.destinations import iceberg_fill
+
+        return iceberg_fill.fill(self.lake, session, ref, fill, commit, told, go_on)
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         from instep.destinations import iceberg_undo
@@ -163,9 +197,19 @@ class IcebergDestination:
 
         return iceberg_quarantine.amend(self.lake, ref, met, change, commit)
 
+    def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        from instep.destinations import iceberg_copies
+
+        return iceberg_copies.keep(self.lake, ref, place, commit)
+
+    def purge(self, place: Ref, fence: int) -> None:
+        from instep.destinations import iceberg_copies
+
+        iceberg_copies.purge(self.lake, place, fence)
+
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         from instep.destinations import iceberg_load
 
-        table, _ = iceberg_load.load_ours(self.lake, ref)
+        table = iceberg_load.load_readable(self.lake, ref)
         scan = table.scan(selected_fields=tuple(columns)) if columns else table.scan()
         return scan.to_arrow_batch_reader()

@@ -24,6 +24,7 @@ from instep.destinations.iceberg_records import (
     PENDING,
     RUN,
     exact_rows,
+    is_copy,
     load_state,
     ours,
     read_pending,
@@ -46,6 +47,12 @@ def load_ours(lake: Lake, ref: Ref) -> tuple[Table, dict[str, Any]]:
     metadata = json.loads(table.metadata.model_dump_json())
     ours(ref, metadata)
     return table, metadata
+
+
+def load_readable(lake: Lake, ref: Ref) -> Table:
+    """A table of ours, or a copy of one."""
+    table = lake.load(ref)
+    return table if table is not None and is_copy({"properties": table.properties}) else load_ours(lake, ref)[0]
 
 
 def claim(lake: Lake, ref: Ref, fence: int) -> None:

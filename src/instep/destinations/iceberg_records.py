@@ -25,6 +25,7 @@ ACCEPTED = "instep.accepted"
 CHANGES = "instep.changes"
 STATE = "instep.state"
 PENDING = "instep.pending"
+COPY = "instep.copy-of"
 
 Metadata = Mapping[str, Any]
 CHANGES_KEPT = 200
@@ -85,6 +86,11 @@ def pending_property(pending: Pending) -> dict[str, str]:
 
 def is_ours(metadata: Metadata) -> bool:
     return TABLE in (properties := metadata.get("properties", {})) and COLUMNS in properties
+
+
+def is_copy(metadata: Metadata) -> bool:
+    """Whether it is what a table was before something took its place: read, never written."""
+    return COPY in metadata.get("properties", {})
 
 
 def ours(ref: Ref, metadata: Metadata) -> Mapping[str, str]:

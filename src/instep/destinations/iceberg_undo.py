@@ -25,6 +25,7 @@ from instep.schema.types import DataType, String
 from instep.stage.cast import cast
 
 UNDO = "instep-undo-"
+COPY_TAG = "instep-copy-"
 DROPPED = "instep.dropped"
 DROPPED_COLUMNS = "instep.dropped-columns"
 DAY_MS = 86_400_000
@@ -141,6 +142,10 @@ def _parked(lake: Lake) -> list[tuple[Ref, Metadata]]:
     return sorted(found, key=lambda pair: _dropped_at(pair[1]), reverse=True)
 
 
+def _copied(metadata: Metadata) -> bool:
+    return any(name.startswith(COPY_TAG) for name in metadata.get("refs", {}))
+
+
 def _dropped_at(metadata: Metadata) -> int:
     said: Mapping[str, Any] = json.loads(metadata["properties"][DROPPED])
     return int(said.get("at", metadata.get("last-updated-ms", 0)))
@@ -157,8 +162,13 @@ def parked(lake: Lake, ref: Ref, source_id: str | None) -> Ref | None:
 
 
 def purge(lake: Lake) -> Sequence[Ref]:
-    """Deletes the dropped tables whose time is over, files and all; returns where they waited."""
-    gone = [ref for ref, metadata in _parked(lake) if _is_old(_dropped_at(metadata), lake.config.undo_days)]
+    """Deletes the dropped tables whose time is over, files and all, unless a copy still needs them; returns where they
+    waited."""
+    gone = [
+        ref
+        for ref, metadata in _parked(lake)
+        if _is_old(_dropped_at(metadata), lake.config.undo_days) and not _copied(metadata)
+    ]
     for ref in gone:
         lake.drop_table(ref)
     return gone
