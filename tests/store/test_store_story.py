@@ -10,6 +10,7 @@ from instep.events import ChangeDetected, RunStarted
 from instep.model import Pause, TableRun
 from instep.schema.table import Catalog, fingerprint
 from instep.store.discoveries import CachedDiscovery
+from instep.store.plans import PlannedStep
 from instep.store.store import Store
 
 ORDERS = ("public", "orders")
@@ -110,23 +111,34 @@ def test_detections_are_logged_once_per_run(any_store: Store) -> None:
 
 
 def test_plans_and_journal(any_store: Store, clock: Clock) -> None:
-    assert any_store.plans.latest("c") is None
-    old = any_store.plans.save("c", {"steps": []}, base_accepted="a", base_destination="d")
-    clock.forward(1)
-    new = any_store.plans.save("c", {"steps": ["add"]}, base_accepted="a", base_destination="d")
+    bases = {"base_accepted": "a", "base_destination": "d"}
+    two = [PlannedStep("s1", "n.t", "column.added", "add"), PlannedStep("s2", "n.t", "column.rewritten", "cast", 50)]
+    assert any_store.plans.history("c") == []
+    old = any_store.plans.open("c", "p-1", {"steps": []}, (), **bases)
+    new = any_store.plans.open("c", "p-2", {"steps": ["add"]}, two, **bases, run="r1", who="ana")
     assert any_store.plans.get(old.id) == old
-    assert any_store.plans.latest("c") == new
+    assert any_store.plans.unfinished("c") == any_store.plans.history("c") == [new, old]
     with pytest.raises(InstepError, match="no plan 'p-x' is known"):
         any_store.plans.get("p-x")
-    any_store.steps.start(new.id, "1", "r1")
-    any_store.steps.done(new.id, "1")
-    clock.forward(1)
-    any_store.steps.start(new.id, "2", "r1")
-    any_store.steps.start(new.id, "2", "r2")
-    journal = any_store.steps.of(new.id)
-    assert [(s.step, s.run, s.status) for s in journal.values()] == [("1", "r1", "done"), ("2", "r2", "started")]
-    with pytest.raises(InstepError, match="never started"):
-        any_store.steps.done(new.id, "3")
+    with pytest.raises(InstepError, match="plan p-2 has no step s2, s3"):
+        any_store.steps.start(new.id, ["s2", "s3"])
+    any_store.steps.start(new.id, ["s2"])
+    clock.forward(4)
+    any_store.steps.end(new.id, ["s2"], "done")
+    any_store.plans.close(new.id, "done", version=3, changes=["c-1"])
+    assert [(s.step, s.status) for s in any_store.steps.of(new.id)] == [("s1", "skipped"), ("s2", "done")]
+    (timed,) = any_store.steps.timed("c", "column.rewritten")
+    assert timed.started is not None
+    assert timed.ended is not None
+    assert (timed.rows, (timed.ended - timed.started).total_seconds()) == (50, 4)
+    closed = any_store.plans.get(new.id)
+    assert (closed.status, closed.version, closed.changes, closed.who) == ("done", 3, ("c-1",), "ana")
+    assert any_store.plans.unfinished("c") == []
+
+
+def test_a_plan_that_is_applied_again_has_a_record_of_its_own(any_store: Store) -> None:
+    made = [any_store.plans.open("c", "p-1", {}, (), base_accepted="", base_destination="").id for _ in range(3)]
+    assert made == ["p-1", "p-1-2", "p-1-3"]
 
 
 def test_cursors_never_go_back(any_store: Store) -> None:

@@ -1,24 +1,42 @@
-"""Plans with the fingerprints that they start from, and the journal of their steps."""
+"""Plans that were applied, and the journal of their steps: for people and for undo, never what a run goes by.
+
+A step that is `running` after its run is over may or may not have happened: the next run asks the destination
+(sync/journal.py).
+"""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from instep.errors import InstepError
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import plans, steps
 
+PlanStatus = Literal["running", "done", "failed", "interrupted"]
+StepStatus = Literal["planned", "running", "done", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """What is known of a step before it is taken. `table` is the destination's, `rows` those that it writes again."""
+
+    id: str
+    table: str
+    kind: str
+    text: str
+    rows: int = 0
+
 
 @dataclass(frozen=True)
 class StoredPlan:
-    """`plan` is JSON-ready; the bases are fingerprints of the catalogs that it starts from."""
+    """`plan` is JSON-ready; the bases are fingerprints of the catalogs that it starts from. `changes` are the ids of
+    the changes that it applied, `version` the accepted version that it led to (0 while there is none)."""
 
     id: str
     connection: str
@@ -26,73 +44,141 @@ class StoredPlan:
     base_accepted: str
     base_destination: str
     plan: Mapping[str, Any]
+    run: str = ""
+    who: str = ""
+    status: PlanStatus = "running"
+    version: int = 0
+    changes: tuple[str, ...] = ()
+    ended: datetime | None = None
+    error: str = ""
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step of a plan: started, or done at `ended`."""
+    """One step of a plan. `number` counts from 1 in the order of execution."""
 
     plan: str
+    number: int
     step: str
-    run: str
-    status: Literal["started", "done"]
-    started: datetime
+    at_table: str
+    kind: str
+    text: str
+    status: StepStatus
+    rows: int = 0
+    started: datetime | None = None
     ended: datetime | None = None
+    error: str = ""
 
 
 class Plans:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def save(
-        self, connection: str, plan: Mapping[str, Any], *, base_accepted: str, base_destination: str
+    def open(
+        self,
+        connection: str,
+        plan_id: str,
+        plan: Mapping[str, Any],
+        planned: Sequence[PlannedStep],
+        *,
+        base_accepted: str,
+        base_destination: str,
+        run: str = "",
+        who: str = "",
     ) -> StoredPlan:
+        """Before its first step. A plan of this id that is over keeps its record: this one gets a number behind it."""
         now = self._db.now()
-        stored = StoredPlan(f"p-{secrets.token_hex(4)}", connection, now, base_accepted, base_destination, dict(plan))
         with self._db.write() as transaction:
             ensure(transaction, connection, now)
-            transaction.execute(insert(plans).values(**vars(stored)))
+            taken = set(transaction.execute(select(plans.c.id).where(plans.c.id.startswith(plan_id))).scalars())
+            free = plan_id
+            for number in range(2, len(taken) + 2):
+                free = free if free not in taken else f"{plan_id}-{number}"
+            stored = StoredPlan(free, connection, now, base_accepted, base_destination, dict(plan), run=run, who=who)
+            transaction.execute(insert(plans).values(**{**vars(stored), "changes": []}))
+            rows = [_planned(free, number, one) for number, one in enumerate(planned, 1)]
+            if rows:
+                transaction.execute(insert(steps), rows)
         return stored
+
+    def close(
+        self, plan_id: str, status: PlanStatus, *, version: int = 0, changes: Iterable[str] = (), error: str = ""
+    ) -> None:
+        """What became of it; its steps that were never started are skipped."""
+        now = self._db.now()
+        values = {"status": status, "version": version, "changes": list(changes), "error": error, "ended": now}
+        with self._db.write() as transaction:
+            transaction.execute(update(plans).where(plans.c.id == plan_id).values(**values))
+            left = (steps.c.plan == plan_id, steps.c.status == "planned")
+            transaction.execute(update(steps).where(*left).values(status="skipped"))
 
     def get(self, plan_id: str) -> StoredPlan:
         """InstepError if there is none."""
         with self._db.read() as transaction:
             row = transaction.execute(select(plans).where(plans.c.id == plan_id)).mappings().first()
         if row is None:
-            raise InstepError(f"no plan {plan_id!r} is known", hint="run `instep plan`")
-        return StoredPlan(**row)
+            raise InstepError(f"no plan {plan_id!r} is known", hint="see `instep history --plans`")
+        return _plan(row)
 
-    def latest(self, connection: str) -> StoredPlan | None:
-        query = select(plans).where(plans.c.connection == connection).order_by(plans.c.at.desc()).limit(1)
+    def history(self, connection: str, limit: int = 50) -> list[StoredPlan]:
+        """Newest first."""
         with self._db.read() as transaction:
-            row = transaction.execute(query).mappings().first()
-            return StoredPlan(**row) if row else None
+            return [_plan(row) for row in _newest(transaction, connection, limit)]
+
+    def unfinished(self, connection: str) -> list[StoredPlan]:
+        """Those that may have left tables half way, newest first: nothing has ended well since."""
+        found = []
+        for plan in self.history(connection, 20):
+            if plan.status == "done":
+                break
+            found.append(plan)
+        return found
 
 
 class Steps:
-    """The journal: a step that is started and not done may or may not have happened."""
+    """The journal of steps."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def start(self, plan: str, step: str, run: str) -> None:
-        """Before the step is executed; starting again after an interruption is fine."""
-        now = self._db.now()
-        where = (steps.c.plan == plan, steps.c.step == step)
-        with self._db.write() as transaction:
-            values = {"run": run, "status": "started", "started": now, "ended": None}
-            if not transaction.execute(update(steps).where(*where).values(**values)).rowcount:
-                transaction.execute(insert(steps).values(plan=plan, step=step, **values))
+    def start(self, plan: str, ids: Iterable[str]) -> None:
+        """Before they are executed; starting again after an interruption is fine."""
+        self._move(plan, ids, {"status": "running", "started": self._db.now(), "ended": None})
 
-    def done(self, plan: str, step: str) -> None:
-        where = (steps.c.plan == plan, steps.c.step == step)
-        with self._db.write() as transaction:
-            changed = transaction.execute(update(steps).where(*where).values(status="done", ended=self._db.now()))
-            if not changed.rowcount:
-                raise InstepError(f"step {step} of plan {plan} was never started")
+    def end(self, plan: str, ids: Iterable[str], status: StepStatus, error: str = "") -> None:
+        self._move(plan, ids, {"status": status, "ended": self._db.now(), "error": error})
 
-    def of(self, plan: str) -> dict[str, StepRecord]:
-        """Step id -> record, in the order of their start."""
-        query = select(steps).where(steps.c.plan == plan).order_by(steps.c.started, steps.c.step)
+    def _move(self, plan: str, ids: Iterable[str], values: Mapping[str, Any]) -> None:
+        wanted = set(ids)
+        with self._db.write() as transaction:
+            where = (steps.c.plan == plan, steps.c.step.in_(sorted(wanted)))
+            if transaction.execute(update(steps).where(*where).values(**values)).rowcount < len(wanted):
+                raise InstepError(f"plan {plan} has no step {', '.join(sorted(wanted))}", hint="plan again")
+
+    def of(self, plan: str) -> tuple[StepRecord, ...]:
+        """In the order of their execution."""
+        query = select(steps).where(steps.c.plan == plan).order_by(steps.c.number)
         with self._db.read() as transaction:
-            return {row["step"]: StepRecord(**row) for row in transaction.execute(query).mappings()}
+            return tuple(StepRecord(**row) for row in transaction.execute(query).mappings())
+
+    def timed(self, connection: str, kind: str, limit: int = 50) -> list[StepRecord]:
+        """Steps of a kind that were done and wrote rows again, newest first."""
+        query = select(steps).join(plans, plans.c.id == steps.c.plan).order_by(steps.c.ended.desc()).limit(limit)
+        where = (plans.c.connection == connection, steps.c.kind == kind, steps.c.status == "done", steps.c.rows > 0)
+        with self._db.read() as transaction:
+            return [StepRecord(**row) for row in transaction.execute(query.where(*where)).mappings()]
+
+
+def _planned(plan: str, number: int, one: PlannedStep) -> dict[str, Any]:
+    said = {"kind": one.kind, "text": one.text, "rows": one.rows, "at_table": one.table}
+    return {"plan": plan, "number": number, "step": one.id, "status": "planned", **said}
+
+
+def _newest(transaction: Connection, connection: str, limit: int) -> Sequence[RowMapping]:
+    query = select(plans).where(plans.c.connection == connection)
+    return transaction.execute(query.order_by(plans.c.number.desc()).limit(limit)).mappings().all()
+
+
+def _plan(row: RowMapping) -> StoredPlan:
+    values = {name: row[name] for name in StoredPlan.__dataclass_fields__}
+    return StoredPlan(**{**values, "changes": tuple(row["changes"])})

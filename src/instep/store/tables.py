@@ -163,24 +163,39 @@ _one_while("uq_reviews_standing", reviews, ("connection", "key"), "status IN ('o
 plans = Table(
     "plans",
     metadata,
-    Column("id", String, primary_key=True),
+    _number(),
+    Column("id", String, nullable=False),
     _connection(),
     Column("at", Utc, nullable=False),
     _text("base_accepted"),
     _text("base_destination"),
     Column("plan", JSON, nullable=False),
+    _text("run"),
+    _text("who"),
+    Column("status", String, nullable=False),
+    Column("version", Integer, nullable=False, server_default="0"),
+    Column("changes", JSON, nullable=False),
+    Column("ended", Utc),
+    _text("error"),
+    sqlite_autoincrement=True,
 )
-Index(None, plans.c.connection, plans.c.at)
+Index("uq_plans_id", plans.c.id, unique=True)
+Index(None, plans.c.connection, plans.c.number)
 
 steps = Table(
     "steps",
     metadata,
     Column("plan", String, primary_key=True),
-    Column("step", String, primary_key=True),
-    _text("run"),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("step", String, nullable=False),
+    _text("at_table"),
+    _text("kind"),
+    _text("text"),
     Column("status", String, nullable=False),
-    Column("started", Utc, nullable=False),
+    _count("rows"),
+    Column("started", Utc),
     Column("ended", Utc),
+    _text("error"),
 )
 
 runs = Table(
