@@ -15,7 +15,7 @@ import pytest
 from spark_world import RangeReader, ids, table_spec
 
 from instep.errors import StageError
-from instep.spark.extract import _Job, _payload, _Task, extract
+from instep.spark.extract import Job, Task, _payload, extract
 from instep.stage.spec import Chunk, ChunkResult
 
 if TYPE_CHECKING:
@@ -113,13 +113,13 @@ def test_connect_reads_the_same_by_sql(spark_session: SparkSession, tmp_path: Pa
     parts = [chunks("t", "rows 0 500")], [chunks("t", "rows 500 900")]
     specs = {"t": table_spec("t", tmp_path)}
     work = tuple(_payload(RangeReader(""), specs, part) for (part,) in parts)
-    job = _Job(spark_session, _Task(work, ""))
+    job = Job(spark_session, Task(work, ""))
     results = [result for row in job._arrow() for result in pickle.loads(row)]
     assert ids(results) == list(range(900))
 
 
 def test_the_task_shows_no_reader(tmp_path: Path) -> None:
-    task = _Task((pickle.dumps("hush"),), "")
+    task = Task((pickle.dumps("hush"),), "")
     assert "hush" not in repr(task)
 
 

@@ -286,6 +286,15 @@ class Destination(Protocol):
         """Changes rows that were met, in one commit; Conflict, and nothing changed, if the table has moved since."""
         ...
 
+    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+        """The table's rows as Arrow; soft-deleted rows included."""
+        ...
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """A destination that can keep a table as it is under another name, without writing its rows again."""
+
     def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
         """A claimed table's rows stay readable at `place` as they are now, whatever becomes of the table; returns how
         many, None (and no copy) if there are none. Nothing if that copy is there; Conflict if the name is taken."""
@@ -293,8 +302,4 @@ class Destination(Protocol):
 
     def purge(self, place: Ref, fence: int) -> None:
         """Deletes a copy that `keep` made; nothing if it is gone. DestinationError for any other table."""
-        ...
-
-    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
-        """The table's rows as Arrow; soft-deleted rows included."""
         ...

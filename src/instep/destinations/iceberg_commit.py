@@ -19,6 +19,7 @@ from pyiceberg.table.update.snapshot import _OverwriteFiles, _SnapshotProducer
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from instep.destinations.base import Ref
+from instep.destinations.iceberg_exchange import Exchange, Replaced
 from instep.destinations.iceberg_fence import AssertFence, fence_requirements
 from instep.destinations.iceberg_positions import Deletes, RowDelta
 from instep.destinations.iceberg_updates import creation, set_properties
@@ -74,6 +75,10 @@ class Change:
     def delta(self, files: Iterable[DataFile], deletes: Deletes, summary: Mapping[str, str]) -> int:
         """Adds data files and delete files; returns the id of the new snapshot."""
         return self._snapshot(RowDelta(self._staged, self._table, deletes, summary), files)
+
+    def exchange(self, files: Iterable[DataFile], replaced: Replaced, summary: Mapping[str, str]) -> int:
+        """Puts data files in the place of some that hold the same rows; returns the id of the new snapshot."""
+        return self._snapshot(Exchange(self._staged, self._table, replaced, summary), files)
 
     @staticmethod
     def _snapshot(producer: _SnapshotProducer[Any], files: Iterable[DataFile]) -> int:

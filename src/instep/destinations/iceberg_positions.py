@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _SnapshotProducer
 from pyiceberg.typedef import EMPTY_DICT, Record
 from pyiceberg.types import LongType, StringType
 
@@ -52,14 +53,14 @@ def delete_rows(rows: Rows, places: Positions, stem: str) -> Iterator[tuple[Data
     whose positions it repeats. Their names begin with `stem`."""
     for number in np.unique(places[:, 0]):
         path = rows.files[number].file_path
-        replaced = [d for d in rows.deletes.get(path, ()) if _is_of_one_file(d)]
+        replaced = [d for d in rows.deletes.get(path, ()) if is_of_one_file(d)]
         gone = places[places[:, 0] == number, 1]
         if replaced:
             gone = np.union1d(gone, rows.gone[path])
         yield _write(rows.table, path, np.sort(gone), f"{stem}-deletes-{number}.parquet"), replaced
 
 
-def _is_of_one_file(deletes: DataFile) -> bool:
+def is_of_one_file(deletes: DataFile) -> bool:
     low, high = (deletes.lower_bounds or {}).get(_PATH), (deletes.upper_bounds or {}).get(_PATH)
     return low is not None and low == high
 
@@ -107,7 +108,7 @@ class RowDelta(_MergeAppendFiles):
     def _delete_manifests(self, old: Sequence[ManifestFile]) -> list[ManifestFile]:
         """All delete files in one manifest: there is at most one a data file."""
         replaced = {d.file_path for d in self._deletes.replaced}
-        with _DeletesWriter(self, self.new_manifest_output()) as writer:
+        with DeletesWriter(self, self.new_manifest_output()) as writer:
             for file in self._deletes.added:
                 writer.add(_added(self.snapshot_id, file))
             for entry in (e for m in old for e in self.fetch_manifest_entry(m)):
@@ -134,10 +135,10 @@ def _added(snapshot: int, file: DataFile) -> ManifestEntry:
     )
 
 
-class _DeletesWriter(ManifestWriterV2):
+class DeletesWriter(ManifestWriterV2):
     """pyiceberg writes manifests of data files only."""
 
-    def __init__(self, producer: RowDelta, output: OutputFile) -> None:
+    def __init__(self, producer: _SnapshotProducer[Any], output: OutputFile) -> None:
         spec = producer._transaction.table_metadata.spec()
         super().__init__(spec, producer.schema(), output, producer.snapshot_id, producer._compression)
 

@@ -48,11 +48,11 @@ def extract(
     """
     if not chunks:
         return []
-    parts = pack(chunks, tasks or TASKS_PER_CORE * _cores(spark))
+    parts = pack(chunks, tasks or TASKS_PER_CORE * cores(spark))
     by_table = {spec.table: spec for spec in specs}
     with tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("") as folder:
         work = [_payload(reader, by_table, part) for part in parts]
-        rows = _Job(spark, _Task(tuple(work), folder)).run(lambda: progress(collect(folder)) if progress else None)
+        rows = Job(spark, Task(tuple(work), folder)).run(lambda: progress(collect(folder)) if progress else None)
         results = [result for row in rows for result in pickle.loads(row)]
         if progress:
             progress(totals(results))
@@ -65,7 +65,7 @@ def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chun
 
 
 @dataclass(frozen=True)
-class _Task:
+class Task:
     """What travels to the workers: called once per partition with its number, on Connect as the only row of a batch."""
 
     work: tuple[bytes, ...] = field(repr=False)
@@ -89,17 +89,17 @@ class _Task:
         return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, told)))
 
 
-class _Job:
+class Job:
     """The job on a thread of its own, so that this one can tell progress and be interrupted."""
 
-    def __init__(self, spark: SparkSession, task: _Task) -> None:
-        self.spark, self.task = spark, task
+    def __init__(self, spark: SparkSession, task: Task, what: str = "extract") -> None:
+        self.spark, self.task, self.what = spark, task, what
         self.tag = f"instep-{uuid.uuid4().hex}"
         self.rows: list[bytes] = []
         self.error: BaseException | None = None
 
     def run(self, tick: Callable[[], None]) -> list[bytes]:
-        thread = threading.Thread(target=self._collect, name="extract", daemon=True)
+        thread = threading.Thread(target=self._collect, name=self.what, daemon=True)
         thread.start()
         try:
             while thread.is_alive():
@@ -142,7 +142,7 @@ class _Job:
     def _tagged(self) -> None:
         if context := _context(self.spark):
             context.addJobTag(self.tag)
-            context.setJobDescription("extract")
+            context.setJobDescription(self.what)
         else:
             self.spark.addTag(self.tag)
 
@@ -159,6 +159,6 @@ def _context(spark: SparkSession) -> Any:
     return getattr(spark, "_sc", None)
 
 
-def _cores(spark: SparkSession) -> int:
+def cores(spark: SparkSession) -> int:
     context = _context(spark)
     return max(1, context.defaultParallelism if context else os.cpu_count() or 1)

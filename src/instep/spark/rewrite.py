@@ -1,0 +1,48 @@
+"""Runs a function over parts of work as one Spark job, one task a part: what is not read from a source."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from instep.spark.extract import Job, Task
+from instep.spark.watch import TaskProgress, collect
+from instep.stage.task import Counts, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Work = Callable[[Any, int, Report | None], Any]
+"""(part, attempt, report) to a result; a function of a module, so that workers find it by its name."""
+
+
+def run_parts(
+    spark: SparkSession, work: Work, parts: Sequence[Any], progress: Callable[[Counts], None] | None = None
+) -> list[Any]:
+    """The results in the order of the parts, which are picklable and may hold credentials.
+
+    `progress` is told rows and bytes by table about twice a second. A task whose worker dies runs again with a higher
+    attempt. Raises InstepError when the job fails; KeyboardInterrupt cancels it first.
+    """
+    if not parts:
+        return []
+    with tempfile.TemporaryDirectory(prefix="instep-progress-") as folder:
+        payload = tuple(pickle.dumps((work, number, part)) for number, part in enumerate(parts))
+        job = Job(spark, _Part(payload, folder), "rewrite")
+        found = dict(pickle.loads(row) for row in job.run(lambda: progress(collect(folder)) if progress else None))
+    return [found[number] for number in range(len(parts))]
+
+
+@dataclass(frozen=True)
+class _Part(Task):
+    def one(self, number: int) -> bytes:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        work, place, part = pickle.loads(self.work[number])
+        told = TaskProgress(self.folder, number) if Path(self.folder).is_dir() else None
+        return pickle.dumps((place, work(part, context.attemptNumber() if context else 0, told)))
