@@ -10,10 +10,11 @@ from instep.schema.accept import accept, settle
 from instep.schema.change import Change, ColumnRenamed, TableReplaced, apply
 from instep.schema.diff import diff
 from instep.schema.hazard import Capabilities
+from instep.schema.likeness import Suspicion
 from instep.schema.names import Naming, assign
 from instep.schema.plan import Group, Plan, desired, plan
 from instep.schema.policy import Decision, Explicit, Policy
-from instep.schema.removal import Suspicion, decide_all
+from instep.schema.removal import decide_all
 from instep.schema.step import RecordIdentity, RewriteColumn, StepChange
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import parse

@@ -1,4 +1,4 @@
-"""When a removal is believed, and when a removal and an addition look like one rename.
+"""When a removal is believed, and what is decided where a removal and an addition look like one rename.
 
 Missing is not removed: applying a removal waits for N detections, and never follows a mass disappearance.
 Pauses, reviews and notices act on the first detection.
@@ -6,27 +6,23 @@ Pauses, reviews and notices act on the first detection.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 from instep.schema.change import (
     Change,
-    ColumnAdded,
     ColumnRemoved,
-    ColumnRenamed,
     CursorRemoved,
     KeyRemoved,
     SchemaRemoved,
-    TableAdded,
     TableRemoved,
-    TableRenamed,
     key,
 )
-from instep.schema.policy import Decision, Explicit, Modifiers, Policy, decide, override_of
+from instep.schema.likeness import Suspicion, candidates, suspicions, threshold_of
+from instep.schema.policy import Decision, Explicit, Policy, decide, override_of
 from instep.schema.preset import SUSPECTED, choice
-from instep.schema.table import Catalog, Table
+from instep.schema.table import Catalog
 
 MASS = 0.30
 MASS_TABLES = 3
@@ -87,93 +83,28 @@ def _mass(decisions: Sequence[Decision], accepted: Catalog) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class Suspicion:
-    """A removal and an addition without ids that look like one rename; a question, never an answer. `score` is 0 to
-    1, `evidence` says what speaks for it (never values)."""
-
-    removed: ColumnRemoved | TableRemoved
-    added: ColumnAdded | TableAdded
-    rename: ColumnRenamed | TableRenamed
-    score: float
-    evidence: tuple[str, ...]
-
-
-def suspicions(changes: Iterable[Change], threshold: float) -> tuple[Suspicion, ...]:
-    """The likeliest pairs at or above `threshold`, each change in at most one."""
-    changes = tuple(changes)
-    found = sorted([*_columns(changes), *_tables(changes)], key=lambda s: -s.score)
-    used: set[str] = set()
-    out = []
-    for suspicion in found:
-        sides = {key(suspicion.removed), key(suspicion.added)}
-        if suspicion.score >= threshold and not sides & used:
-            used |= sides
-            out.append(suspicion)
-    return tuple(out)
-
-
-def _columns(changes: Sequence[Change]) -> Iterable[Suspicion]:
-    added: dict[tuple[str, str], list[ColumnAdded]] = defaultdict(list)
-    for change in changes:
-        if isinstance(change, ColumnAdded) and change.after.id is None:
-            added[change.table].append(change)
-    for gone in changes:
-        if isinstance(gone, ColumnRemoved) and gone.before.id is None:
-            for new in added[gone.table]:
-                score, evidence = _alike(gone, new)
-                yield Suspicion(gone, new, ColumnRenamed(gone.table, gone.before, new.after), score, evidence)
-
-
-def _alike(gone: ColumnRemoved, new: ColumnAdded) -> tuple[float, tuple[str, ...]]:
-    a, b = gone.before, new.after
-    signs = (
-        (0.35, gone.position == new.position, "same position"),
-        (0.30, a.type == b.type, f"same type {a.type}"),
-        (0.15, (a.nullable, a.default, a.key) == (b.nullable, b.default, b.key), "same default and nullability"),
-    )
-    name = SequenceMatcher(None, a.name.casefold(), b.name.casefold()).ratio()
-    evidence = [text for _, holds, text in signs if holds] + ([f"similar name {b.name}"] if name >= 0.5 else [])
-    return round(sum(weight for weight, holds, _ in signs if holds) + 0.2 * name, 3), tuple(evidence)
-
-
-def _tables(changes: Sequence[Change]) -> Iterable[Suspicion]:
-    """Only tables of one schema with equal columns are compared, so that this stays linear."""
-    added: dict[object, list[TableAdded]] = defaultdict(list)
-    for change in changes:
-        if isinstance(change, TableAdded) and change.after.id is None:
-            added[_shape(change.after)].append(change)
-    for gone in changes:
-        if isinstance(gone, TableRemoved) and gone.before.id is None:
-            for new in added[_shape(gone.before)]:
-                name = SequenceMatcher(None, gone.before.name, new.after.name).ratio()
-                rename = TableRenamed(gone.before, new.after)
-                yield Suspicion(gone, new, rename, round(0.8 + 0.2 * name, 3), ("same columns and types",))
-
-
-def _shape(table: Table) -> object:
-    return table.schema, table.key, frozenset((c.name, c.type) for c in table.live)
-
-
 def decide_all(
     changes: Sequence[Change],
     policy: Policy,
     *,
     explicit: Callable[[Change], Explicit | None] = lambda change: None,
     tags: Collection[str] = (),
+    suspected: Sequence[Suspicion] | None = None,
 ) -> tuple[tuple[Decision, ...], tuple[Suspicion, ...]]:
-    """One decision for each change, and the suspected renames as open proposals.
+    """One decision for each change, and the suspected renames as open proposals (`suspected`; None: by schema alone).
 
     Both sides of a suspected rename are decided at once like any removal and addition, with the old side retained
     whatever the policy says about drops; where the preset asks for it, both wait for a review instead.
     """
     decisions = {key(c): decide(c, policy, explicit=explicit(c), tags=tags) for c in changes}
-    threshold = Modifiers().over(policy.modifiers).rename_threshold
-    open_ = [c for c in changes if not decisions[key(c)].by_person]
-    proposals = suspicions(open_, threshold)
+    if suspected is None:
+        open_ = [c for c in changes if not decisions[key(c)].by_person]
+        suspected = suspicions(candidates(open_), threshold_of(policy))
+    proposals = tuple(suspected)
     for proposal in proposals:
-        for side in (proposal.removed, proposal.added):
-            decisions[key(side)] = _suspected(decisions[key(side)], proposal, policy)
+        for side in proposal.sides:
+            if side in decisions and not decisions[side].by_person:
+                decisions[side] = _suspected(decisions[side], proposal, policy)
     return _with_key([decisions[key(c)] for c in changes]), proposals
 
 
@@ -199,7 +130,7 @@ def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
 def _suspected(decision: Decision, proposal: Suspicion, policy: Policy) -> Decision:
     override = override_of(decision.change, policy)
     preset = (override and override.preset) or policy.preset
-    doubt = f"may be one rename ({', '.join(proposal.evidence)})"
+    doubt = f"may be one rename ({proposal.line})"
     if choice(SUSPECTED, preset).action == "review" and not decision.pauses:
         return replace(decision, action="review", effect="", why=f"{doubt}: waits for a review")
     modifiers = decision.modifiers.over({"removed": "retain"})

@@ -15,10 +15,11 @@ from instep.schema.accept import settle
 from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
 from instep.schema.change import AccessLost, Change, change_to_dict, column_of, describe, key, table_of
 from instep.schema.diff import WEAK, diff
+from instep.schema.likeness import Suspicion
 from instep.schema.names import unusable
 from instep.schema.policy import Decision, Explicit
 from instep.schema.read import pair_tables
-from instep.schema.removal import Suspicion, confirm_removals, decide_all
+from instep.schema.removal import confirm_removals, decide_all
 from instep.schema.selection import Pattern, hashed, is_on, select_columns, unmatched
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.types import String
