@@ -7,6 +7,7 @@ from pathlib import Path
 
 from instep.destinations.base import Destination
 from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from memory.destination import MemoryDestination
 
 
 def iceberg(folder: Path) -> Destination:
@@ -19,4 +20,13 @@ def iceberg_by_spark(folder: Path) -> Destination:
     return IcebergDestination(IcebergConfig("lake", str(folder / "lake"), upsert_rows=0))
 
 
-DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {"iceberg": iceberg, "iceberg by Spark": iceberg_by_spark}
+def memory(folder: Path) -> Destination:
+    """Tables in this process."""
+    return MemoryDestination(folder)
+
+
+DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {
+    "iceberg": iceberg,
+    "iceberg by Spark": iceberg_by_spark,
+    "memory": memory,
+}

@@ -134,3 +134,32 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
         return MySqlSource(replace(config, include=include, exclude=exclude))
 
     yield Case("mysql", database.config.database, execute, source, quoted, isolates=False)
+
+
+def _memory(kind: str, ids: bool) -> Iterator[Case]:
+    from memory.database import MemoryDatabase
+    from memory.source import MemorySource
+    from memory.sql import execute
+
+    database = MemoryDatabase(ids=ids)
+
+    def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
+        return MemorySource(database, include, exclude, restricted, chunk_rows=2)
+
+    def quoted(name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    yield Case(
+        kind, database.schema, lambda sql: execute(database, sql), source, quoted,
+        table_ids=ids, column_ids=ids, deny=database.denied.add, comments=True,
+    )  # fmt: skip
+
+
+@register("memory")
+def memory(request: pytest.FixtureRequest) -> Iterator[Case]:
+    yield from _memory("memory", ids=True)
+
+
+@register("memory without ids")
+def memory_without_ids(request: pytest.FixtureRequest) -> Iterator[Case]:
+    yield from _memory("memory", ids=False)

@@ -1,0 +1,289 @@
+"""Tables in this process as a destination: see `instep.destinations.base`. Only staged files and quarantine are on
+the disk, for they are the contract between stage and destination."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instep.destinations.base import Amendment, Commit, LoadState, Merge, Met, Misfits, Outcome, Ref, Revival, Target
+from instep.errors import Conflict, DestinationError, StageError
+from instep.model import Check
+from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.step import Step
+from instep.schema.table import Catalog, Table
+from instep.schema.types import DataType
+from instep.stage.place import children, keep_only, remove
+from instep.stage.spec import StagedFile
+from memory.held import CAPABILITIES, Change, Held, Row, evolved, misfits_of, new_table
+from memory.merge import Meeting, null_keys, replaced_since
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass
+class MemoryDestination:
+    """`others` are tables of somebody else. Every commit puts a new value in the place of the table's old one."""
+
+    folder: Path
+    held: dict[Ref, Held] = field(default_factory=dict)
+    parked: list[tuple[Ref, Held]] = field(default_factory=list)
+    others: set[Ref] = field(default_factory=set)
+
+    kind = "memory"
+    capabilities = CAPABILITIES
+    quarantine_days = 30
+
+    def __post_init__(self) -> None:
+        self._lock, self._places = threading.Lock(), itertools.count(1)
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        return {}
+
+    def test(self) -> list[Check]:
+        return [Check(name, True) for name in ("open", "create", "write", "alter", "drop")]
+
+    # what is there
+
+    def tables(self) -> list[Ref]:
+        return sorted(self.held)
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        wanted = [*refs]
+        for ref in self.foreign(wanted):
+            raise DestinationError(f"table {'.'.join(ref)} is not ours")
+        found = (held for ref in wanted if (held := self.held.get(ref)) is not None)
+        return Catalog.of(held.pending or held.table for held in found)
+
+    def foreign(self, refs: Iterable[Ref]) -> Mapping[Ref, str]:
+        return {ref: f"table {'.'.join(ref)} is not ours" for ref in refs if ref in self.others}
+
+    def state(self, ref: Ref) -> LoadState | None:
+        held = self.held.get(ref)
+        return None if held is None or held.pending is not None else held.state
+
+    def target(self, ref: Ref) -> Target:
+        held = self._get(ref)
+        shape = held.waiting if held.pending is not None else held
+        place = f"file://{self.folder / held.place}"
+        return Target(shape.schema, f"{place}/data", f"{place}/quarantine")
+
+    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+        held = self._get(ref)
+        return held.arrow(held.rows, columns).to_reader()
+
+    def _get(self, ref: Ref) -> Held:
+        if ref not in self.held:
+            raise DestinationError(f"table {'.'.join(ref)} is not there")
+        return self.held[ref]
+
+    def _commit(self, ref: Ref, commit: Commit, change: Change) -> None:
+        """One step from the table's value to the next; Fenced if a later run has claimed it."""
+        with self._lock:
+            held = self._get(ref)
+            held.check(commit.fence)
+            self.held[ref] = change(held)
+
+    # runs
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        if ref in self.held:
+            self._commit(ref, Commit("", fence), lambda held: replace(held, fence=fence))
+
+    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        """Rows are held here: no file of a run that is over is needed, but what committed runs have held back."""
+        held = self.held.get(ref)
+        if held is None:
+            return
+        place = f"file://{self.folder / held.place}"
+        for name in children(f"{place}/data", {}):
+            if any(name == run or name.startswith(f"{run}-") for run in runs):
+                remove(f"{place}/data/{name}", {})
+        gone = tuple(f"{run}-" for run in runs if run not in held.runs)
+        names = children(f"{place}/quarantine", {})
+        if gone and any(n.startswith(gone) for n in names):
+            keep_only(f"{place}/quarantine", {}, [n for n in names if not n.startswith(gone)])
+
+    # schema
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        held = self.held.get(ref)
+        if held is not None and after is not None and (held.pending or held.table) == after:
+            return
+        match steps[0].change:
+            case TableAdded(after=table):
+                self._create(ref, after or table, commit)
+            case TableRemoved():
+                self._park(ref, commit)
+            case TableReplaced(after=table):
+                self._commit(ref, commit, lambda h: replace(h, pending=after or table, version=h.version + 1))
+            case _:
+                self._alter(ref, steps, after, commit)
+
+    def _alter(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        renamed = next((s.change.after for s in steps if isinstance(s.change, TableRenamed)), None)
+        if renamed is not None and renamed.ref in self.held:
+            if ref in self.held:
+                raise Conflict(f"table {'.'.join(ref)} cannot be renamed: {'.'.join(renamed.ref)} exists")
+            return
+        wanted = after or renamed
+        if wanted is None:
+            raise DestinationError(f"the steps for table {'.'.join(ref)} come without the table that they lead to")
+        self._commit(ref, commit, lambda h: evolved(h, steps, wanted, commit))
+        if renamed is not None:
+            self.held[renamed.ref] = self.held.pop(ref)
+
+    def _create(self, ref: Ref, table: Table, commit: Commit) -> None:
+        with self._lock:
+            if ref in self.held or ref in self.others:
+                raise Conflict(f"table {'.'.join(ref)} exists")
+            self.held[ref] = new_table(table, commit, f"t{next(self._places)}")
+
+    def _park(self, ref: Ref, commit: Commit) -> None:
+        if ref in self.held:
+            self._commit(ref, commit, lambda held: held)
+            self.parked.insert(0, (ref, self.held.pop(ref)))
+
+    # undo
+
+    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+        there = self.held.get(ref)
+        if there is None:
+            place = next((n for n, (was, h) in enumerate(self.parked) if was == ref and h.table.id == table.id), None)
+            if place is None:
+                raise DestinationError(f"table {'.'.join(ref)} is not kept any more")
+            self.held[ref] = replace(self.parked.pop(place)[1], fence=commit.fence)
+        elif there.table.id != table.id:
+            raise DestinationError(f"another table is called {'.'.join(ref)} by now")
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        return ref in self.held or any(was == ref and h.table.id == source_id for was, h in self.parked)
+
+    def revival(self, ref: Ref, column: str) -> Revival:
+        held = self.held.get(ref)
+        if held is None:
+            return Revival(f"table {'.'.join(ref)} is not there")
+        old = next((d for d in reversed(held.dropped) if d.column.name == column), None)
+        if old is None:
+            return Revival() if column in held.ids else Revival(f"there never was a column {column}")
+        kept = sum(old.field in row for row in held.rows)
+        return Revival("", len(held.rows) - kept, max(len(old.rows) - kept, 0), snapshot=True)
+
+    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
+        held = self._get(ref)
+        field, key = held.ids[column], [held.ids[k] for k in held.table.key]
+        old = next((d for d in reversed(held.dropped) if d.field == field), None)
+        if not key or old is None or held.state is None:
+            return 0
+        values = {tuple(r.get(k) for k in key): v for r in old.rows if (v := r.get(field)) is not None}
+        rows = [
+            {**row, field: values[at]} if row.get(field) is None and at in values else row
+            for row in held.rows
+            for at in [tuple(row.get(k) for k in key)]
+        ]
+        filled = sum(now is not row for now, row in zip(rows, held.rows, strict=True))
+        if filled:
+            self._load(ref, held, rows, replace(commit, cursor=held.state.cursor, accepted=held.state.accepted), ())
+        return filled
+
+    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+        return misfits_of(self._get(ref), column, kind)
+
+    # rows
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        held, names = self._get(ref), tuple(sorted(f.path for f in files))
+        if held.pending is not None:
+            raise DestinationError(f"table {'.'.join(ref)} was replaced: load it whole")
+        if names in held.added:
+            return Outcome()
+        rows = _read(held, files)
+        self._load(ref, replace(held, added=held.added | {names}), [*held.rows, *rows], commit, files)
+        return Outcome(inserted=len(rows))
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        held = self._get(ref)
+        before, shape = held.state.rows if held.state else 0, held.waiting if held.pending is not None else held
+        rows = _read(shape, files)
+        size, count = sum(f.bytes for f in files), len(files)
+        self._put(ref, held, shape.with_rows(rows, commit, bytes=size, files=count, deleted=False), commit)
+        return Outcome(inserted=len(rows), deleted=before)
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+    ) -> Outcome:
+        held = self._get(ref)
+        held.check(commit.fence)
+        if held.pending is not None:
+            if not merge.complete:
+                raise DestinationError(f"table {'.'.join(ref)} was replaced: load it whole")
+            return self.overwrite(ref, files, commit)
+        if not merge.key and merge.since is None:
+            raise DestinationError(f"table {'.'.join(ref)} has no key to merge by")
+        staged, keys = _read(held, files), _read(held, merge.keys) if merge.keys else None
+        if nulls := null_keys(held, [*staged, *(keys or ())], merge.key):
+            raise StageError(f"table {'.'.join(ref)}: {nulls} staged rows have NULL in their key")
+        if merge.since is not None:
+            rows, outcome = replaced_since(held, staged, merge.since)
+        else:
+            rows, outcome = Meeting(held, staged, keys, merge).run()
+        marks = merge.deletes == "soft" and merge.since is None and outcome.deleted > 0
+        self._load(ref, held, rows, commit, files, marks=marks)
+        return outcome
+
+    def _load(
+        self, ref: Ref, held: Held, rows: Sequence[Row], commit: Commit, files: Sequence[StagedFile], *,
+        marks: bool = False,
+    ) -> None:  # fmt: skip
+        """The rows that the table as `held` becomes; Conflict if it is not that any more."""
+        was = held.state
+        deleted = bool(was and was.deleted) or (marks and "_instep_deleted" in held.ids)
+        size, count = sum(f.bytes for f in files) + (was.bytes if was else 0), len(files) + (was.files if was else 0)
+        after = held.with_rows(rows, commit, bytes=size, files=count, deleted=deleted)
+        self._put(ref, held, after, commit)
+
+    def _put(self, ref: Ref, held: Held, after: Held, commit: Commit) -> None:
+        def change(now: Held) -> Held:
+            if now.version != held.version:
+                raise Conflict(f"table {now.table.path} has moved")
+            return replace(after, fence=now.fence)
+
+        self._commit(ref, commit, change)
+
+    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+        held = self._get(ref)
+        if held.pending is not None or held.state is None:
+            raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet")
+        wanted = {tuple(row.values()): n for n, row in enumerate(keys.to_pylist())}
+        fields = [held.ids[name] for name in keys.column_names]
+        found = [(n, tuple(row.get(f) for f in fields)) for n, row in enumerate(held.rows)]
+        places = [n for n, key in found if key in wanted]
+        numbers = [wanted[key] for _, key in found if key in wanted]
+        return Met(held.arrow(held.rows[n] for n in places), numbers, (held.version, places))
+
+    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+        held = self._get(ref)
+        assert isinstance(met.places, tuple)
+        version, places = met.places
+        if held.version != version or held.state is None:
+            raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at")
+        rows = list(held.rows)
+        for at, row in zip(change.rows, held.plain(change.updated), strict=True):
+            rows[places[at]] = row
+        inserted = held.plain(change.inserted)
+        self._load(ref, held, [*rows, *inserted], commit, ())
+        return Outcome(len(inserted), len(change.rows), 0)
+
+
+def _read(held: Held, files: Sequence[StagedFile]) -> list[Row]:
+    """The rows of staged files in the order of their chunks."""
+    ordered = sorted(files, key=lambda f: (f.chunk, f.path))
+    return [row for f in ordered for row in held.plain(pq.ParquetFile(f.path.removeprefix("file://")).read())]
