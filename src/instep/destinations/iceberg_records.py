@@ -29,7 +29,7 @@ COPY = "instep.copy-of"
 
 Metadata = Mapping[str, Any]
 CHANGES_KEPT = 200
-ROLES = ("synced", "deleted", "id", "meta")
+ROLES = ("synced", "deleted", "id", "meta", "extra")
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,8 @@ def _edit(table: TableDraft, decision: Decision) -> str:
     change, applied = decision.change, decision.applied
     match change:
         case TableReplaced() if applied:
-            table.table = replace(table.table, generation=table.table.generation + 1)
+            extra = None if table.table.extra is None else ()
+            table.table = replace(table.table, generation=table.table.generation + 1, extra=extra)
             _take_over(table, change.after, same=False, replaced=True)
         case TableReplaced():
             table.waits = True

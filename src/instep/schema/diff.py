@@ -245,10 +245,11 @@ def _reordering(ref: Ref, before: Table, after: Table, names: Mapping[str, str])
 def bare(catalog: Catalog) -> Catalog:
     """`catalog` without bookkeeping: what `diff` compares.
 
-    Aliases, native types, notes and generations are cleared, retained tables and columns are left out.
+    Aliases, native types, notes, generations and names of extra columns are cleared, what is retained is left out.
     """
-    return Catalog.of(
-        replace(t, alias="", generation=0, columns=tuple(replace(c, alias="", native="", note="") for c in t.live))
-        for t in catalog.tables
-        if not t.retained
-    )
+    return Catalog.of(_bare(t) for t in catalog.tables if not t.retained)
+
+
+def _bare(table: Table) -> Table:
+    columns = tuple(replace(c, alias="", native="", note="") for c in table.live)
+    return replace(table, alias="", generation=0, extra=None, columns=columns)

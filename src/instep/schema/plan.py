@@ -90,12 +90,15 @@ def _desired(table: Table, naming: Naming, stored: Callable[[DataType], DataType
         for c in table.columns
     )
     system = tuple(replace(c, type=stored(c.type)) for c in _system(table, naming.prefix))
-    return replace(table, schema=namespace, name=name, alias=table.path, cursor=None, columns=(*columns, *system))
+    return replace(
+        table, schema=namespace, name=name, alias=table.path, cursor=None, extra=None, columns=(*columns, *system)
+    )
 
 
 def _system(table: Table, prefix: str) -> tuple[Column, ...]:
     own = Column(f"{prefix}deleted", Boolean()) if table.key else Column(f"{prefix}id", String())
-    return Column(f"{prefix}synced", TimestampTz()), own, Column(f"{prefix}meta", Json())
+    extra = (Column(f"{prefix}extra", Json()),) if table.extra is not None else ()
+    return Column(f"{prefix}synced", TimestampTz()), own, Column(f"{prefix}meta", Json()), *extra
 
 
 def plan(

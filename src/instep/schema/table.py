@@ -47,7 +47,9 @@ class Table:
     InnoDB table id) proves a rename when it is equal, and nothing when it differs.
 
     `kind` is table, view, materialized_view or foreign. `cursor` names the column that orders changes,
-    if one is in use. `generation` counts replacements under one name. `retained` and `alias` as for columns.
+    if one is in use. `generation` counts replacements under one name. `retained` and `alias` as for columns. `extra`
+    names source columns that are not accepted and whose values are kept as JSON in a system column, which the table
+    has from the first such column on (None: not yet).
     """
 
     schema: str
@@ -60,6 +62,7 @@ class Table:
     generation: int = 0
     retained: bool = False
     alias: str = ""
+    extra: tuple[str, ...] | None = None
 
     @property
     def path(self) -> str:
@@ -158,12 +161,15 @@ def table_to_dict(table: Table) -> dict[str, Any]:
     for field in ("id", "kind", "cursor", "comment", "generation", "retained", "alias"):
         if (value := getattr(table, field)) != getattr(_TABLE, field):
             out[field] = value
+    if table.extra is not None:
+        out["extra"] = list(table.extra)
     out["columns"] = [column_to_dict(c) for c in table.columns]
     return out
 
 
 def table_from_dict(data: Mapping[str, Any]) -> Table:
-    return replace(_TABLE, **{**data, "columns": tuple(column_from_dict(c) for c in data["columns"])})
+    more = {"extra": tuple(data["extra"])} if data.get("extra") is not None else {}
+    return replace(_TABLE, **{**data, "columns": tuple(column_from_dict(c) for c in data["columns"]), **more})
 
 
 def catalog_to_dict(catalog: Catalog) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from instep.errors import StageError
 from instep.schema.types import DataType, Unknown
 from instep.stage.cast import Cast, cast, original
+from instep.stage.extra import extra_json
 from instep.stage.rowid import RowIds, row_texts
 from instep.stage.spec import StageColumn, StageSpec
 from instep.stage.text import plain, to_text
@@ -62,25 +63,26 @@ class Conformer:
         self._ids = RowIds()
 
     def conform(self, batch: pa.RecordBatch) -> Conformed:
-        """`batch` holds the columns that have a source, in the spec's order; raises StageError."""
-        if batch.num_columns != len(self._sources):
+        """`batch` holds the columns that have a source, in the spec's order, then the extra ones; raises StageError."""
+        own = len(self._sources)
+        wanted = own + len(self.spec.extra)
+        if batch.num_columns != wanted:
             raise StageError(
-                f"{self.spec.table}: {len(self._sources)} columns were read, the source returned {batch.num_columns}",
+                f"{self.spec.table}: {wanted} columns were read, the source returned {batch.num_columns}",
                 hint="the table changed while it was read: run detect, then sync again",
             )
-        return _Batch(
-            self.spec, dict(zip((c.name for c in self._sources), batch.columns, strict=True)), len(batch)
-        ).done(self._ids)
+        source = dict(zip((c.name for c in self._sources), batch.columns[:own], strict=True))
+        return _Batch(self.spec, source, len(batch), batch.columns[own:]).done(self._ids)
 
 
 def check_spec(spec: StageSpec) -> None:
     """Raises StageError unless every column of the spec has its place in the schema, and the other way round."""
-    system = [n for n in (spec.system.synced, spec.system.deleted, spec.system.id, spec.system.meta) if n]
+    system = [name for name in vars(spec.system).values() if name]
     names = [c.name for c in spec.columns] + system
     twice = sorted(n for n, count in Counter([*names, *spec.schema.names]).items() if count > 2)
     missing = sorted(set(names) - set(spec.schema.names))
     unfed = sorted(f.name for f in spec.schema if f.name not in set(names) and not f.nullable)
-    unsalted = [c.name for c in spec.columns if c.hashed and not spec.salt]
+    unsalted = [c.name for c in (*spec.columns, *spec.extra) if c.hashed and not spec.salt]
     for problem, columns in (
         ("is listed twice", twice),
         ("is not in the destination table", missing),
@@ -92,8 +94,10 @@ def check_spec(spec: StageSpec) -> None:
 
 
 class _Batch:
-    def __init__(self, spec: StageSpec, source: Mapping[str, pa.Array], rows: int) -> None:
-        self.spec, self.source, self.rows = spec, source, rows
+    def __init__(
+        self, spec: StageSpec, source: Mapping[str, pa.Array], rows: int, extra: Sequence[pa.Array] = ()
+    ) -> None:
+        self.spec, self.source, self.rows, self.extra = spec, source, rows, extra
         self.held: list[Held] = []
         self.rejected: pa.Array | None = None
         self.casts: dict[str, Cast] = {c.name: self._column(c) for c in spec.columns}
@@ -203,11 +207,18 @@ class _Batch:
             self.values[names.deleted] = pa.repeat(False, self.rows)
         if names.meta:
             self.values[names.meta] = self._meta(bad)
+        if names.extra and self.spec.extra:
+            self.values[names.extra] = self._extra()
         if names.id:
             kinds: dict[str, tuple[pa.Array, DataType]] = {
                 c.path: (self.values[c.name], c.type) for c in self.spec.columns
             }
             self.values[names.id] = ids.of(row_texts(kinds, self.rows))
+
+    def _extra(self) -> pa.Array:
+        pairs = zip(self.spec.extra, self.extra, strict=True)
+        salt = self.spec.salt
+        return extra_json([(c, hashed(v, c.source or c.type, salt) if c.hashed else v) for c, v in pairs], self.rows)
 
     def _meta(self, bad: Mapping[int, list[StageColumn]]) -> pa.Array:
         if not bad:

@@ -71,13 +71,15 @@ class SystemColumns:
     """The names of the system columns that this table has; empty for one that it lacks.
 
     synced: timestamptz, the run's time. deleted: boolean, false on staged rows. id: string, SHA-256 of the
-    row with an occurrence number (keyless tables). meta: string (json), per-row changes and errors.
+    row with an occurrence number (keyless tables). meta: string (json), per-row changes and errors. extra: string
+    (json), values of columns that have no place in the table.
     """
 
     synced: str = ""
     deleted: str = ""
     id: str = ""
     meta: str = ""
+    extra: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ class StageSpec:
     files, `quarantine` one for values that do not fit; `io` are file-system properties for both (may hold
     credentials). `synced` is microseconds since 1970 UTC. `salt` is the secret for hashed columns. `path` is the
     accepted table's, for quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule) by `path` of
-    the columns whose new type was not let in.
+    the columns whose new type was not let in. `extra` are columns that the query yields after the others, and that go
+    into the system column of that name (see stage/extra.py).
     """
 
     table: str
@@ -107,6 +110,7 @@ class StageSpec:
     compression: str = "zstd"
     path: str = ""
     holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    extra: tuple[StageColumn, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,14 @@ from instep.events import ChangeApplied
 from instep.model import Review, Run
 from instep.schema.accept import accept
 from instep.schema.change import ColumnRemoved, column_of, describe, key
+from instep.schema.extra import was_extra
 from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, check_base, desired, plan
 from instep.schema.policy import Decision, Modifiers
 from instep.schema.table import Catalog, fingerprint
 from instep.store.backfills import Backfill
 from instep.sync.detect import Detection, remember
+from instep.sync.extras import record_extra
 from instep.sync.identity import by_names
 from instep.sync.pause import releases, resume
 from instep.sync.pipe import Pipe, Ref
@@ -35,6 +37,7 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     """What applying the decisions does; touches nothing."""
     before = detection.accepted
     after = assign(accept(detection.decisions, before, detection.source), pipe.naming)
+    after = record_extra(after, detection)
     wanted = _desired(pipe, after)
     there, foreign = _inspect(pipe, sorted(_refs(pipe, before, after)))
     known = by_names(there) if detection.rebound else there
@@ -104,6 +107,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
     why = "; ".join(describe(d.change) for d in applied[:5]) + (
         f"; and {len(applied) - 5} more" if len(applied) > 5 else ""
     )
+    before = pipe.store.accepted.catalog(pipe.name)
     with pipe.transaction():
         if detection is not None and detection.rebound:
             remember(pipe, detection)
@@ -113,7 +117,8 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
         for decision in applied:
             review = reviews[key(decision.change)]
             pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
-            _want_backfill(pipe, decision, review, places.after(decision.change))
+            late = was_extra(before.get(places.before(decision.change)), decision.change)
+            _want_backfill(pipe, decision, review, places.after(decision.change), late=late)
             if releases(pipe):
                 resume(pipe, review.id, "applied")
     crashpoint("apply.accepted")
@@ -128,12 +133,13 @@ def _keep(pipe: Pipe, made: Plan, why: str) -> int:
     return version
 
 
-def _want_backfill(pipe: Pipe, decision: Decision, review: Review, ref: Ref) -> None:
-    """A rebuild where old rows would mix with new ones, a backfill where policy asks for it."""
+def _want_backfill(pipe: Pipe, decision: Decision, review: Review, ref: Ref, *, late: bool = False) -> None:
+    """A rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was
+    kept as JSON so far (`late`)."""
     change = decision.change
     if change.kind in REBUILDS:
         pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
-    elif decision.modifiers.backfill != "none" and change.kind in ("column.added", "column.retyped"):
+    elif (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         pipe.store.backfills.want(pipe.name, ref, column=column_of(change), why=review.summary, change=review.id)
 
 

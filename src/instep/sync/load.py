@@ -14,6 +14,7 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.errors import DestinationError, Fenced, InstepError, StageError
 from instep.model import Run, TableRun
+from instep.schema.extra import gone
 from instep.schema.table import table_fingerprint
 from instep.sources.base import Snapshot
 from instep.stage.place import disk_error, keep_only
@@ -93,7 +94,7 @@ def _placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | Ins
 
 
 def _specs(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
-    target, yields = pipe.destination.target(load.ref), snapshot.yields(load.read)
+    target, yields = pipe.destination.target(load.ref), snapshot.yields(load.wide)
     rows = stage_spec(pipe, load, target, yields, run, synced)
     return [rows, key_spec(pipe, load, target, yields, run, synced)] if load.keys else [rows]
 
@@ -198,10 +199,12 @@ def _clear(load: Load, staged: Staged) -> None:
         keep_only(staged.folder, staged.io, adopted)
 
 
-def _unread(load: Load) -> tuple[str, ...]:
-    """Columns without a source: retained, or removed there and not decided yet."""
+def _unread(load: Load, prefix: str) -> tuple[str, ...]:
+    """Columns without a source: retained, or removed there and not decided yet. The JSON of extra columns is one as
+    long as it holds what the source has no more."""
     read = {c.column.name for c in load.read.columns if c.source is not None}
-    return tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
+    own = tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
+    return (*own, f"{prefix}extra") if gone(load.table, load.read.source) else own
 
 
 def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Commit) -> Outcome:
@@ -219,7 +222,7 @@ def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Com
         complete=load.complete,
         keys=staged.keys,
         deletes=load.choice.deletes,
-        unread=_unread(load),
+        unread=_unread(load, pipe.naming.prefix),
     )
     if load.action == "append" and load.since is not None:
         merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))

@@ -11,7 +11,9 @@ from typing import Literal
 from instep.destinations.base import LoadState, Ref
 from instep.errors import Blocked
 from instep.model import TableSettings
-from instep.schema.read import TableRead
+from instep.schema.extra import gone
+from instep.schema.ordering import same_order
+from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Table
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import Misfit
@@ -26,7 +28,7 @@ class Load:
     of the key columns of the whole table (finding deletes), `since` replaces the destination's rows from that
     cursor value on. `number` names the table in chunks and specs; `folder` is where its files are staged, below the
     table's location. `misfit` is what the decisions about the table say to values that do not fit, `holds` the
-    (change id, rule) of those decisions by column."""
+    (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON."""
 
     number: int
     read: TableRead
@@ -42,6 +44,12 @@ class Load:
     folder: str = ""
     misfit: Misfit = "quarantine"
     holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    extra: tuple[ColumnRead, ...] = ()
+
+    @property
+    def wide(self) -> TableRead:
+        """The read with the extra columns behind the others."""
+        return replace(self.read, columns=(*self.read.columns, *self.extra)) if self.extra else self.read
 
     @property
     def table(self) -> Table:
@@ -49,8 +57,10 @@ class Load:
 
     @property
     def declared(self) -> bool:
-        """Whether only the settings say that the key is one: the source does not guarantee it."""
-        return bool(self.table.key) and not self.read.source.key
+        """Whether only the settings or a person say that the key is one: the source does not guarantee it."""
+        guaranteed = set(self.read.source.key)
+        read = {c.source.name for c in self.read.columns if c.column.key and c.source is not None}
+        return bool(self.table.key) and not (guaranteed and guaranteed <= read)
 
     @property
     def spec(self) -> str:
@@ -97,7 +107,9 @@ def _reread(load: Load) -> list[str]:
 def _with_cursor(
     load: Load, column: str, settings: TableSettings, state: LoadState | None, snapshot: Snapshot, *, full: bool
 ) -> Load:
-    after = recorded(state, column)
+    if why := _unordered(load.read, column):
+        return replace(load, notes=(*load.notes, f"{why}: the whole table is read"))
+    after = recorded(state, column) or (settings.start or None if state is not None else None)
     lower, bounds = snapshot.cursor_bounds(load.read, column, after, settings.lookback)
     if bounds.nulls:
         note = f"{bounds.nulls:,} rows have no {column}: the whole table is read, they would be missed"
@@ -111,6 +123,15 @@ def _with_cursor(
         return replace(load, cursor=cursor, notes=(*load.notes, note))
     rows = CursorRange(column, lower, bounds.upper)
     return replace(load, rows=rows, cursor=cursor, complete=False, since=lower)
+
+
+def _unordered(read: TableRead, column: str) -> str:
+    """Why the source's column does not order rows as the accepted one does, if so: values of another type compare
+    otherwise."""
+    one = next(c for c in read.columns if c.column.name == column)
+    if one.source is None or one.hashed or same_order(one.source.type, one.column.type):
+        return ""
+    return f"the cursor {column} is {one.source.type} at the source and {one.column.type} as accepted"
 
 
 def recorded(state: LoadState | None, column: str) -> str | None:
@@ -135,12 +156,16 @@ def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Lo
     if load.action != "overwrite" or state is None:
         return load
     kept = [c.name for c in load.table.columns if c.retained]
-    gone = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
-    if load.table.key and (kept or (load.choice.mode == "upsert" and gone)):
+    only_here = gone(load.table, load.read.source)
+    left = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
+    if load.table.key and (kept or only_here or (load.choice.mode == "upsert" and left)):
         return replace(load, action="merge", complete=True)
     if kept and not drop_retained:
         raise Blocked(
             f"a full refresh of {load.table.path} would lose the values of {', '.join(kept)}, which the source dropped",
             hint="pass --drop-retained to let them go",
         )
+    if only_here:
+        note = f"the source has dropped {', '.join(only_here)} before anybody decided: without a key the values go"
+        return replace(load, notes=(*load.notes, note))
     return load

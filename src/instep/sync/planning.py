@@ -16,8 +16,10 @@ from instep.schema.read import TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import Misfit
 from instep.sync.apply import rebuilds
+from instep.sync.chosen import settings_of
 from instep.sync.clean import dead_runs, folder, sweep
 from instep.sync.detect import Detection
+from instep.sync.extras import extra_reads, held_columns
 from instep.sync.load import Loaded
 from instep.sync.loads import Load, keep_rows, plan_load
 from instep.sync.pipe import Pipe, Ref
@@ -82,7 +84,7 @@ class Pass:
         stopped, anew = self._stopped(), rebuilds(self.pipe)
         waiting = {b.table for b in self.pipe.store.backfills.waiting(self.pipe.name)}
         dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
-        holds = holds_of(self.pipe, self.detection)
+        holds, extras = holds_of(self.pipe, self.detection), held_columns(self.detection)
         loads = []
         for number, read in enumerate(found):
             ref = read.table.ref
@@ -98,7 +100,8 @@ class Pass:
                 self._leave(ref, "failed", str(error))
                 continue
             misfit = self._misfit(load, misfits.get(ref, "quarantine"))
-            loads.append(replace(load, misfit=misfit, holds=holds.get(ref, {})))
+            extra = extra_reads(self.pipe, read, extras.get(ref, ()))
+            loads.append(replace(load, misfit=misfit, holds=holds.get(ref, {}), extra=extra))
         return loads
 
     def _is_wanted(self, path: str, ref: Ref) -> bool:
@@ -128,7 +131,7 @@ class Pass:
         pipe.destination.claim(ref, self.run.fence)
         state = pipe.destination.state(ref)
         full = full or self.wanted.full
-        load = plan_load(number, read, ref, pipe.settings(read.table), state, self.snapshot, full=full)
+        load = plan_load(number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full)
         if rebuild or self.wanted.kind == "backfill":
             load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange(), since=None)
         if not rebuild:

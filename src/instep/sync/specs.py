@@ -24,6 +24,7 @@ def system_columns(pipe: Pipe, load: Load) -> SystemColumns:
         deleted=f"{prefix}deleted" if keyed else "",
         id="" if keyed else f"{prefix}id",
         meta=f"{prefix}meta",
+        extra=f"{prefix}extra" if load.table.extra is not None else "",
     )
 
 
@@ -65,6 +66,17 @@ def stage_spec(
         salt=pipe.salt,
         path=load.table.path,
         holds=load.holds,
+        extra=_extra_columns(load, yields),
+    )
+
+
+def _extra_columns(load: Load, yields: Mapping[str, DataType]) -> tuple[StageColumn, ...]:
+    """By the names that the source calls them."""
+    found = ((c.column, c.source, c.hashed) for c in load.extra)
+    return tuple(
+        StageColumn(column.name, column.type, yields[column.name], source.name, hashed=hashed)
+        for column, source, hashed in found
+        if source is not None
     )
 
 
@@ -91,7 +103,7 @@ def key_spec(
 
 def chunks_of(load: Load, snapshot: Snapshot) -> list[Chunk]:
     """The queries of a load: its rows, and its keys if it looks for deleted rows."""
-    chunks = snapshot.chunks(load.read, load.spec, load.rows)
+    chunks = snapshot.chunks(load.wide, load.spec, load.rows)
     if load.keys:
         chunks += snapshot.chunks(load.read, load.key_spec, CursorRange(), columns=load.table.key)
     return chunks
