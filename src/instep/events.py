@@ -122,6 +122,40 @@ class Resumed(Event):
 
 
 @dataclass(frozen=True)
+class KeyChosen(Event):
+    """A person chose the key of a table: `how` says what becomes of its rows (rekey, rebuild or clear)."""
+
+    type: ClassVar[str] = "table.key_set"
+    table: str
+    key: tuple[str, ...]
+    how: str
+    who: str
+    version: int
+
+
+@dataclass(frozen=True)
+class CursorChosen(Event):
+    """A person chose the cursor of a table ("": none); `start` is where its first read begins."""
+
+    type: ClassVar[str] = "table.cursor_set"
+    table: str
+    cursor: str
+    start: str
+    who: str
+    version: int
+
+
+@dataclass(frozen=True)
+class CopyPurged(Event):
+    """A table that was kept beside the one that took its place is deleted."""
+
+    type: ClassVar[str] = "table.copy_purged"
+    table: str
+    copy: str
+    who: str
+
+
+@dataclass(frozen=True)
 class RunStarted(Event):
     type: ClassVar[str] = "run.started"
     run: str

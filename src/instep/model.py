@@ -27,7 +27,8 @@ class Check:
 @dataclass(frozen=True)
 class TableSettings:
     """How one table is synced. `lookback`: seconds for a time cursor, units for a number. `key`: column names
-    to use where the source has no primary key. `mode` auto: see sync/choose.py."""
+    to use where the source has no primary key. `mode` auto: see sync/choose.py. `start`: where the first read by a
+    cursor that a person chose begins, "" for the whole table."""
 
     mode: Literal["auto", "full_refresh", "append", "upsert"] = "auto"
     cursor: str | None = None
@@ -35,6 +36,7 @@ class TableSettings:
     deletes: Deletes = "soft"
     key: tuple[str, ...] = ()
     misfit: Literal["quarantine", "null", "fail"] = "quarantine"
+    start: str = ""
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,8 @@ def _want_backfill(pipe: Pipe, decision: Decision, review: Review, ref: Ref, *, 
 def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
     """Pauses and backfills of renamed tables go on under the new names; all at once, because names may be swapped."""
     store, name = pipe.store, pipe.name
+    store.choices.move(name, moves)
+    store.copies.move(name, moves)
     paused = [p for p in store.pauses.active(name) if p.table in moves]
     waiting = [b for b in store.backfills.waiting(name) if b.table in moves]
     for pause in paused:

@@ -28,6 +28,7 @@ from instep.store.discoveries import CachedDiscovery
 from instep.store.reviews import Finding
 from instep.sync.access import Access, restrict
 from instep.sync.choose import with_settings
+from instep.sync.chosen import with_choices
 from instep.sync.identity import moved, rebind
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
@@ -155,7 +156,13 @@ def _unmatched(pipe: Pipe, discovery: Discovery) -> tuple[str, ...]:
 def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:
     """The source with the keys and cursors of the settings; a hashed column is text."""
     known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
-    tables = (with_settings(t, known.get(t.ref), pipe.settings(t)) for t in source.tables)
+    chosen = pipe.store.choices.of(pipe.name)
+
+    def one(table: Table) -> Table:
+        before, settings = known.get(table.ref), pipe.settings(table)
+        return with_choices(with_settings(table, before, settings), before, chosen, settings)
+
+    tables = map(one, source.tables)
     return Catalog.of(_with_hashes(pipe, t, known.get(t.ref)) for t in tables)
 
 

@@ -12,6 +12,7 @@ from instep.destinations.base import LoadState, Ref
 from instep.errors import Blocked
 from instep.model import TableSettings
 from instep.schema.extra import gone
+from instep.schema.ordering import same_order
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Table
 from instep.sources.base import CursorRange, Snapshot
@@ -56,8 +57,10 @@ class Load:
 
     @property
     def declared(self) -> bool:
-        """Whether only the settings say that the key is one: the source does not guarantee it."""
-        return bool(self.table.key) and not self.read.source.key
+        """Whether only the settings or a person say that the key is one: the source does not guarantee it."""
+        guaranteed = set(self.read.source.key)
+        read = {c.source.name for c in self.read.columns if c.column.key and c.source is not None}
+        return bool(self.table.key) and not (guaranteed and guaranteed <= read)
 
     @property
     def spec(self) -> str:
@@ -104,7 +107,9 @@ def _reread(load: Load) -> list[str]:
 def _with_cursor(
     load: Load, column: str, settings: TableSettings, state: LoadState | None, snapshot: Snapshot, *, full: bool
 ) -> Load:
-    after = recorded(state, column)
+    if why := _unordered(load.read, column):
+        return replace(load, notes=(*load.notes, f"{why}: the whole table is read"))
+    after = recorded(state, column) or (settings.start or None if state is not None else None)
     lower, bounds = snapshot.cursor_bounds(load.read, column, after, settings.lookback)
     if bounds.nulls:
         note = f"{bounds.nulls:,} rows have no {column}: the whole table is read, they would be missed"
@@ -118,6 +123,15 @@ def _with_cursor(
         return replace(load, cursor=cursor, notes=(*load.notes, note))
     rows = CursorRange(column, lower, bounds.upper)
     return replace(load, rows=rows, cursor=cursor, complete=False, since=lower)
+
+
+def _unordered(read: TableRead, column: str) -> str:
+    """Why the source's column does not order rows as the accepted one does, if so: values of another type compare
+    otherwise."""
+    one = next(c for c in read.columns if c.column.name == column)
+    if one.source is None or one.hashed or same_order(one.source.type, one.column.type):
+        return ""
+    return f"the cursor {column} is {one.source.type} at the source and {one.column.type} as accepted"
 
 
 def recorded(state: LoadState | None, column: str) -> str | None:

@@ -16,6 +16,7 @@ from instep.schema.read import TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import Misfit
 from instep.sync.apply import rebuilds
+from instep.sync.chosen import settings_of
 from instep.sync.clean import dead_runs, folder, sweep
 from instep.sync.detect import Detection
 from instep.sync.extras import extra_reads, held_columns
@@ -130,7 +131,7 @@ class Pass:
         pipe.destination.claim(ref, self.run.fence)
         state = pipe.destination.state(ref)
         full = full or self.wanted.full
-        load = plan_load(number, read, ref, pipe.settings(read.table), state, self.snapshot, full=full)
+        load = plan_load(number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full)
         if rebuild or self.wanted.kind == "backfill":
             load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange(), since=None)
         if not rebuild:

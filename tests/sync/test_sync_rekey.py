@@ -1,0 +1,130 @@
+"""`table set-key`: counted on both sides first, and never two keys in one table."""
+
+from __future__ import annotations
+
+import pytest
+from sync_world import MakeWorld, World, counts
+
+from instep.errors import Blocked
+from instep.sync import rekey
+from instep.sync.keycount import Count
+
+PAIRS = "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w int)"
+ROWS = "INSERT INTO t VALUES (1, 1, 1), (2, 1, 2), (3, 3, 3)"
+OTHER_KEY = ("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (id, v)")
+
+
+def set_key(world: World, *columns: str, way: rekey.Way = "rekey", allowed: tuple[str, ...] = ()) -> rekey.Rekeying:
+    made = rekey.prepare(world.pipe, f"{world.case.schema}.t", columns, way)
+    rekey.carry_out(world.pipe, made, allowed)
+    return made
+
+
+@pytest.fixture
+def paused(make_world: MakeWorld) -> World:
+    """Rows under one key, and another key at the source."""
+    world = make_world(engine="inline")
+    world.run(PAIRS, ROWS)
+    world.sync()
+    world.run(*OTHER_KEY, "INSERT INTO t VALUES (1, 2, 4)")
+    assert world.statuses(world.sync()) == {"t": "paused"}
+    return world
+
+
+def test_rekey_keeps_the_rows(paused: World) -> None:
+    made = set_key(paused, "id", "v")
+    assert (made.own, len(made.settles)) == (True, 1)
+    assert (made.counts.source, made.counts.destination) == (Count(4), Count(3))
+    assert (paused.pauses(), paused.reviews("open"), paused.store.choices.of("shop")) == ({}, {}, {})
+    assert paused.schema("t") == "id int32!, v int32!, w int32"
+    assert counts(paused.sync(), "t") == (4, 1, 0, 0, 0)
+    assert paused.rows("t") == [(1, 1, 1), (1, 2, 4), (2, 1, 2), (3, 3, 3)]
+    assert paused.differing() == {}
+    assert paused.preview().plan.steps == ()
+
+
+def test_rebuild_keeps_a_copy(paused: World) -> None:
+    made = rekey.prepare(paused.pipe, "public.t", ["id", "v"], "rebuild")
+    _, place = rekey.carry_out(paused.pipe, made)
+    assert place is not None
+    assert paused.rows("t", "id", "v", "w") == [(1, 1, 1), (2, 1, 2), (3, 3, 3)]
+    [copy] = paused.store.copies.standing("shop")
+    assert (copy.place, copy.rows, copy.table) == (place, 3, ("public", "t"))
+    assert paused.statuses(paused.sync()) == {"t": "done"}
+    assert paused.rows("t") == [(1, 1, 1), (1, 2, 4), (2, 1, 2), (3, 3, 3)]
+    assert paused.rows_at(place, "id", "v", "w") == [(1, 1, 1), (2, 1, 2), (3, 3, 3)]
+    assert paused.accepted("t").generation == 1
+    assert paused.differing() == {}
+    paused.run("UPDATE t SET w = 9 WHERE id = 3")
+    assert counts(paused.sync(), "t") == (4, 0, 1, 0, 0)
+
+
+def test_clear_empties_the_table_named(paused: World) -> None:
+    made = rekey.prepare(paused.pipe, "public.t", ["id", "v"], "clear")
+    with pytest.raises(Blocked, match="would be emptied: 3 rows") as error:
+        rekey.carry_out(paused.pipe, made)
+    assert "--allow-destructive 'public.t'" in error.value.hint
+    assert len(paused.rows("t")) == 3
+    rekey.carry_out(paused.pipe, made, ("public.*",))
+    assert paused.rows("t") == []
+    assert paused.store.copies.standing("shop") == []
+    assert paused.statuses(paused.sync()) == {"t": "done"}
+    assert paused.differing() == {}
+    assert len(paused.rows("t")) == 4
+
+
+def test_a_chosen_key_outlives_detections_and_renames(make_world: MakeWorld) -> None:
+    world = make_world(engine="inline")
+    world.run("CREATE TABLE t (a int NOT NULL, b int, c int)", "INSERT INTO t VALUES (1, 1, 1), (2, 2, 2)")
+    world.sync()
+    made = set_key(world, "a")
+    assert not made.own
+    assert counts(world.sync(), "t") == (2, 0, 2, 0, 0)  # each row learns that it is not deleted
+    world.run("UPDATE t SET b = 5 WHERE a = 2", "ALTER TABLE t RENAME a TO z", "ALTER TABLE t RENAME TO u")
+    report = world.sync()
+    assert counts(report, "u") == (2, 0, 1, 0, 0)
+    assert world.schema("u") == "z int32!, b int32, c int32"
+    assert world.rows("u", "z", "b") == [(1, 1), (2, 5)]
+    assert world.differing() == {}
+    world.run("INSERT INTO u VALUES (1, 9, 9)")
+    report = world.sync()
+    assert world.statuses(report) == {"u": "failed"}
+    assert "is not unique" in report.tables[0].error
+    world.run("ALTER TABLE u DROP COLUMN z")
+    assert world.statuses(world.sync()) == {"u": "paused"}
+    assert world.rows("u", "z", "b") == [(1, 1), (2, 5)]
+
+
+def test_duplicates_and_nulls_are_counted_and_refused(make_world: MakeWorld) -> None:
+    world = make_world(engine="inline")
+    world.run("CREATE TABLE t (a int, b int, c int)", "INSERT INTO t VALUES (1, 1, 1), (1, 2, NULL), (2, 2, 3)")
+    world.sync()
+    for columns, way, source, why in (
+        (["a"], "rekey", Count(3, 1, 0), "not unique at the source: 1 rows"),
+        (["a"], "rebuild", Count(3, 1, 0), "not unique at the source: 1 rows"),
+        (["c"], "rekey", Count(3, 0, 1), "NULL in 1 rows of the source"),
+    ):
+        made = rekey.prepare(world.pipe, "public.t", columns, way)  # type: ignore[arg-type]
+        assert (made.counts.source, made.counts.destination) == (source, source)
+        with pytest.raises(Blocked, match=why) as error:
+            rekey.carry_out(world.pipe, made)
+        assert error.value.hint
+    world.run("UPDATE t SET a = 7 WHERE b = 1", "UPDATE t SET c = 5 WHERE c IS NULL")
+    made = rekey.prepare(world.pipe, "public.t", ["a"])
+    assert (made.counts.source, made.counts.destination) == (Count(3), Count(3, 1, 0))
+    with pytest.raises(Blocked, match="does not tell the rows at the destination apart") as error:
+        rekey.carry_out(world.pipe, made)
+    assert "--rebuild" in error.value.hint
+    assert world.store.choices.of("shop") == {}
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_without_ids(make_world: MakeWorld, kind: str) -> None:
+    world = make_world(kind, engine="inline")
+    world.run("CREATE TABLE t (a int, b int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    world.sync()
+    set_key(world, "a")
+    world.run("UPDATE t SET b = 7 WHERE a = 1")
+    assert counts(world.sync(), "t") == (2, 0, 2, 0, 0)
+    assert world.rows("t") == [(1, 7), (2, 2)]
+    assert world.differing() == {}
