@@ -78,6 +78,7 @@ class App:
         """Everything that one connection's run needs."""
         from instep.schema.names import Naming
         from instep.sync.pipe import Pipe
+        from instep.sync.selected import chosen
 
         project = self.project
         source = self.source(project.source_of(connection))
@@ -96,7 +97,8 @@ class App:
             source=source,
             destination=destination,
             policy=policy,
-            selection=project.selection(connection),
+            selection=chosen(project.selection(connection), self.store, connection),
+            file=project.selection(connection),
             naming=naming,
             settings=lambda table: table_settings(project, connection, table, policy),
             store=self.store,

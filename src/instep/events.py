@@ -156,6 +156,16 @@ class CopyPurged(Event):
 
 
 @dataclass(frozen=True)
+class SelectionChanged(Event):
+    """A person switched a schema, table or column: `choice` is on, off, hashed or clear."""
+
+    type: ClassVar[str] = "selection.changed"
+    object: str
+    choice: str
+    who: str
+
+
+@dataclass(frozen=True)
 class RunStarted(Event):
     type: ClassVar[str] = "run.started"
     run: str

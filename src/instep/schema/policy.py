@@ -284,7 +284,8 @@ def is_by_policy(why: str) -> bool:
 
 
 def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] | None:
-    """On and hashed answer additions, mapped answers renames, the others answer every change."""
+    """On and hashed answer additions, hashed also the new type, mapped answers renames, the others every change."""
+    retyped = change.kind in ("column.widened", "column.narrowed", "column.retyped")
     added, renamed = change.kind.endswith(".added"), change.kind.endswith(".renamed")
     match explicit:
         case "approved":
@@ -295,6 +296,8 @@ def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] |
             return Choice("ignore"), "selection"
         case "on" | "hashed" if added:
             return Choice("apply"), "selection"
+        case "hashed" if retyped:
+            return Choice("apply"), "selection"
         case "mapped" if renamed:
             return Choice("apply"), "selection"
     return None
@@ -304,10 +307,10 @@ def _asked(
     change: Change, policy: Policy, explicit: Explicit | None, tags: Collection[str]
 ) -> Iterator[tuple[Voice, Choice | None]]:
     """Everybody who may decide, in order of precedence, with the answer of those who have one; the last one has. A
-    person who approves says yes to what the policy would do: its modifiers hold."""
+    person who approves or switches on says yes to what the policy would do: its modifiers hold."""
     if said := _explicit(change, explicit):
         pick, name = said
-        if explicit == "approved":
+        if explicit in ("approved", "on", "hashed"):
             ruled = next(p for _, p in _ruled(change, policy, tags) if p is not None)
             pick = replace(pick, modifiers=ruled.modifiers)
         yield Voice(name, "person"), pick

@@ -59,6 +59,7 @@ class Selection:
     """`include` (empty: every table) and `exclude_tables` match tables, the other patterns columns.
 
     `on` and `off` are what a person chose, as exact `schema.table` or `schema.table.column`; they outrank patterns.
+    `masked` are columns that a person has hashed, `schemas_on` and `schemas_off` the schemas that were switched.
     `kinds` are included by patterns; anything else, such as a view, only by its exact name.
     """
 
@@ -69,10 +70,20 @@ class Selection:
     on: frozenset[str] = frozenset()
     off: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset({"table"})
+    masked: frozenset[str] = frozenset()
+    schemas_on: frozenset[str] = frozenset()
+    schemas_off: frozenset[str] = frozenset()
+
+    @property
+    def covers_columns(self) -> bool:
+        """Whether any column may be off or hashed."""
+        return bool(self.hashed or self.masked or self.exclude_columns or self.off)
 
 
 def is_on(selection: Selection, table: Table) -> tuple[bool, str]:
-    """(whether the table is on, why): explicit choice, then exclusion, then inclusion, then its kind."""
+    """(whether the table is on, why): its schema, explicit choice, then exclusion, then inclusion, then its kind."""
+    if table.schema in selection.schemas_off:
+        return False, f"the schema {table.schema} is switched off"
     if table.path in selection.off:
         return False, "switched off"
     if table.path in selection.on:
@@ -105,7 +116,7 @@ def hashed(selection: Selection, table: Ref, column: str) -> bool:
     """Whether the values of a column that is read are to be hashed: by a pattern, or because it is off and kept
     as a key column, so that an excluded value never appears in clear."""
     path = ".".join(part for part in (*table, column) if part)
-    if _first(selection.hashed, path):
+    if path in selection.masked or _first(selection.hashed, path):
         return True
     return path not in selection.on and (path in selection.off or bool(_first(selection.exclude_columns, path)))
 
@@ -133,7 +144,7 @@ def unmatched(selection: Selection, catalog: Catalog) -> tuple[str, ...]:
     missing = [
         *(p.text for p in (*selection.include, *selection.exclude_tables) if not any(map(p.matches, tables))),
         *(p.text for p in (*selection.exclude_columns, *selection.hashed) if not any(map(p.matches, columns))),
-        *sorted((selection.on | selection.off).difference(tables, columns)),
+        *sorted((selection.on | selection.off | selection.masked).difference(tables, columns)),
     ]
     return tuple(dict.fromkeys(missing))
 

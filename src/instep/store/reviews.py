@@ -129,6 +129,11 @@ class Reviews:
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "open", ("approved",))
 
+    def reopen_rejected(self, ids: Iterable[str]) -> None:
+        """Rejections that a later choice has taken back."""
+        with self._db.write() as transaction:
+            self._close(transaction, list(ids), "open", ("rejected",))
+
     def applied(self, ids: Iterable[str]) -> None:
         """Marks changes as carried out; those that no longer stand are left alone."""
         with self._db.write() as transaction:

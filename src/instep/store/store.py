@@ -24,6 +24,7 @@ from instep.store.plans import Plans, Steps
 from instep.store.reviews import Reviews
 from instep.store.runs import LEASE, Runs
 from instep.store.schemas import Schemas
+from instep.store.switches import Switches
 
 
 def utc_now() -> datetime:
@@ -68,6 +69,7 @@ class Store:
         self.pauses = Pauses(self._db)
         self.backfills = Backfills(self._db)
         self.mappings = Mappings(self._db)
+        self.switches = Switches(self._db)
         self.choices = Choices(self._db)
         self.copies = Copies(self._db)
 

@@ -364,6 +364,21 @@ _one_while(
     "status IN ('wanted', 'running')",
 )
 
+switches = Table(
+    "switches",
+    metadata,
+    _connection(primary_key=True),
+    *_table_ref(primary_key=True),
+    Column("column_name", String, primary_key=True),
+    Column("enabled", Boolean),
+    Column("hashed", Boolean),
+    Column("table_id", Text),
+    Column("column_id", Text),
+    _text("identity"),
+    _text("who"),
+    Column("at", Utc, nullable=False),
+)
+
 destination_names = Table(
     "destination_names",
     metadata,

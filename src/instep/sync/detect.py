@@ -20,7 +20,8 @@ from instep.schema.names import unusable
 from instep.schema.policy import Decision, Explicit
 from instep.schema.read import pair_tables
 from instep.schema.removal import confirm_removals, decide_all
-from instep.schema.selection import Pattern, hashed, is_on, select_columns, unmatched
+from instep.schema.selection import Pattern, Selection, hashed, is_on, select_columns, unmatched
+from instep.schema.switch import Switch, moves, said, sides
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.types import String
 from instep.sources.base import Discovery, TableStats
@@ -110,6 +111,9 @@ def detect(
     rebound = moved(last, discovery)
     if rebound:
         accepted = rebind(accepted, discovery.catalog)
+    switches = store.switches.of(pipe.name)
+    chosen = sides(pipe.said, switches, discovery.catalog, accepted, discovery.identity)
+    pipe = replace(pipe, selection=chosen.now, before=chosen.before)
     closed = {**unusable(discovery.catalog), **discovery.denied}
     access = restrict(discovery.catalog, accepted, closed, pipe.selection)
     source = _settled(pipe, access.source, accepted)
@@ -119,18 +123,21 @@ def detect(
     stale = sight.stale(changes, answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
     decisions, proposals = decide_all(
-        changes, pipe.policy, explicit=lambda c: _answer(c, answers.get(key(c)), first=version == 0), tags=pipe.tags
+        changes,
+        pipe.policy,
+        explicit=lambda c: _answer(c, answers.get(key(c)), first=version == 0) or said(chosen.now, c, source),
+        tags=pipe.tags,
     )
     seen = {k: r.seen + count for k, r in answers.items()}
     decisions = asked_again(decisions, answers)
     decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
     before = last.catalog if last and not rebound else Catalog()
-    decisions = Guard(pipe.selection, accepted, before, answers).hold(decisions)
+    decisions = Guard(chosen, accepted, before, answers).hold(decisions)
     decisions = settle(_bounded(pipe, decisions, answers), accepted)
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return Detection(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
-        _unmatched(pipe, discovery), stale,
+        _unmatched(pipe, discovery, switches), stale,
     )  # fmt: skip
 
 
@@ -147,8 +154,8 @@ def _bounded(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[str, Re
     return hold_flapping(decisions, past)
 
 
-def _unmatched(pipe: Pipe, discovery: Discovery) -> tuple[str, ...]:
-    closed = [".".join(path) for path in discovery.denied]
+def _unmatched(pipe: Pipe, discovery: Discovery, switches: Sequence[Switch]) -> tuple[str, ...]:
+    closed = [*(".".join(path) for path in discovery.denied), *(s.path for s in switches)]
     found = unmatched(pipe.selection, discovery.catalog)
     return tuple(text for text in found if not any(map(Pattern(text).matches, closed)))
 
@@ -168,13 +175,13 @@ def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:
 
 def _with_hashes(pipe: Pipe, table: Table, known: Table | None) -> Table:
     """A column is hashed under its own name or under the one that it was accepted by."""
-    selection = pipe.selection
-    if not (selection.hashed or selection.exclude_columns or selection.off):
+    selection, was = pipe.selection, pipe.selected_before
+    if not selection.covers_columns:
         return table
     old = {c.id: c.name for c in known.live if c.id} if known else {}
 
     def is_hashed(name: str, id: str | None) -> bool:
-        return hashed(selection, table.ref, name) or bool(known and id in old and hashed(selection, known.ref, old[id]))
+        return hashed(selection, table.ref, name) or bool(known and id in old and hashed(was, known.ref, old[id]))
 
     columns = (replace(c, type=String()) if is_hashed(c.name, c.id) else c for c in table.columns)
     return replace(table, columns=tuple(columns))
@@ -185,14 +192,14 @@ def _changes(pipe: Pipe, source: Catalog, accepted: Catalog, access: Access) -> 
     pairs = pair_tables(accepted.tables, source)
     off = {t.ref for t in source.tables if not is_on(pipe.selection, t)[0]}
     off_before = {ref for ref, now in pairs.items() if now.ref in off}
-    off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(pipe.selection, t)[0]}
+    off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(pipe.selected_before, t)[0]}
     before = Catalog.of(t for t in accepted.tables if t.ref not in off_before and t.ref not in access.lost)
     after = Catalog.of(t for t in source.tables if t.ref not in off)
-    return diff(_columns_on(pipe, before), _columns_on(pipe, after))
+    return diff(_columns_on(pipe.selected_before, before), _columns_on(pipe.selection, after))
 
 
-def _columns_on(pipe: Pipe, catalog: Catalog) -> Catalog:
-    return Catalog.of(select_columns(pipe.selection, t) for t in catalog.tables)
+def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
+    return Catalog.of(select_columns(selection, t) for t in catalog.tables)
 
 
 def _answer(change: Change, review: Review | None, *, first: bool) -> Explicit | None:
@@ -214,6 +221,8 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
     with pipe.transaction():
         if not (detection.rebound or detection.stored):
             remember(pipe, detection)
+        seen = detection.discovery
+        store.switches.follow(pipe.name, moves(store.switches.of(pipe.name), seen.catalog, seen.identity))
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
         news: list[Event] = []

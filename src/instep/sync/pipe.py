@@ -28,6 +28,8 @@ class Pipe:
     """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
     holds the connection, once there is one."""
 
+    # `selection` goes by the source's names, `before` by the accepted ones (None: they are the same), `file` is what
+    # the project file says without what people have switched by command (None: `selection` is that).
     name: str
     source: Source
     destination: Destination
@@ -42,6 +44,17 @@ class Pipe:
     who: str = "cli"
     run: Run | None = None
     max_new_columns: int = MAX_NEW_COLUMNS
+    file: Selection | None = None
+    before: Selection | None = None
+
+    @property
+    def said(self) -> Selection:
+        """What the project file selects."""
+        return self.file or self.selection
+
+    @property
+    def selected_before(self) -> Selection:
+        return self.before or self.selection
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

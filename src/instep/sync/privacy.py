@@ -12,7 +12,8 @@ from functools import cached_property
 from instep.model import Review
 from instep.schema.change import Change, ColumnAdded, ColumnRenamed, TableAdded, TableRenamed, key
 from instep.schema.policy import Decision
-from instep.schema.selection import Selection, column_is_on, hashed
+from instep.schema.selection import column_is_on, hashed
+from instep.schema.switch import Sides
 from instep.schema.table import Catalog, Column, Table
 
 RULE = "privacy"
@@ -23,15 +24,15 @@ class Guard:
     """`accepted` and `last` (the source as it was seen before) tell the old names, `answers` are the standing reviews
     by content key: what has been held once stays held until it is answered."""
 
-    selection: Selection
+    chosen: Sides
     accepted: Catalog
     last: Catalog
     answers: Mapping[str, Review]
 
     def hold(self, decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         """The decisions with those that would show something in clear waiting for a review."""
-        s = self.selection
-        if not (s.hashed or s.exclude_columns or s.exclude_tables or s.off):
+        s = self.chosen.before
+        if not (s.covers_columns or s.exclude_tables):
             return tuple(decisions)
         return tuple(map(self._one, decisions))
 
@@ -56,7 +57,7 @@ class Guard:
         return ""
 
     def _shows(self, old: tuple[str, str], before: str, new: tuple[str, str], after: str) -> bool:
-        return hashed(self.selection, old, before) and not hashed(self.selection, new, after)
+        return hashed(self.chosen.before, old, before) and not hashed(self.chosen.now, new, after)
 
     def _excluded(self, change: ColumnAdded | TableAdded) -> str:
         if isinstance(change, TableAdded):
@@ -76,11 +77,11 @@ class Guard:
         if table is None or change.after.id is None:
             return None
         old = next((c for c in table.columns if c.id == change.after.id), None)
-        off = old is not None and old.name != change.after.name and not column_is_on(self.selection, table, old)[0]
+        off = old is not None and old.name != change.after.name and not column_is_on(self.chosen.before, table, old)[0]
         return old if off else None
 
     def _table_off(self, table: Table) -> bool:
-        s = self.selection
+        s = self.chosen.before
         return table.path in s.off or any(p.matches(table.path) for p in s.exclude_tables)
 
 

@@ -1,0 +1,153 @@
+"""`instep selection show|on|off|hash|unhash`: what is read, why, since when; and a person's own choices about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.context import confirm, console, emit, one_connection, open_app, options
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.screen import Screen
+    from instep.control.listing import Listed
+    from instep.control.selections import Place, Step, Verb
+
+Objects = Annotated[list[str] | None, typer.Argument(help="schema, schema.table or schema.table.column.")]
+Match = Annotated[list[str] | None, typer.Option("--match", help="Tables and columns that fit: a glob or re:REGEX.")]
+Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its connection; not needed if there is only one.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would follow.")]
+selection = typer.Typer(help="What is read: list it, switch it on and off, hash columns.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    selection.command(epilog="Examples: instep selection show · instep selection show shop --all-columns")(show)
+    selection.command(epilog="Examples: instep selection on public.audit · instep selection on 'public.order.note'")(on)
+    selection.command(
+        epilog="Examples: instep selection off public.order.note · instep selection off --match 'public.tmp_*'"
+    )(off)
+    selection.command("hash", epilog="Example: instep selection hash public.customer.email")(hash_columns)
+    selection.command(epilog="Example: instep selection unhash public.customer.email --dry-run")(unhash)
+    app.add_typer(selection, name="selection")
+
+
+def show(
+    connection: Annotated[str | None, typer.Argument(help="Its name; not needed if there is only one.")] = None,
+    every: Annotated[bool, typer.Option("--all-columns", help="Every column, not only touched ones.")] = False,
+) -> None:
+    """List schemas and tables with what is on and why, and touched columns. Nothing before a detection."""
+    from instep.control.listing import listed, tree
+
+    with open_app() as app:
+        place = _place(app, connection)
+        found = listed(place, columns=every)
+        document = {"connection": place.connection, **tree(place, found), "objects": [_facts(one) for one in found]}
+    emit(document, lambda out: _show(out, found))
+
+
+def on(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
+    """Switch on, whatever policy says: a table gets its first load at the next sync, a column comes in as a new one."""
+    _switch("on", objects, match, connection, dry_run)
+
+
+def off(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
+    """Switch off: nothing is read any more, nothing is dropped. Columns of the key and the cursor stay on."""
+    _switch("off", objects, match, connection, dry_run)
+
+
+def hash_columns(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
+    """Let columns reach the lake as salted SHA-256 only, also after they were renamed."""
+    _switch("hash", objects, match, connection, dry_run)
+
+
+def unhash(objects: Objects = None, match: Match = None, connection: Of = None, dry_run: DryRun = False) -> None:
+    """Let hashed columns reach the lake in clear again."""
+    _switch("unhash", objects, match, connection, dry_run)
+
+
+def _place(app: App, connection: str | None) -> Place:
+    from instep.control.selections import place_of
+
+    return place_of(app.project, app.store, one_connection(app, connection))
+
+
+def _switch(
+    verb: Verb, objects: list[str] | None, match: list[str] | None, connection: str | None, dry_run: bool
+) -> None:
+    from instep.bootstrap import user
+    from instep.control.selections import WORDS, steps, switch, targets
+    from instep.errors import Blocked
+
+    with open_app() as app:
+        place = _place(app, connection)
+        chosen = targets(place, objects or [], match or [])
+        turned = steps(place, verb, _columns_only(chosen) if match and verb in ("hash", "unhash") else chosen)
+        new = [s for s in turned if not s.same]
+        if not dry_run and new:
+            _tell(new)
+            if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
+                raise Blocked("nothing was switched", hint="answer yes, or pass --yes")
+            switch(place, turned, user())
+    emit(_document(place.connection, verb, turned, dry_run), lambda out: _said(out, verb, turned, dry_run))
+
+
+def _columns_only(chosen: list[Any]) -> list[Any]:
+    """A pattern such as `*.email*` may fit tables, too, which are not hashed."""
+    return [t for t in chosen if t.column is not None] or chosen
+
+
+def _asks() -> bool:
+    import sys
+
+    return options.interactive and not options.yes and sys.stdin.isatty()
+
+
+def _tell(new: list[Step]) -> None:
+    talk = console(stderr=True)
+    for step in new:
+        talk.write(step.target.path, "bold")
+        for line in step.lines:
+            talk.write(f"  {line}")
+
+
+def _document(connection: str, verb: str, turned: list[Step], dry_run: bool) -> dict[str, Any]:
+    rows = [{"object": s.target.path, "changed": not s.same, "lines": list(s.lines)} for s in turned]
+    return {"connection": connection, "switched": verb, "dry_run": dry_run, "objects": rows}
+
+
+def _said(out: Screen, verb: Verb, turned: list[Step], dry_run: bool) -> None:
+    from instep.control.selections import WORDS
+
+    for step in turned:
+        state = "is so already" if step.same else "would be" if dry_run else "is"
+        out.write(f"{step.target.path} {state}{'' if step.same else ' ' + WORDS[verb]}")
+        for line in step.lines if dry_run and not step.same else ():
+            out.write(f"  {line}")
+
+
+def _facts(one: Listed) -> dict[str, Any]:
+    return {"object": one.path, **asdict(one)}
+
+
+def _show(out: Screen, found: list[Listed]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    if not found:
+        out.print("nothing is listed before the first detection: run `instep detect`")
+        return
+    grid = Grid("object", "read", "why", "since", "by", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for one in found:
+        state = ("on" if one.enabled else "off") + (", hashed" if one.hashed else "")
+        since = f"{one.since:%Y-%m-%d %H:%M} UTC" if one.since else ""
+        indent = "  " * (bool(one.table) + bool(one.column))
+        name = one.column or one.table or one.schema
+        style = "" if one.enabled else "dim"
+        grid.add_row(cell(f"{indent}{name}", style), cell(state, style), cell(one.why), since, cell(one.who))
+    out.print(grid)
+
+
+__all__ = ["register"]

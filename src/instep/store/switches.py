@@ -1,0 +1,72 @@
+"""What people have switched on, off or hashed by command, until they say otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
+
+from instep.schema.switch import Switch
+from instep.store.connections import ensure
+from instep.store.database import Database
+from instep.store.tables import switches
+
+
+class Switches:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def of(self, connection: str) -> list[Switch]:
+        """The connection's, by name."""
+        c = switches.c
+        query = select(switches).where(c.connection == connection)
+        with self._db.read() as transaction:
+            rows = transaction.execute(query.order_by(c.table_schema, c.table_name, c.column_name)).all()
+        return [_switch(row) for row in rows]
+
+    def set(self, connection: str, chosen: Sequence[Switch], who: str) -> None:
+        """Each in the place of the one about the same object, if there is one; chosen now by `who`."""
+        with self._db.write() as transaction:
+            ensure(transaction, connection, self._db.now())
+            for switch in chosen:
+                _remove(transaction, connection, switch)
+                _add(transaction, connection, switch, who=who, at=self._db.now())
+
+    def follow(self, connection: str, moves: Sequence[tuple[Switch, Switch]]) -> None:
+        """(as it is kept, as it is now): all at once, because names may be swapped. What was chosen about the new
+        name itself stands."""
+        with self._db.write() as transaction:
+            for old, _ in moves:
+                _remove(transaction, connection, old)
+            for _, new in moves:
+                if transaction.execute(select(switches.c.connection).where(*_about(connection, new))).first() is None:
+                    _add(transaction, connection, new, who=new.who, at=new.at or self._db.now())
+
+
+def _about(connection: str, switch: Switch) -> tuple[ColumnElement[bool], ...]:
+    c = switches.c
+    return (
+        c.connection == connection, c.table_schema == switch.schema, c.table_name == switch.table,
+        c.column_name == switch.column,
+    )  # fmt: skip
+
+
+def _remove(transaction: Connection, connection: str, switch: Switch) -> None:
+    transaction.execute(delete(switches).where(*_about(connection, switch)))
+
+
+def _add(transaction: Connection, connection: str, switch: Switch, **when: Any) -> None:
+    row = {
+        "connection": connection, "table_schema": switch.schema, "table_name": switch.table,
+        "column_name": switch.column, "enabled": switch.enabled, "hashed": switch.hashed,
+        "table_id": switch.table_id, "column_id": switch.column_id, "identity": switch.identity, **when,
+    }  # fmt: skip
+    transaction.execute(insert(switches).values(**row))
+
+
+def _switch(row: Row[Any]) -> Switch:
+    return Switch(
+        row.table_schema, row.table_name, row.column_name, row.enabled, row.hashed, row.table_id, row.column_id,
+        row.identity, row.who, row.at,
+    )  # fmt: skip
