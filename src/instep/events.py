@@ -105,6 +105,20 @@ class ChangeUndone(Event):
 
 
 @dataclass(frozen=True)
+class TableRestored(Event):
+    """A table's rows were put back to a snapshot of `at` (ISO time in UTC)."""
+
+    type: ClassVar[str] = "table.restored"
+    run: str
+    table: str
+    snapshot: str
+    at: str
+    rows_before: int
+    rows: int
+    who: str
+
+
+@dataclass(frozen=True)
 class Paused(Event):
     """The connection, or one table of it, stopped."""
 

@@ -24,6 +24,7 @@ from instep.destinations.base import (
 )
 from instep.destinations.iceberg_catalog import IcebergConfig, Lake
 from instep.destinations.iceberg_records import is_copy, is_ours, load_state, not_ours, ours, read_pending, read_table
+from instep.destinations.savepoints import Savepoint
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
 from instep.schema.hazard import Capabilities
@@ -141,6 +142,21 @@ class IcebergDestination:
         from instep.destinations import iceberg_undo
 
         return iceberg_undo.misfits(self.lake, ref, column, kind)
+
+    def savepoints(self, ref: Ref) -> Sequence[Savepoint]:
+        from instep.destinations import iceberg_restore
+
+        return iceberg_restore.savepoints(self.lake, ref)
+
+    def rows_at(self, ref: Ref, snapshot: int) -> int:
+        from instep.destinations import iceberg_restore
+
+        return iceberg_restore.rows_at(self.lake, ref, snapshot)
+
+    def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
+        from instep.destinations import iceberg_restore
+
+        iceberg_restore.restore(self.lake, ref, snapshot, base, rows, commit)
 
     def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Takes over an Iceberg table that something else made; `table` describes all of its columns."""

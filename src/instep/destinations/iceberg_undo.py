@@ -54,6 +54,12 @@ def remember(metadata: Metadata, dropped: Iterable[tuple[IcebergField, str]], da
     return {DROPPED_COLUMNS: json.dumps([*(r for r in known if r["field"] not in again), *now])}
 
 
+def remember_tag(metadata: Metadata, tag: str, number: int) -> dict[str, str]:
+    """The property that says what was dropped when, with a tag that is of no column; `number` tells it from others."""
+    now = {"field": -number, "name": "", "tag": tag, "at": now_ms()}
+    return {DROPPED_COLUMNS: json.dumps([*_records(metadata), now])}
+
+
 def expired(metadata: Metadata, days: float) -> tuple[str, ...]:
     """The tags whose time is over."""
     kept = {r["tag"] for r in _records(metadata) if not _is_old(r["at"], days)}

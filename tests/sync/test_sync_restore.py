@@ -1,0 +1,229 @@
+"""A table put back to what it was, and what the next sync makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sync_world import MakeWorld, World, cursor, preset
+
+from instep.destinations.savepoints import Savepoint
+from instep.errors import Blocked, Conflict, DestinationError, InstepError
+from instep.model import TableSettings
+from instep.sync.restore import Restoring, prepare, restore, savepoints
+from lake import SPARK
+
+SETUP = ("CREATE TABLE t (id int PRIMARY KEY, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
+LOG = ("CREATE TABLE t (id int, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
+
+
+@pytest.fixture
+def world(make_world: MakeWorld) -> World:
+    """Over PostgreSQL, in this process."""
+    return make_world(engine="inline")
+
+
+def points(world: World) -> list[Savepoint]:
+    return list(savepoints(world.pipe, world.accepted("t").path)[1])
+
+
+def looked_at(world: World, back: int = 1) -> Restoring:
+    """At the savepoint that is `back` commits before the current one."""
+    return prepare(world.pipe, world.accepted("t").path, points(world)[back].id)
+
+
+def put_back(world: World, back: int = 1) -> Restoring:
+    made = looked_at(world, back)
+    restore(world.pipe, made, ["*.t"])
+    return made
+
+
+@dataclass(frozen=True)
+class How:
+    setup: tuple[str, ...]
+    settings: TableSettings
+    reads: str
+
+
+CASES = [
+    ("keyed, whole compare", How(SETUP, TableSettings(), "reads the whole table again")),
+    ("keyed, with a cursor", How(SETUP, cursor("n"), "reads again from n 2 on, which had reached 4")),
+    ("append with a cursor", How(LOG, cursor("n"), "reads again from n 2 on, which had reached 4")),
+]
+
+
+@pytest.mark.parametrize("how", [c[1] for c in CASES], ids=[c[0] for c in CASES])
+@SPARK[0]
+@SPARK[1]
+@SPARK[2]
+def test_the_next_sync_reads_again_from_there(make_world: MakeWorld, how: How) -> None:
+    world = make_world()
+    world.settings["t"] = how.settings
+    world.run(*how.setup)
+    world.sync()
+    before = world.rows("t")
+    world.run("INSERT INTO t VALUES (3, 3, 'c')", "UPDATE t SET n = 4, v = 'z' WHERE id = 1")
+    world.sync()
+    made = put_back(world)
+    assert (made.now.rows, made.rows, made.since) == (len(before) + 1 + ("PRIMARY" not in how.setup[0]), 2, 1)
+    assert any(how.reads in line for line in made.lines), made.lines
+    assert world.rows("t") == before
+    if how.settings.cursor:
+        [known] = world.store.cursors.of("shop").values()
+        assert '"upper": "2"' in known.cursor
+    world.sync()
+    if how.setup is SETUP:
+        assert world.differing() == {}
+    else:
+        assert {(1, 4, "z"), (2, 2, "b"), (3, 3, "c")} <= set(world.rows("t"))
+    assert world.events("table.restored") == ["table.restored"]
+    [run] = [r for r in world.store.runs.history("shop") if r.kind == "restore"]
+    assert run.status == "done"
+
+
+def test_the_schema_stays_and_values_are_found_by_field(world: World) -> None:
+    world.settings["t"] = cursor("n")
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t RENAME COLUMN v TO w", "ALTER TABLE t ADD COLUMN x int", "UPDATE t SET n = n + 2, x = id")
+    world.sync()
+    made = put_back(world, len(points(world)) - 1 - [p.rows for p in reversed(points(world))].index(2))
+    assert made.again == ("x",)
+    assert world.rows("t", "id", "w", "x") == [(1, "a", None), (2, "b", None)]
+    assert [b.column for b in world.store.backfills.waiting("shop")] == ["x"]
+    world.sync()
+    assert world.rows("t", "id", "n", "w", "x") == [(1, 3, "a", 1), (2, 4, "b", 2)]
+    assert world.differing() == {}
+
+
+def test_what_was_dropped_stays_dropped(world: World) -> None:
+    world.policy = preset("allow_all", removed="drop")
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t DROP COLUMN v", "INSERT INTO t VALUES (3, 3)")
+    world.sync()
+    put_back(world)
+    assert world.schema("t") == "id int32!, n int32"
+    assert world.rows("t") == [(1, 1), (2, 2)]
+
+
+def test_it_can_be_taken_back(world: World) -> None:
+    world.run(*SETUP)
+    world.sync()
+    world.run("DELETE FROM t WHERE id = 1")
+    world.sync()
+    last = points(world)[0]
+    put_back(world)
+    again = prepare(world.pipe, world.accepted("t").path, last.id)
+    restore(world.pipe, again, ["*"])
+    assert world.rows("t", "id") == [(2,)]
+    assert [p.current for p in points(world)].count(True) == 1
+
+
+def test_at_a_time(world: World) -> None:
+    world.run(*SETUP)
+    world.sync()
+    world.run("INSERT INTO t VALUES (3, 3, 'c')")
+    world.sync()
+    new, old = points(world)[:2]
+    path = world.accepted("t").path
+    assert prepare(world.pipe, path, at=new.at - timedelta(milliseconds=1)).point == old
+    with pytest.raises(InstepError, match="has no snapshot of"):
+        prepare(world.pipe, path, at=old.at - timedelta(days=1))
+
+
+def test_only_by_name(world: World) -> None:
+    world.run(*SETUP)
+    world.sync()
+    world.run("DELETE FROM t")
+    world.sync()
+    with pytest.raises(Blocked, match="are put back") as error:
+        restore(world.pipe, looked_at(world), ["*.other"])
+    assert "--allow-destructive 'public.t'" in error.value.hint
+    assert world.rows("t") == []
+
+
+def test_a_table_that_moved_meanwhile(world: World) -> None:
+    world.run(*SETUP)
+    world.sync()
+    world.run("DELETE FROM t WHERE id = 1")
+    world.sync()
+    made = looked_at(world)
+    world.run("DELETE FROM t WHERE id = 2")
+    world.sync()
+    with pytest.raises(Conflict, match="has moved since"):
+        restore(world.pipe, made, ["*"])
+    assert world.rows("t") == []
+
+
+def _replaced(world: World) -> None:
+    world.run("DROP TABLE t", *SETUP)
+    world.sync()
+
+
+def _without_files(world: World) -> None:
+    world.run("DELETE FROM t WHERE id = 1")
+    world.sync()
+    for file in Path(world.folder, "lake").rglob("data/**/*.parquet"):
+        file.unlink()
+
+
+REFUSED: list[tuple[str, Callable[[World], None], type[InstepError], str]] = [
+    ("another generation", _replaced, Blocked, "earlier generation"),
+    ("files are missing", _without_files, DestinationError, "lacks 1 of its files"),
+]
+
+
+@pytest.mark.parametrize(("do", "error", "why"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_what_is_refused(world: World, do: Callable[[World], None], error: type[InstepError], why: str) -> None:
+    world.run(*SETUP)
+    world.sync()
+    do(world)
+    with pytest.raises(error, match=why) as found:
+        looked_at(world)
+    assert found.value.hint
+
+
+@pytest.mark.parametrize(("snapshot", "why"), [(1, "has expired, or never was")])
+def test_unknown_snapshots(world: World, snapshot: int, why: str) -> None:
+    world.run(*SETUP)
+    world.sync()
+    path = world.accepted("t").path
+    with pytest.raises(InstepError, match=why):
+        prepare(world.pipe, path, snapshot)
+    with pytest.raises(Blocked, match="already"):
+        prepare(world.pipe, path, points(world)[0].id)
+    with pytest.raises(InstepError, match="no table") as error:
+        prepare(world.pipe, f"{path}x", 1)
+    assert path in error.value.hint
+
+
+class Killed(BaseException):
+    """As if the process ended here."""
+
+
+@pytest.mark.parametrize("point", ["restore.before", "restore.after"])
+def test_interrupted_it_is_done_again(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    world = make_world("sqlite", engine="inline")
+    world.run(*SETUP)
+    world.sync()
+    world.run("DELETE FROM t WHERE id = 1")
+    world.sync()
+    made = looked_at(world)
+
+    def crash(name: str) -> Any:
+        if name == point:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("instep.sync.restore.crashpoint", crash)
+        with pytest.raises(Killed):
+            restore(world.pipe, made, ["*"])
+    restore(world.pipe, made, ["*"])
+    assert world.rows("t", "id") == [(1,), (2,)]
+    world.sync()
+    assert world.differing() == {}
