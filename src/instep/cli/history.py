@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from instep.control.history import Version
     from instep.control.trail import Entry, Trail
     from instep.schema.table import Catalog
+    from instep.store.copies import Copy
     from instep.sync.evolve import Preview
 
 SideName = Literal["source", "accepted", "destination"]
@@ -132,12 +133,14 @@ def show(
         when = moment(at) if at is not None else None
         version = version_at(app.store, one_connection(app, connection), side, when)
         catalog = catalog_of(app.store, version)
+        kept = app.store.copies.standing(version.connection) if at is None and side != "source" else []
     if form == "json":
         options.output = "json"
-    emit({**asdict(version), **catalog_to_dict(catalog)}, lambda out: _show_schema(out, version, catalog, form))
+    document = {**asdict(version), **catalog_to_dict(catalog), "copies": [asdict(c) for c in kept]}
+    emit(document, lambda out: _show_schema(out, version, catalog, form, kept))
 
 
-def _show_schema(out: Screen, version: Version, catalog: Catalog, form: FormatName) -> None:
+def _show_schema(out: Screen, version: Version, catalog: Catalog, form: FormatName, kept: list[Copy]) -> None:
     from instep.schema.export import to_markdown, to_sql
 
     if form == "sql":
@@ -146,6 +149,8 @@ def _show_schema(out: Screen, version: Version, catalog: Catalog, form: FormatNa
         out.print(f"# {_title(version)}\n\n{to_markdown(catalog)}", end="")
     else:
         _show_tables(out, version, catalog)
+        for copy in kept:
+            out.write(f"{copy.line}  (kept: instep table purge {'.'.join(filter(None, copy.table))})", "dim")
 
 
 def _title(version: Version) -> str:

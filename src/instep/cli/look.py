@@ -42,6 +42,7 @@ def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
         "waiting_changes": open_changes,
         "pauses": [asdict(p) for p in store.pauses.active(name)],
         "backfills": [asdict(b) for b in store.backfills.waiting(name)],
+        "copies": [asdict(c) for c in store.copies.standing(name)],
         "tables": [asdict(t) for t in tables.values()],
     }
 
@@ -60,6 +61,8 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             out.write(f"  paused: {what}: {pause['reason']}", "yellow")
         for b in c["backfills"]:
             out.write(f"  backfill wanted: {'.'.join(b['table'])}: {b['why']}", "yellow")
+        for copy in c["copies"]:
+            out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
         for t in c["tables"]:
             if t["status"] != "done":
                 why = "; ".join(line.strip() for line in t["error"].splitlines())

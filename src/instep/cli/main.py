@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from instep.cli import changes, demo, history, impact, look, move, policy, quarantine, selection, restore, setup, sources, undo
+from instep.cli import changes, demo, history, impact, look, move, policy, quarantine, selection, restore, setup, sources, table, undo
 from instep.cli.context import INTERRUPTED, options, set_runner
 from instep.cli.errors import report, report_usage
 from instep.errors import InstepError
@@ -48,7 +48,7 @@ def shared(
     options.interactive, options.color = not no_input, not no_color
 
 
-for room in (setup, sources, changes, impact, undo, restore, policy, move, look, history, quarantine, selection, demo):
+for room in (setup, sources, changes, impact, undo, restore, policy, move, look, history, quarantine, selection, table, demo):
     room.register(app)
 
 

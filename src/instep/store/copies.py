@@ -27,6 +27,11 @@ class Copy:
     rows: int
     at: datetime
 
+    @property
+    def line(self) -> str:
+        """For people."""
+        return f"{'.'.join(self.place)}: {self.rows:,} rows, {self.why}"
+
 
 class Copies:
     def __init__(self, database: Database) -> None:

@@ -189,4 +189,18 @@ def _accept(pipe: Pipe, made: Rekeying, version: int, place: Ref | None, rows: i
         store.events.add(KeyChosen(pipe.name, made.table.path, made.key, made.way, pipe.who, version))
 
 
-__all__ = ["MEANS", "WAYS", "Rekeying", "Way", "carry_out", "prepare", "yaml"]
+def offers(path: str, counts: KeyCount) -> list[str]:
+    """What can be done about a key with these counts: one command a line, and what it does or why it would not."""
+    key, source, destination = ",".join(counts.key), counts.source, counts.destination
+    if source.duplicates:
+        return [f"{source.duplicates:,} rows of the source would be lost: choose a key that tells them apart"]
+    stay = source.unique and destination.unique
+    names = {
+        "rekey": MEANS["rekey"] if stay else "refused while there are duplicates or NULLs",
+        "rebuild": MEANS["rebuild"],
+        "clear": f"{MEANS['clear']}; needs --allow-destructive {path}",
+    }
+    return [f"instep table set-key {path} {key} --{way}: {text}" for way, text in names.items()]
+
+
+__all__ = ["MEANS", "WAYS", "Rekeying", "Way", "carry_out", "offers", "prepare", "yaml"]

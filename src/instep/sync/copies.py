@@ -1,0 +1,25 @@
+"""Lets go of the copies that were kept of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from instep.destinations.base import Keeps
+from instep.events import CopyPurged
+from instep.store.copies import Copy
+from instep.sync.claim import claimed
+from instep.sync.pipe import Pipe
+
+
+def purge(pipe: Pipe, copies: Sequence[Copy]) -> None:
+    """Deletes them as one run, the destination's side first: one that is gone there is fine."""
+    with claimed(pipe, "apply") as run:
+        pipe = replace(pipe, run=run)
+        for copy in copies:
+            if isinstance(pipe.destination, Keeps):
+                pipe.destination.purge(copy.place, run.fence)
+            with pipe.transaction():
+                pipe.store.copies.end(copy.number)
+                path, place = ".".join(filter(None, copy.table)), ".".join(copy.place)
+                pipe.store.events.add(CopyPurged(pipe.name, path, place, pipe.who))
