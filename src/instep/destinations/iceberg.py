@@ -158,6 +158,11 @@ class IcebergDestination:
 
         iceberg_restore.restore(self.lake, ref, snapshot, base, rows, commit)
 
+    def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        from instep.destinations import iceberg_forget
+
+        return iceberg_forget.forget(self.lake, refs, fence)
+
     def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Takes over an Iceberg table that something else made; `table` describes all of its columns."""
         from instep.destinations import iceberg_ddl

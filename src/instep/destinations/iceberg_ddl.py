@@ -42,6 +42,7 @@ from instep.destinations.iceberg_undo import (
     parked,
     purge,
     remember,
+    remember_tag,
 )
 from instep.destinations.iceberg_updates import (
     FORMAT_VERSION,
@@ -201,6 +202,7 @@ def swap_in(change: Change, pending: Pending, metadata: Metadata, commit: Commit
     """Makes the waiting generation's columns the table's, all with new field ids; returns them."""
     fields = pending_fields(pending, metadata)
     _tag(change, [pending.change])
+    change.properties(remember_tag(metadata, f"{UNDO}{pending.change}", commit.fence))
     _set_fields(change, metadata, fields)
     change.properties(_facts(pending.table, fields, changes_done(metadata), commit))
     return fields

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
@@ -41,4 +41,13 @@ class KeepsSavepoints(Protocol):
     def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
         """Puts the rows back to a savepoint that has `rows`, in one commit; columns stay as they are, the snapshot
         before stays readable for undoing. Conflict if the table stands on another snapshot than `base`."""
+        ...
+
+
+@runtime_checkable
+class KeepsDropped(Protocol):
+    """A destination that keeps for some time what was dropped, so that it can be taken back."""
+
+    def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        """Lets go of what these tables keep, and of all dropped tables, whose time is over; answers their names."""
         ...

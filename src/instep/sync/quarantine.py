@@ -25,6 +25,7 @@ from instep.stage.entries import Entry, Found, read_entries, rewrite
 from instep.sync.claim import claimed
 from instep.sync.clean import dead_runs, sweep, uncommitted
 from instep.sync.pipe import Pipe, Ref
+from instep.sync.tidy import is_first_today
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 KEPT_RUNS = 100
@@ -160,9 +161,7 @@ def settle(holding: Holding, changed: Mapping[str, Entry], run: Run) -> None:
 def expire(pipe: Pipe, run: Run) -> int:
     """Deletes what was held last more than `quarantine_days` ago, by the first run of a day (UTC) that syncs, and puts
     the files of a table together; how many entries went. What cannot be deleted now is tried again the next day."""
-    last = next((r for r in pipe.store.runs.history(pipe.name, kind="sync") if r.status in ("done", "partial")), None)
-    today = last is not None and last.started.date() == run.started.date()
-    if today or not pipe.store.runs.ever_held(pipe.name):
+    if not is_first_today(pipe, run) or not pipe.store.runs.ever_held(pipe.name):
         return 0
     gone = 0
     with suppress(InstepError):

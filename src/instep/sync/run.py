@@ -35,6 +35,7 @@ from instep.sync.places import Places
 from instep.sync.planning import Outcome, Pass, Wanted, rows_of
 from instep.sync.progress import Progress, Report, Silent
 from instep.sync.quarantine import expire
+from instep.sync.tidy import forget_dropped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +66,7 @@ def sync(
         finally:
             tables = work.record()
         expire(pipe, run)
+        forget_dropped(pipe, run)
     done = work.outcome
     if not tables:
         done.note("there is no table to sync: the source shows this user none that is switched on")

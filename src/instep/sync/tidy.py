@@ -1,0 +1,28 @@
+"""What the first sync of a day does beside its tables."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from instep.destinations.savepoints import KeepsDropped
+from instep.errors import InstepError
+from instep.model import Run
+from instep.schema.names import destination_ref
+from instep.sync.pipe import Pipe
+
+
+def is_first_today(pipe: Pipe, run: Run) -> bool:
+    """Whether no sync before this run has ended well on its day (UTC)."""
+    last = next((r for r in pipe.store.runs.history(pipe.name, kind="sync") if r.status in ("done", "partial")), None)
+    return last is None or last.started.date() != run.started.date()
+
+
+def forget_dropped(pipe: Pipe, run: Run) -> list[str]:
+    """Lets go of what the destination keeps for undoing once its time is over, of all tables; names what went. What
+    cannot be let go now is tried again the next day."""
+    if not isinstance(pipe.destination, KeepsDropped) or not is_first_today(pipe, run):
+        return []
+    tables = pipe.store.accepted.catalog(pipe.name).tables
+    with suppress(InstepError):
+        return pipe.destination.forget([destination_ref(t, pipe.naming) for t in tables if t.alias], run.fence)
+    return []

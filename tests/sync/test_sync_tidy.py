@@ -1,0 +1,71 @@
+"""What is kept for undoing goes when its time is over, also where nothing changes any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from sync_world import World, preset
+
+from instep.destinations import iceberg_undo
+from instep.destinations.iceberg_undo import DAY_MS, now_ms
+from instep.model import Run
+from instep.sync.tidy import forget_dropped, is_first_today
+
+
+def refs(world: World) -> list[str]:
+    table = world.destination.lake.load(("shop", "t"))
+    assert table is not None
+    return [name for name in table.metadata.refs if name.startswith(iceberg_undo.UNDO)]
+
+
+def last(world: World) -> Run:
+    found = world.store.runs.latest("shop")
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def dropped(world: World) -> World:
+    """A column and a table are dropped and kept for undoing."""
+    world.engine, world.policy = "inline", preset("allow_all", removed="drop")
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1)", "CREATE TABLE u (id int)")
+    world.sync()
+    world.run("ALTER TABLE t DROP COLUMN a", "DROP TABLE u")
+    world.sync()
+    return world
+
+
+def test_it_goes_when_its_time_is_over(dropped: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = dropped.destination.lake
+    [tag] = refs(dropped)
+    [parked] = lake.names(lake.dropped)
+    tomorrow = replace(last(dropped), started=last(dropped).started + timedelta(days=1))
+    assert forget_dropped(dropped.pipe, tomorrow) == []
+    later = now_ms() + 8 * DAY_MS
+    monkeypatch.setattr(iceberg_undo, "now_ms", lambda: later)
+    assert forget_dropped(dropped.pipe, last(dropped)) == [], "the first sync of the day has looked already"
+    assert forget_dropped(dropped.pipe, tomorrow) == [tag, f"{lake.dropped}.{parked}"]
+    assert (refs(dropped), list(lake.names(lake.dropped))) == ([], [])
+    assert forget_dropped(dropped.pipe, tomorrow) == []
+    assert dropped.rows("t") == [(1,)]
+
+
+def test_a_late_run_lets_nothing_go(dropped: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = now_ms() + 8 * DAY_MS
+    monkeypatch.setattr(iceberg_undo, "now_ms", lambda: later)
+    dropped.destination.claim(("shop", "t"), last(dropped).fence + 1)
+    forget_dropped(dropped.pipe, replace(last(dropped), started=last(dropped).started + timedelta(days=1)))
+    assert len(refs(dropped)) == 1
+
+
+def test_the_first_sync_of_a_day(world: World) -> None:
+    world.engine = "inline"
+    world.run("CREATE TABLE t (id int PRIMARY KEY)")
+    now = world.store.runs.claim("shop", "detect")
+    assert is_first_today(world.pipe, now)
+    world.store.runs.finish(now, "done")
+    world.sync()
+    assert not is_first_today(world.pipe, last(world))
+    assert is_first_today(world.pipe, replace(last(world), started=last(world).started + timedelta(days=1)))
