@@ -11,7 +11,7 @@ import pytest
 
 from instep.control.trail import Entry, Trail, trail
 from instep.errors import InstepError
-from instep.events import ChangeApplied, ChangeUndone
+from instep.events import ChangeApplied, ChangeMapped, ChangeUndone
 from instep.schema.change import Change, ColumnRenamed, change_to_dict, column_of, describe, key, table_of
 from instep.schema.diff import diff
 from instep.schema.table import Catalog, Column, Table
@@ -163,6 +163,25 @@ def test_a_rename_that_a_person_mapped_is_followed(past: Past) -> None:
     past.version(after, changes=(ColumnRenamed(("s", "t"), before.columns[1], replace(after.columns[1])),))
     assert told(past.of("t.c")) == ["1.0: table t added (2 columns)", "2.0: column t.b renamed to c"]
     assert since(past.of("t.c")) == {"c": 1}
+
+
+MAPPED = [
+    ("nothing was let in between", (("a", "b"), ("a", "c"))),
+    ("both were let in", (("a", "b"), ("a", "b~", "c"), ("a", "c", "c__v1~"))),
+]
+
+
+@pytest.mark.parametrize("shapes", [m[1] for m in MAPPED], ids=[m[0] for m in MAPPED])
+def test_a_mapping_is_one_rename(past: Past, shapes: tuple[tuple[str, ...], ...]) -> None:
+    for shape in shapes[:-1]:
+        past.version(table("t", *shape))
+    past.version(table("t", *shapes[-1]), told=False)
+    past.store.events.add(ChangeMapped("c", "s.t", "b", "c", "eve", len(shapes)))
+    found = past.of("t.c")
+    assert [e.summary for e in found.entries if e.version == len(shapes)] == ["column s.t.b renamed to c"]
+    assert (found.entries[-1].who, found.entries[-1].rule) == ("eve", "mapped")
+    assert since(found) == {"c": 1}
+    assert found.names == ("s.t.b", "s.t.c")
 
 
 def test_a_column_that_left_for_good_and_came_again(past: Past) -> None:

@@ -16,6 +16,7 @@ from instep.schema.change import Change, ColumnRenamed, TableRenamed, change_fro
 from instep.schema.diff import pair, pair_columns
 from instep.schema.table import Catalog, Table
 from instep.schema.version import Ref, between, comparable
+from instep.store.events import LoggedEvent
 from instep.store.store import Store
 
 Spot = tuple[Ref, str]
@@ -84,13 +85,23 @@ class _Told:
 
 
 @dataclass(frozen=True)
+class _Mapped:
+    """A rename that a person made of a removal and an addition."""
+
+    change: ColumnRenamed
+    at: datetime
+    who: str
+
+
+@dataclass(frozen=True)
 class _Past:
-    """All accepted versions, oldest first, the changes on record for each number, and all reviews. `links[i]` leads
-    from version i - 1 to version i, `backs[i]` back."""
+    """All accepted versions, oldest first, the changes on record for each number, those that people mapped, and all
+    reviews. `links[i]` leads from version i - 1 to version i, `backs[i]` back."""
 
     versions: tuple[Version, ...]
     catalogs: tuple[Catalog, ...]
     told: Mapping[int, Sequence[_Told]]
+    mapped: Mapping[int, Sequence[_Mapped]]
     reviews: Sequence[Review]
     links: tuple[Mapping[Spot, Spot], ...]
     backs: tuple[Mapping[Spot, Spot], ...]
@@ -116,22 +127,43 @@ def _past(store: Store, connection: str) -> _Past:
     catalogs = tuple(catalog_of(store, v) for v in found)
     reviews = store.reviews.find(connection)
     told = _told(store, connection, {r.id: r for r in reviews})
-    renames = [[t.change for t in told.get(v.version, ()) if t.change] for v in found]
+    mapped = _mapped(store, connection, {v.version: catalogs[max(i - 1, 0) : i + 1] for i, v in enumerate(found)})
+    renames = [[c for part in (told, mapped) for one in part.get(v.version, ()) if (c := one.change)] for v in found]
     links = tuple(_links(*comparable(catalogs[i - 1], catalogs[i]), renames[i]) if i else {} for i in range(len(found)))
     backs = tuple({new: old for old, new in link.items()} for link in links)
-    return _Past(found, catalogs, told, reviews, links, backs)
+    return _Past(found, catalogs, told, mapped, reviews, links, backs)
 
 
 def _told(store: Store, connection: str, reviews: Mapping[str, Review]) -> Mapping[int, Sequence[_Told]]:
     """By accepted version."""
     out: dict[int, list[_Told]] = {}
-    number, types = 0, ("change.applied", "change.undone")
+    for event in _events(store, connection, "change.applied", "change.undone"):
+        if review := reviews.get(event.data["change"]):
+            told = _Told(review, event.at, event.type == "change.undone", event.data.get("who", ""))
+            out.setdefault(event.data["version"], []).append(told)
+    return out
+
+
+def _events(store: Store, connection: str, *types: str) -> Iterator[LoggedEvent]:
+    number = 0
     while events := store.events.after(number, connection=connection, types=types):
-        for event in events:
-            if review := reviews.get(event.data["change"]):
-                told = _Told(review, event.at, event.type == "change.undone", event.data.get("who", ""))
-                out.setdefault(event.data["version"], []).append(told)
+        yield from events
         number = events[-1].number
+
+
+def _mapped(store: Store, connection: str, steps: Mapping[int, Sequence[Catalog]]) -> Mapping[int, Sequence[_Mapped]]:
+    """By accepted version; `steps` are the catalogs before and after each."""
+    out: dict[int, list[_Mapped]] = {}
+    for event in _events(store, connection, "change.mapped"):
+        sides = [t for c in steps.get(event.data["version"], ()) for t in c.tables if t.path == event.data["table"]]
+        if len(sides) != 2:
+            continue
+        old, new = sides[0].by_name.get(event.data["old"]), sides[1].by_name.get(event.data["new"])
+        if old is not None and new is not None:
+            change = ColumnRenamed(
+                sides[1].ref, replace(old, retained=False), replace(old, name=new.name, retained=False)
+            )
+            out.setdefault(event.data["version"], []).append(_Mapped(change, event.at, event.data["who"]))
     return out
 
 
@@ -230,7 +262,12 @@ def _applied(past: _Past, spots: Sequence[Spot | None]) -> Iterator[Entry]:
         for told in recorded:
             yield replace(_entry(told.review, told.at), version=version.version, label=version.label, run=version.run,
                           status="undone" if told.undone else "applied", who=told.who or version.who)  # fmt: skip
-        if not recorded and about:
+        mapped = [m for m in past.mapped.get(version.version, ()) if _touches(m.change, about)]
+        for one in mapped:
+            yield Entry(one.at, version.version, version.label, one.change.kind, describe(one.change), "applied",
+                        one.who, "mapped", f"a person mapped {one.change.before.name} to {one.change.after.name}",
+                        one.who, run=version.run)  # fmt: skip
+        if not recorded and not mapped and about:
             before = past.catalogs[i - 1] if i else Catalog()
             for change in between(before, past.catalogs[i]).changes:
                 if _touches(change, about):
