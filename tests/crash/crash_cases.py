@@ -9,7 +9,11 @@ SYNC = (
     "sync.detected",
     "sync.recorded",
     "sync.held",
+    "journal.settled",
+    "journal.opened",
     "apply.table.before",
+    "journal.started",
+    "journal.started@2",
     "apply.table.after",
     "apply.table.after@3",
     "apply.accepted",
@@ -62,6 +66,9 @@ FIRST = (
 APPLY = (
     "sync.claim.before",
     "sync.claim.after",
+    "journal.settled",
+    "journal.opened",
+    "journal.started@2",
     "apply.table.before",
     "apply.table.after",
     "apply.table.after@4",
@@ -98,6 +105,7 @@ ZOMBIE = (
 
 UNDO = (
     "undo.before",
+    "journal.opened",
     "undo.table",
     "undo.table@2",
     "undo.committed",
@@ -108,5 +116,5 @@ UNDO = (
 REPLAY = ("replay.commit.before", "replay.commit.after")
 """A held value is put back into its row."""
 
-TWICE = ("apply.table.after", "merge.staged", "sync.commit.after")
+TWICE = ("journal.settled", "apply.table.after", "merge.staged", "sync.commit.after")
 """Killed there, and the run after it killed there too."""

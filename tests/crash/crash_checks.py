@@ -74,6 +74,10 @@ def check_converged(world: World) -> None:
     with world.app() as app:
         assert app.store.runs.running("crash") is None
         assert not app.store.backfills.waiting("crash")
+        plans = app.store.plans.history("crash")
+        assert [p.id for p in plans if p.status == "running"] == []
+        steps = [s for p in plans for s in app.store.steps.of(p.id)]
+        assert {s.status for s in steps} <= {"done", "skipped", "failed"}
 
 
 def _difference(name: str, found: Rows, source: Rows) -> str:

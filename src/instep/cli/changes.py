@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli import reviews
-from instep.cli.context import CHANGES, confirm, console, emit, fail, one_connection, open_app, say, unknown_table
+from instep.cli.context import (
+    CHANGES,
+    confirm,
+    console,
+    emit,
+    fail,
+    one_connection,
+    open_app,
+    options,
+    say,
+    unknown_table,
+)
 from instep.cli.history import plan_check, show_check
 from instep.cli.impact import plan_lines as impact_lines
 from instep.cli.review_text import show_changes, show_one
@@ -66,7 +78,7 @@ def plan(
         behind = plan_check(app, name, found) if check else []
         downstream = impact_lines(app, name, found)
     notes = [*found.partial, *found.detection.notes]
-    document = {"connection": name, "plan": plan_to_dict(found.plan), "notes": notes}
+    document = {"connection": name, "id": found.id, "plan": plan_to_dict(found.plan), "notes": notes}
     document |= {"behind": behind} if check else {}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -93,22 +105,26 @@ def apply(
     from instep.sync.evolve import evolve
 
     with open_app() as app:
-        name, made = _to_apply(app, what)
+        name, made, id = _to_apply(app, what)
         if not made.steps and not any(d.applied for d in made.decisions):
             latest = app.store.accepted.latest(name)
             emit(_applied(name, latest.version if latest else 0, made), lambda out: out.print("nothing to apply"))
             return
         if not confirm("Apply these changes?"):
             raise Blocked("nothing was applied", hint="answer yes, or pass --yes")
-        version = evolve(app.pipe(name), made, tuple(allow or ()))
-    emit(_applied(name, version, made), lambda out: out.print(f"applied: schema version {version}"))
+        version = evolve(app.pipe(name), made, tuple(allow or ()), id=id)
+        id = app.store.plans.history(name, 1)[0].id
+    emit({**_applied(name, version, made), "id": id}, lambda out: out.print(f"applied: schema version {version}"))
+    if options.output == "table":
+        say(f"plan {id}: `instep undo {id}` takes it back")
 
 
 def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
     return {"connection": connection, "version": version, "steps": [s.text for s in made.steps]}
 
 
-def _to_apply(app: App, what: str | None) -> tuple[str, Plan]:
+def _to_apply(app: App, what: str | None) -> tuple[str, Plan, str]:
+    """The connection, the plan and its id."""
     from instep.schema.plan import plan_from_dict
     from instep.sync.answer import refuse_stale
     from instep.sync.evolve import preview
@@ -116,7 +132,7 @@ def _to_apply(app: App, what: str | None) -> tuple[str, Plan]:
     if what is not None and Path(what).is_file():
         try:
             data = json.loads(Path(what).read_text(encoding="utf-8"))
-            return app.connection(data["connection"]), plan_from_dict(data["plan"])
+            return app.connection(data["connection"]), plan_from_dict(data["plan"]), _id(data)
         except SchemaError as error:
             raise InstepError(f"{what}: {error.message}", hint="write it anew with `instep plan -o FILE`") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -127,7 +143,15 @@ def _to_apply(app: App, what: str | None) -> tuple[str, Plan]:
     found = preview(app.pipe(name))
     refuse_stale(found.detection)
     show_plan(console(stderr=True), found, every=False, more=impact_lines(app, name, found))
-    return name, found.plan
+    return name, found.plan, found.id
+
+
+def _id(data: dict[str, Any]) -> str:
+    """The id in a plan file; one of another form is damage."""
+    id = str(data.get("id", ""))
+    if id and not re.fullmatch(r"p-[0-9a-f]{8}", id):
+        raise ValueError(id)
+    return id
 
 
 @changes.command("list", epilog="Examples: instep changes list · instep changes list --all --output json")

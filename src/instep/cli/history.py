@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
+from instep.cli.plan_history import plan_rows, show_plans
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -28,7 +29,7 @@ _AT = "A time (ISO 8601, UTC without a zone) or an accepted version: 7 or 2.1."
 
 def register(app: typer.Typer) -> None:
     app.command(
-        epilog="Examples: instep history · instep history --runs · instep history --schema · "
+        epilog="Examples: instep history · instep history --runs · instep history --plans · instep history --schema · "
         "instep history public.order.total"
     )(history)
     app.add_typer(schema, name="schema")
@@ -43,10 +44,11 @@ def history(
     ] = None,
     runs: Annotated[bool, typer.Option("--runs", help="Runs instead of events.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Versions of the accepted schema.")] = False,
+    plans: Annotated[bool, typer.Option("--plans", help="Applied plans with their steps.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many.")] = 30,
 ) -> None:
-    """What happened, newest first: events, runs, versions of the accepted schema, or all changes of one table or
-    column."""
+    """What happened, newest first: events, runs, plans, versions of the accepted schema, or all changes of one table
+    or column."""
     with open_app() as app:
         if what is not None and (connection is not None or what not in app.project.connections):
             _trail(app, one_connection(app, connection), what, limit)
@@ -55,6 +57,9 @@ def history(
         if runs:
             rows = [asdict(r) for r in app.store.runs.history(name, limit=limit)]
             emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
+        elif plans:
+            rows = plan_rows(app.store, name, limit)
+            emit({"plans": rows}, lambda out: show_plans(out, rows))
         elif schema:
             rows = [{**asdict(v), "label": v.label} for v in app.store.accepted.history(name)[:limit]]
             emit({"versions": rows}, lambda out: _lines(out, rows, ("version", "label", "at", "who", "run", "why")))

@@ -25,6 +25,7 @@ from instep.store.backfills import Backfill
 from instep.sync.detect import Detection, remember
 from instep.sync.extras import record_extra
 from instep.sync.identity import by_names
+from instep.sync.journal import Journal, journal
 from instep.sync.pause import releases, resume
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
@@ -71,17 +72,26 @@ def _refs(pipe: Pipe, *catalogs: Catalog) -> set[Ref]:
 
 
 def apply_plan(
-    pipe: Pipe, run: Run, made: Plan, reviews: Mapping[str, Review], detection: Detection | None = None
+    pipe: Pipe,
+    run: Run,
+    made: Plan,
+    reviews: Mapping[str, Review],
+    detection: Detection | None = None,
+    *,
+    id: str = "",
 ) -> int:
-    """Executes a plan and accepts its catalog; returns the accepted version. `detection` is the one that the plan was
-    made from, if this run made it."""
-    for group in made.groups():
-        crashpoint("apply.table.before")
-        pipe.destination.claim(group.ref, run.fence)
-        changes = tuple(s.id for s in group.steps)
-        pipe.destination.execute(group.ref, group.steps, group.after, Commit(run.id, run.fence, changes=changes))
-        crashpoint("apply.table.after")
-    return _accept(pipe, made, reviews, detection)
+    """Executes a plan, with a record of each step, and accepts its catalog; returns the accepted version. `detection`
+    is the one that the plan was made from, if this run made it; `id` the plan's, if people know it already."""
+    with journal(pipe, run, made, id) as record:
+        for group in made.groups():
+            crashpoint("apply.table.before")
+            with record.taking(group.steps):
+                pipe.destination.claim(group.ref, run.fence)
+                changes = tuple(s.id for s in group.steps)
+                commit = Commit(run.id, run.fence, changes=changes)
+                pipe.destination.execute(group.ref, group.steps, group.after, commit)
+                crashpoint("apply.table.after")
+        return _accept(pipe, made, reviews, detection, record)
 
 
 def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
@@ -96,7 +106,7 @@ def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
             raise StalePlan(f"{describe(decision.change)}: this {why}", hint="plan again and review the new plan")
 
 
-def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: Detection | None) -> int:
+def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: Detection | None, record: Journal) -> int:
     """One transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the events."""
     places = Places.of(made.decisions)
     applied = [
@@ -121,6 +131,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
             _want_backfill(pipe, decision, review, places.after(decision.change), late=late)
             if releases(pipe):
                 resume(pipe, review.id, "applied")
+        record.close(version, (reviews[key(d.change)].id for d in applied))
     crashpoint("apply.accepted")
     return version
 

@@ -16,6 +16,7 @@ from instep.sync.apply import apply_plan, check, make_plan
 from instep.sync.choose import Choice, choose
 from instep.sync.claim import claimed
 from instep.sync.detect import Detection, asked, look, record
+from instep.sync.journal import plan_id
 from instep.sync.map import resume_mappings
 from instep.sync.partial import partial_columns
 from instep.sync.pause import hold, reconsider
@@ -27,6 +28,7 @@ class Preview:
     """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
     what new columns will lack until a backfill. `waiting`: ids of the changes that wait for a person now."""
 
+    connection: str
     detection: Detection
     reviews: Mapping[str, Review]
     plan: Plan
@@ -34,6 +36,11 @@ class Preview:
     choices: Mapping[Ref, Choice]
     partial: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """What the plan is called once it is applied."""
+        return plan_id(self.connection, self.detection.version, self.plan)
 
 
 def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview:
@@ -45,6 +52,7 @@ def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview
         hold(pipe, detection, reviews)
     made = make_plan(pipe, detection)
     return Preview(
+        pipe.name,
         detection,
         reviews,
         made,
@@ -74,8 +82,8 @@ def _choices(pipe: Pipe, accepted: Catalog) -> dict[Ref, Choice]:
     return found
 
 
-def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = ()) -> int:
-    """Applies a plan as one run and returns the accepted version.
+def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
+    """Applies a plan as one run and returns the accepted version. `id`: under which it was shown.
 
     Raises StalePlan if its base or what it applies has moved, Blocked if it drops what neither policy nor
     `allowed` names.
@@ -90,4 +98,4 @@ def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = ()) -> int:
         reviews = pipe.store.reviews.standing(pipe.name)
         check(pipe, made, reviews)
         check_approvals(pipe, made)
-        return apply_plan(replace(pipe, run=run), run, made, reviews)
+        return apply_plan(replace(pipe, run=run), run, made, reviews, id=id)

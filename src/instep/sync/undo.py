@@ -37,6 +37,7 @@ from instep.schema.undo import Applied, Undoing, undo
 from instep.sync.apply import follow
 from instep.sync.claim import claimed
 from instep.sync.detect import recall, record
+from instep.sync.journal import Journal, applied_by, journal
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
 
@@ -74,8 +75,7 @@ def find(pipe: Pipe, what: str) -> list[Review]:
     if what.startswith("r-"):
         return _some(_of_run(pipe, pipe.store.runs.get(what).id), what)
     if what.startswith("p-"):
-        keys = {key(change_from_dict(d["change"])) for d in pipe.store.plans.get(what).plan["decisions"]}
-        return _some((r for r in pipe.store.reviews.find(pipe.name, ("applied",)) if r.key in keys), what)
+        return [pipe.store.reviews.get(id) for id in applied_by(pipe, pipe.store.plans.get(what))]
     review = pipe.store.reviews.get(what)
     if review.connection != pipe.name:
         raise InstepError(f"change {review.id} is one of connection {review.connection}", hint="name that connection")
@@ -313,15 +313,17 @@ def takeback(pipe: Pipe, made: Takeback, allowed: Sequence[str] = ()) -> int:
             pipe.destination.claim(ref, run.fence)
             pipe.destination.revive(ref, table, Commit(run.id, run.fence))
             crashpoint("undo.table")
-        for group in made.plan.groups():
-            pipe.destination.claim(group.ref, run.fence)
-            ids = tuple(s.id for s in group.steps)
-            pipe.destination.execute(group.ref, group.steps, group.after, Commit(run.id, run.fence, changes=ids))
-            crashpoint("undo.table")
-        for at, column in _revived_columns(pipe, made.undoing):
-            pipe.destination.refill(at, column.name, Commit(run.id, run.fence))
-        crashpoint("undo.committed")
-        version = _accept(pipe, made)
+        with journal(pipe, run, made.plan) as record:
+            for group in made.plan.groups():
+                with record.taking(group.steps):
+                    pipe.destination.claim(group.ref, run.fence)
+                    commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
+                    pipe.destination.execute(group.ref, group.steps, group.after, commit)
+                    crashpoint("undo.table")
+            for at, column in _revived_columns(pipe, made.undoing):
+                pipe.destination.refill(at, column.name, Commit(run.id, run.fence))
+            crashpoint("undo.committed")
+            version = _accept(pipe, made, record)
         crashpoint("undo.accepted")
         return version
 
@@ -332,7 +334,7 @@ def _revived_columns(pipe: Pipe, undoing: Undoing) -> Iterator[tuple[Ref, Column
             yield _desired_column(pipe, undoing.after.by_ref[ref], name)
 
 
-def _accept(pipe: Pipe, made: Takeback) -> int:
+def _accept(pipe: Pipe, made: Takeback, record: Journal) -> int:
     """One transaction: the catalog, the events, and a rejection of what the next detection would find because of it."""
     why = f"undo of {', '.join(r.id for r in made.reviews)}"
     base, run = made.plan.base_accepted, pipe.run.id if pipe.run else ""
@@ -343,6 +345,7 @@ def _accept(pipe: Pipe, made: Takeback) -> int:
         follow(pipe, Places.of(made.undoing.decisions).moves)
         pipe.store.events.add(*(ChangeUndone(pipe.name, r.id, r.summary, version, pipe.who) for r in made.reviews))
         _choose(pipe, made.undoing.tables)
+        record.close(version, ())
     return version
 
 

@@ -1,0 +1,165 @@
+"""Applied plans on record, step by step: for people and for undo. What is to do is computed anew by every run.
+
+A step is `running` from before its commit until after it. If the run dies in between, the next one asks the
+destination which of the two it was, and closes the record as interrupted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+
+from instep.crash import crashpoint
+from instep.errors import DestinationError, Fenced, InstepError
+from instep.model import Run
+from instep.schema.change import TableRenamed, key
+from instep.schema.plan import Group, Plan, plan_from_dict, plan_to_dict
+from instep.schema.step import RewriteColumn, Step
+from instep.schema.table import Catalog, Table
+from instep.store.plans import PlannedStep, StoredPlan
+from instep.sync.pipe import Pipe, Ref
+
+
+def plan_id(connection: str, version: int, made: Plan) -> str:
+    """The id of a plan that starts from this accepted version: the same plan of the same schemas has the same id."""
+    text = json.dumps([connection, version, plan_to_dict(made)], sort_keys=True, separators=(",", ":"))
+    return f"p-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+@dataclass
+class Journal:
+    """The record of one plan that is being applied; `id` is empty where nothing is to be recorded. `done` are steps
+    that are through and not yet written down as such: that goes with the next write."""
+
+    pipe: Pipe
+    id: str = ""
+    done: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def taking(self, steps: Iterable[Step]) -> Iterator[None]:
+        """Around the commit of these steps."""
+        ids = [s.id for s in steps]
+        with self.pipe.transaction():
+            self._write_done()
+            self.pipe.store.steps.start(self.id, ids)
+        crashpoint("journal.started")
+        try:
+            yield
+        except InstepError as error:
+            with suppress(Fenced), self.pipe.transaction():
+                self._write_done()
+                self.pipe.store.steps.end(self.id, ids, "failed", error.message)
+            raise
+        self.done += ids
+
+    def _write_done(self) -> None:
+        if self.done:
+            self.pipe.store.steps.end(self.id, self.done, "done")
+            self.done.clear()
+
+    def close(self, version: int, changes: Iterable[str]) -> None:
+        """To be called in the transaction that accepts what the plan leads to."""
+        if self.id:
+            self._write_done()
+            self.pipe.store.plans.close(self.id, "done", version=version, changes=changes)
+
+
+@contextmanager
+def journal(pipe: Pipe, run: Run, made: Plan, id: str = "") -> Iterator[Journal]:
+    """Settles what dead runs left behind and opens the record of `made`, under `id` if it has one already. A plan that
+    does nothing leaves no record."""
+    pipe = replace(pipe, run=run)
+    settle(pipe)
+    record = Journal(pipe)
+    if made.steps or any(d.applied for d in made.decisions):
+        record.id = _open(pipe, run, made, id)
+    crashpoint("journal.opened")
+    try:
+        yield record
+    except InstepError as error:
+        if record.id:
+            with suppress(Fenced), pipe.transaction():
+                pipe.store.plans.close(record.id, "failed", error=error.message)
+        raise
+
+
+def _open(pipe: Pipe, run: Run, made: Plan, id: str) -> str:
+    latest = pipe.store.accepted.latest(pipe.name)
+    found = id or plan_id(pipe.name, latest.version if latest else 0, made)
+    planned = [_planned(pipe, step) for step in made.steps]
+    bases = {"base_accepted": made.base_accepted, "base_destination": made.base_destination}
+    with pipe.transaction():
+        opened = pipe.store.plans.open(
+            pipe.name, found, plan_to_dict(made), planned, **bases, run=run.id, who=pipe.who
+        )  # fmt: skip
+    return opened.id
+
+
+def _planned(pipe: Pipe, step: Step) -> PlannedStep:
+    state = pipe.destination.state(step.table) if isinstance(step.change, RewriteColumn) else None
+    rows = state.rows if state else 0
+    return PlannedStep(step.id, ".".join(filter(None, step.table)), step.change.kind, step.text, rows)
+
+
+def settle(pipe: Pipe) -> None:
+    """Closes the records of runs that are over: each step that was under way was done, or it was not."""
+    for plan in pipe.store.plans.unfinished(pipe.name):
+        if plan.status != "running" or (pipe.run and plan.run == pipe.run.id):
+            continue
+        done = _done(pipe, plan)
+        left = [s for s in pipe.store.steps.of(plan.id) if s.status in ("planned", "running")]
+        with pipe.transaction():
+            for one in left:
+                pipe.store.steps.end(plan.id, [one.step], "done" if one.step in done else "skipped")
+            why = "its run ended before it did; what was left is planned anew"
+            pipe.store.plans.close(plan.id, "interrupted", error=why)
+    crashpoint("journal.settled")
+
+
+def _done(pipe: Pipe, plan: StoredPlan) -> set[str]:
+    """The steps whose table is as they leave it."""
+    groups = plan_from_dict(plan.plan).groups()
+    return {s.id for g in groups if _is_done(g, _there(pipe, {g.ref, g.after.ref} if g.after else {g.ref}))
+            for s in g.steps}  # fmt: skip
+
+
+def _there(pipe: Pipe, refs: Iterable[Ref]) -> Catalog:
+    try:
+        return pipe.destination.inspect(sorted(refs))
+    except DestinationError:
+        return Catalog()
+
+
+def _is_done(group: Group, there: Catalog) -> bool:
+    found = there.get(group.ref)
+    if group.after is None:
+        return found is None
+    if isinstance(group.steps[-1].change, TableRenamed):
+        return found is None and there.get(group.after.ref) is not None
+    return found is not None and _shape(found) == _shape(group.after)
+
+
+def _shape(table: Table) -> Mapping[str, object]:
+    return {c.name: (str(c.type), c.alias, c.id) for c in table.columns}
+
+
+def touched(pipe: Pipe) -> frozenset[Ref]:
+    """The destination tables that plans have been at since one ended well: they may be half way between two states."""
+    found: set[Ref] = set()
+    for stored in pipe.store.plans.unfinished(pipe.name):
+        for group in plan_from_dict(stored.plan).groups():
+            found |= {group.ref} | ({group.after.ref} if group.after else set())
+    return frozenset(found)
+
+
+def applied_by(pipe: Pipe, plan: StoredPlan) -> tuple[str, ...]:
+    """The ids of the changes that a plan has applied; InstepError with the reason if it has applied none."""
+    if plan.changes:
+        return plan.changes
+    keys = {key(d.change) for d in plan_from_dict(plan.plan).decisions if d.applied}
+    later = next((p.id for p in reversed(pipe.store.plans.history(pipe.name)) if p.at > plan.at and p.changes), "")
+    hint = f"what it left was done by {later}" if later and keys else "see `instep history --plans`"
+    raise InstepError(f"plan {plan.id} has applied no change ({plan.status})", hint=hint)

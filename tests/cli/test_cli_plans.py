@@ -1,0 +1,69 @@
+"""Plans on record as people and scripts see them: ids, `history --plans`, `undo p-...`."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from cli_world import Shop
+
+NOTE = 'alter table "order" add column note text'
+ADDED = "column main.order.note added (string)"
+
+
+@pytest.fixture
+def grown(shop: Shop) -> Shop:
+    """A column waits to be applied."""
+    shop.applied()
+    shop.sql(NOTE)
+    return shop
+
+
+def test_a_plan_file_keeps_its_id(grown: Shop) -> None:
+    file = grown.folder / "plan.json"
+    grown.ok("plan", "-o", str(file))
+    id = json.loads(file.read_text())["id"]
+    assert re.fullmatch("p-[0-9a-f]{8}", id)
+    assert grown.json("plan")["id"] == id
+    said = grown.ok("apply", str(file), "--yes")
+    assert f"instep undo {id}" in said.err
+    assert grown.json("history", "--plans")["plans"][0]["id"] == id
+
+
+def test_apply_says_which_plan_it_was(grown: Shop) -> None:
+    id = grown.json("apply", "--yes")["id"]
+    assert [p["id"] for p in grown.json("history", "--plans", "-n", "1")["plans"]] == [id]
+
+
+def test_history_shows_plans_and_their_steps(grown: Shop) -> None:
+    assert grown.ok("apply", "--yes")
+    out = grown.ok("history", "--plans").out
+    assert re.search(r"p-[0-9a-f]{8}  done  version 2  by \S+, run r-", out)
+    assert "    done     shop.order: column shop.order.note added (string)" in out
+    row = grown.json("history", "--plans")["plans"][0]
+    assert [(s["status"], s["kind"]) for s in row["steps"]] == [("done", "column.added")]
+    assert row["version"] == 2
+
+
+def test_history_without_plans(shop: Shop) -> None:
+    shop.ok("plan")
+    assert shop.ok("history", "--plans").out == "no plan was applied yet\n"
+    assert shop.json("history", "--plans")["plans"] == []
+
+
+def test_a_plan_is_undone(grown: Shop) -> None:
+    id = grown.json("apply", "--yes")["id"]
+    change = grown.changes("--all")[ADDED]
+    assert grown.json("undo", id, "--dry-run")["changes"] == [change]
+    assert grown.ok("undo", id, "--yes").out == "undone: schema version 3\n"
+    assert "no change" in grown.run("undo", grown.json("history", "--plans")["plans"][0]["id"], "--yes").err
+
+
+@pytest.mark.parametrize("id", ["p-1", "x", "../p-12345678"])
+def test_a_damaged_id_is_refused(grown: Shop, id: str) -> None:
+    file = grown.folder / "plan.json"
+    grown.ok("plan", "-o", str(file))
+    file.write_text(json.dumps({**json.loads(file.read_text()), "id": id}))
+    said = grown.run("apply", str(file), "--yes")
+    assert (said.code, "is not a plan file" in said.err) == (1, True)
