@@ -34,6 +34,17 @@ class ReviewNeeded(Event):
 
 
 @dataclass(frozen=True)
+class RenameSuspected(Event):
+    """A removal and an addition look like one rename: a proposal for `changes map` is open. `evidence` has no values."""
+
+    type: ClassVar[str] = "change.rename_suspected"
+    change: str
+    summary: str
+    score: float
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ChangeIgnored(Event):
     type: ClassVar[str] = "change.ignored"
     change: str

@@ -110,7 +110,8 @@ class Review:
     `source_fingerprint` is the catalog that the decision saw. `first_seen` and `seen` count detections, for
     confirming removals. `tables_fingerprint` says how the change's table looked at the source and as accepted when
     the change was last shown, or when it was approved; an approval counts as long as that is so. An open change that
-    has a `decided_by` was approved once, and its table has moved since. `snoozed_until`: not listed before.
+    has a `decided_by` was approved once, and its table has moved since. `snoozed_until`: not listed before. `evidence`:
+    what makes a rename without ids likely (score, lines, counts; never values).
     """
 
     id: str
@@ -133,3 +134,4 @@ class Review:
     modifiers: Mapping[str, Any] = field(default_factory=dict)
     tables_fingerprint: str = ""
     snoozed_until: datetime | None = None
+    evidence: Mapping[str, Any] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from instep.model import Review
 from instep.project.policies import PolicySection, to_policy
 from instep.project.project import Project
 from instep.schema.change import Change, change_from_dict, key
+from instep.schema.likeness import PROPOSAL
 from instep.schema.policy import Decision, Explicit, Policy, is_by_policy
 from instep.schema.removal import decide_all
 from instep.store.store import Store
@@ -86,7 +87,8 @@ def simulate(
     """Decides the recorded changes of a connection by `section`, under the connection's own tags and tables."""
     policy = to_policy(name, section, project.connection(connection).tables)
     tags = project.connection(connection).tags
-    recorded = [r for r in reversed(store.reviews.find(connection)) if since is None or r.first_seen >= since]
+    asked = (r for r in reversed(store.reviews.find(connection)) if r.rule != PROPOSAL)
+    recorded = [r for r in asked if since is None or r.first_seen >= since]
     changes, unread = _changes(recorded)
     groups: dict[str, list[Review]] = {}
     for review in recorded:

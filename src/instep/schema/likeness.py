@@ -33,6 +33,8 @@ from instep.schema.table import Catalog, Table
 from instep.schema.types import Boolean
 from instep.schema.widen import fitting
 
+PROPOSAL = "rename proposal"
+"""Who asks, where a review is about a suspected rename."""
 SAMPLE = 1_000
 ENOUGH = 10
 """Rows with a value that must have been compared before data may decide anything."""
@@ -382,6 +384,6 @@ def _edits(suspicion: Suspicion) -> tuple[Change, ...]:
 
 
 __all__ = [
-    "ENOUGH", "NEAR", "SAMPLE", "TELLING", "Candidate", "Sample", "Samples", "Suspicion", "as_renames",
+    "ENOUGH", "NEAR", "PROPOSAL", "SAMPLE", "TELLING", "Candidate", "Sample", "Samples", "Suspicion", "as_renames",
     "automatic", "candidates", "suspicions", "threshold_of", "weigh",
 ]  # fmt: skip

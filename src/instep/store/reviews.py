@@ -39,6 +39,7 @@ class Finding:
     why: str
     modifiers: Mapping[str, Any] = field(default_factory=dict)
     tables_fingerprint: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Reviews:
@@ -209,6 +210,7 @@ def _columns(finding: Finding) -> dict[str, Any]:
     return values | {
         "table_schema": schema, "table_name": name, "column_name": finding.column,
         "change": dict(finding.change), "modifiers": dict(finding.modifiers),
+        "evidence": dict(finding.evidence),
     }  # fmt: skip
 
 

@@ -156,6 +156,7 @@ reviews = Table(
     Column("decided_at", Utc),
     _text("tables_fingerprint"),
     Column("snoozed_until", Utc),
+    Column("evidence", JSON, nullable=False, server_default="{}"),
 )
 Index(None, reviews.c.connection, reviews.c.key)
 _one_while("uq_reviews_standing", reviews, ("connection", "key"), "status IN ('open', 'approved', 'rejected')")

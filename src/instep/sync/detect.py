@@ -7,9 +7,10 @@ Everything between the two catalogs and the decisions is pure; the store is read
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 
-from instep.events import ChangeDetected, ChangeIgnored, ChangeReopened, Event, ReviewNeeded
+from instep.events import ChangeDetected, ChangeIgnored, ChangeReopened, Event, RenameSuspected, ReviewNeeded
 from instep.model import Review
 from instep.schema.accept import settle
 from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
@@ -24,7 +25,7 @@ from instep.schema.selection import Pattern, Selection, hashed, is_on, select_co
 from instep.schema.switch import Switch, moves, said, sides
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.types import String
-from instep.sources.base import Discovery, TableStats
+from instep.sources.base import Discovery, Snapshot, TableStats
 from instep.store.discoveries import CachedDiscovery
 from instep.store.reviews import Finding
 from instep.sync.access import Access, restrict
@@ -35,6 +36,7 @@ from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
 from instep.sync.privacy import Guard
 from instep.sync.sight import Sight, asked_again
+from instep.sync.suspect import Doubt, Opened, suspect
 
 KEYS = ("key.changed", "key.removed")
 
@@ -60,6 +62,7 @@ class Detection:
     stored: bool = False
     unmatched: tuple[str, ...] = ()
     stale: frozenset[str] = frozenset()
+    doubt: Doubt = field(default_factory=Doubt, kw_only=True)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -100,10 +103,13 @@ def detect(
     count: bool = True,
     stored: bool = False,
     assumed: Mapping[str, Review] | None = None,
+    snapshot: Snapshot | None = None,
+    recalled: bool = False,
 ) -> Detection:
     """Compares and decides; writes nothing. `count`: this is a detection of its own, which may confirm a removal.
     `stored`: the discovery is the one that the store has. `assumed`: reviews by content key as if they were answered
-    so, for looking at what an answer leads to."""
+    so, for looking at what an answer leads to. Samples for suspected renames are read in `snapshot`, else in one that
+    is opened for it; not at all if the detection is `recalled` from the store."""
     store = pipe.store
     latest = store.accepted.latest(pipe.name)
     version, accepted = latest.version if latest else 0, store.accepted.catalog(pipe.name)
@@ -122,14 +128,16 @@ def detect(
     sight = Sight.of(changes, source, accepted)
     stale = sight.stale(changes, answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
+
+    def explicit(change: Change) -> Explicit | None:
+        return _answer(change, answers.get(key(change)), first=version == 0) or said(chosen.now, change, source)
+
+    doubt = suspect(pipe, changes, discovery, sight, answers, explicit, _opened(pipe, snapshot, recalled=recalled))
     decisions, proposals = decide_all(
-        changes,
-        pipe.policy,
-        explicit=lambda c: _answer(c, answers.get(key(c)), first=version == 0) or said(chosen.now, c, source),
-        tags=pipe.tags,
+        doubt.changes, pipe.policy, explicit=explicit, tags=pipe.tags, suspected=doubt.proposals
     )
     seen = {k: r.seen + count for k, r in answers.items()}
-    decisions = asked_again(decisions, answers)
+    decisions = asked_again(doubt.explained(decisions), answers)
     decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
     before = last.catalog if last and not rebound else Catalog()
     decisions = Guard(chosen, accepted, before, answers).hold(decisions)
@@ -138,7 +146,14 @@ def detect(
     return Detection(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
         _unmatched(pipe, discovery, switches), stale,
+        doubt=doubt,
     )  # fmt: skip
+
+
+def _opened(pipe: Pipe, snapshot: Snapshot | None, *, recalled: bool) -> Opened | None:
+    if recalled:
+        return None
+    return pipe.source.snapshot if snapshot is None else lambda: nullcontext(snapshot)
 
 
 def _bounded(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
@@ -217,7 +232,8 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
     """
     store, source_print = pipe.store, fingerprint(detection.source)
     sight = Sight.of((d.change for d in detection.decisions), detection.source, detection.accepted)
-    findings = [_finding(d, sight) for d in detection.decisions]
+    findings = [_finding(d, sight, detection.doubt) for d in detection.decisions]
+    findings += detection.doubt.findings(sight)
     with pipe.transaction():
         if not (detection.rebound or detection.stored):
             remember(pipe, detection)
@@ -226,11 +242,14 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
         news: list[Event] = []
-        for review, decision in zip(reviews, detection.decisions, strict=True):
+        for review, decision in zip(reviews, detection.decisions, strict=False):
             if review.key not in detection.reviews:
                 news += _events(pipe.name, review, decision)
             elif review.key in detection.stale:
                 news.append(ChangeReopened(pipe.name, review.id, review.summary, decision.why))
+        for review, found in zip(reviews[len(detection.decisions) :], detection.doubt.proposals, strict=False):
+            if review.key not in detection.reviews:
+                news.append(RenameSuspected(pipe.name, review.id, review.summary, found.score, found.evidence))
         if news:
             store.events.add(*news)
     return {r.key: r for r in reviews}
@@ -238,7 +257,8 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
 
 def asked(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> tuple[str, ...]:
     """The ids of the changes that wait for a person now; snoozed ones wait later."""
-    held = (reviews[key(d.change)] for d in detection.waiting)
+    held = [reviews[key(d.change)] for d in detection.waiting]
+    held += [reviews[k] for s in detection.doubt.proposals if (k := key(s.rename)) in reviews]
     return tuple(r.id for r in held if not pipe.store.reviews.is_asleep(r))
 
 
@@ -272,7 +292,7 @@ def _seen(known: CachedDiscovery) -> Discovery:
 def recall(pipe: Pipe, assumed: Mapping[str, Review]) -> Detection | None:
     """The last detection over again, without the source, under `assumed` answers; None before the first."""
     known = pipe.store.discoveries.get(pipe.name)
-    return detect(pipe, _seen(known), count=False, stored=True, assumed=assumed) if known else None
+    return detect(pipe, _seen(known), count=False, stored=True, assumed=assumed, recalled=True) if known else None
 
 
 def _cached(seen: Discovery) -> CachedDiscovery:
@@ -280,7 +300,7 @@ def _cached(seen: Discovery) -> CachedDiscovery:
     return CachedDiscovery(seen.catalog, seen.fingerprint, stats, seen.denied, seen.identity, seen.proves_absence)
 
 
-def _finding(decision: Decision, sight: Sight) -> Finding:
+def _finding(decision: Decision, sight: Sight, doubt: Doubt) -> Finding:
     """What policy applies by itself is nobody's approval and needs no fingerprint."""
     change = decision.change
     return Finding(
@@ -294,7 +314,8 @@ def _finding(decision: Decision, sight: Sight) -> Finding:
         rule=decision.rule,
         why=decision.why,
         modifiers=asdict(decision.modifiers),
-        tables_fingerprint="" if decision.applied else sight.fingerprint(change),
+        tables_fingerprint="" if decision.applied and not doubt.evidence(change) else sight.fingerprint(change),
+        evidence=doubt.evidence(change),
     )
 
 

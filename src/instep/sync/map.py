@@ -13,10 +13,18 @@ from difflib import get_close_matches
 
 from instep.errors import Blocked, IllegalChange, InstepError
 from instep.events import ChangeMapped
-from instep.model import Run
+from instep.model import Review, Run
 from instep.schema.accept import accept
-from instep.schema.change import Change, ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened
+from instep.schema.change import (
+    Change,
+    ColumnAdded,
+    ColumnRemoved,
+    ColumnRenamed,
+    ColumnWidened,
+    change_from_dict,
+)
 from instep.schema.diff import pair_columns
+from instep.schema.likeness import PROPOSAL
 from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, desired, plan
 from instep.schema.policy import Decision
@@ -109,15 +117,24 @@ def _note(pipe: Pipe, wanted: Mapping, version: int, empty: int = 1) -> None:
     """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
     path = ".".join(filter(None, wanted.table))
     with pipe.transaction():
-        standing = pipe.store.reviews.standing(pipe.name).values()
+        standing = list(pipe.store.reviews.standing(pipe.name).values())
         sides = (("column.removed", wanted.old), ("column.added", wanted.new))
         gone = [r.id for r in standing if r.table == wanted.table and (r.kind, r.column) in sides]
         pipe.store.reviews.obsolete(gone)
+        pipe.store.reviews.applied(r.id for r in standing if is_proposal(r, wanted))
         if empty:
             why = f"rows were loaded before {wanted.old} was mapped to {wanted.new}"
             pipe.store.backfills.want(pipe.name, wanted.table, why=why)
         pipe.store.events.add(ChangeMapped(pipe.name, path, wanted.old, wanted.new, wanted.who, version))
         pipe.store.mappings.end(wanted.number)
+
+
+def is_proposal(review: Review, wanted: Mapping) -> bool:
+    """Whether the review proposes this very mapping."""
+    if review.rule != PROPOSAL or review.kind != "column.renamed" or review.table != wanted.table:
+        return False
+    change = change_from_dict(review.change)
+    return isinstance(change, ColumnRenamed) and (change.before.name, change.after.name) == (wanted.old, wanted.new)
 
 
 def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
@@ -227,3 +244,15 @@ def _empty(pipe: Pipe, table: Table, old: Column) -> int:
 def _names(pipe: Pipe, ref: Ref) -> frozenset[str]:
     found = pipe.destination.inspect([ref]).get(ref)
     return frozenset(c.name for c in found.columns) if found else frozenset()
+
+
+def pair_of(review: Review) -> tuple[str, str]:
+    """The two paths that a proposal is about; InstepError for another change."""
+    change = change_from_dict(review.change)
+    if review.rule != PROPOSAL or not isinstance(change, ColumnRenamed):
+        raise InstepError(
+            f"change {review.id} proposes no rename of a column: {review.summary}",
+            hint="name both columns: `instep changes map schema.table.old schema.table.new`",
+        )
+    path = ".".join(filter(None, change.table))
+    return f"{path}.{change.before.name}", f"{path}.{change.after.name}"

@@ -167,7 +167,7 @@ class _Sync:
         if self.wanted.drop_retained and attempt == 0:
             let_go(pipe, self.run, self.wanted.tables)
         resume_mappings(pipe, self.run)
-        detection = detect(pipe, snapshot.discover(), count=attempt == 0)
+        detection = detect(pipe, snapshot.discover(), count=attempt == 0, snapshot=snapshot)
         crashpoint("sync.detected")
         reviews = record(pipe, detection, count=attempt == 0)
         crashpoint("sync.recorded")

@@ -1,0 +1,281 @@
+"""What rows say about a suspected rename: values of the source and of the destination, compared by key.
+
+One small read of each side, only where there are candidates: the first batch of the source (at most 65,536 rows, the
+key and the new columns), of which 1,000 spread rows are looked up at the destination, which still holds the old values.
+Values are compared in memory and never kept, shown or logged: only counts leave this file. Hashed columns are compared
+by their hashes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from instep.errors import InstepError
+from instep.schema.change import ColumnRemoved, TableAdded, TableRemoved, key
+from instep.schema.diff import pair_columns
+from instep.schema.likeness import SAMPLE, Candidate, Sample
+from instep.schema.names import destination_ref
+from instep.schema.read import ColumnRead, TableRead
+from instep.schema.selection import Selection, hashed
+from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import DataType, String
+from instep.schema.widen import fitting
+from instep.sources.base import CursorRange, Snapshot
+from instep.stage.cast import cast
+from instep.stage.conform import hashed as digests
+from instep.sync.pipe import Pipe, Ref
+
+LARGEST = 50_000_000
+"""Rows of a destination table whose keys are still read for this."""
+TABLES = 10
+ALIKE = 0.5
+"""Pairs of tables whose rows are compared: so many, from this score by their schemas on."""
+NO_ROWS = Sample(note="no rows at the destination to compare with yet")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two catalogs of a detection: `source` with the keys of the settings, `raw` as the source tells its types."""
+
+    source: Catalog
+    raw: Catalog
+    accepted: Mapping[Ref, Table]
+    """By the table's name at the source."""
+    selection: Selection
+
+
+def gather(pipe: Pipe, sides: Sides, snapshot: Snapshot, found: Sequence[Candidate]) -> dict[str, Sample]:
+    """What the rows say about each pair, by the content key of the rename; a note where they cannot be compared.
+    Reads in `snapshot`. A failure here is no failure of the detection."""
+    by_table: dict[Ref, list[Candidate]] = {}
+    tables = [c for c in found if isinstance(c.removed, TableRemoved) and c.schema >= ALIKE][:TABLES]
+    for one in found:
+        if isinstance(one.removed, ColumnRemoved):
+            by_table.setdefault(one.removed.table, []).append(one)
+    out: dict[str, Sample] = {}
+    for ref, pairs in by_table.items():
+        out |= _tried(pairs, lambda ref=ref, pairs=pairs: _columns(pipe, sides, snapshot, ref, pairs))
+    for one in tables:
+        out |= _tried([one], lambda one=one: _table(pipe, sides, snapshot, one))
+    return out
+
+
+def _tried(pairs: Sequence[Candidate], read: Any) -> dict[str, Sample]:
+    try:
+        samples = read()
+    except InstepError as error:
+        samples = [Sample(note=f"its rows could not be compared: {error.message}")] * len(pairs)
+    except (pa.ArrowException, duckdb.Error) as error:
+        samples = [Sample(note=f"its rows could not be compared ({type(error).__name__})")] * len(pairs)
+    return {key(c.rename): s for c, s in zip(pairs, samples, strict=True)}
+
+
+def _columns(pipe: Pipe, sides: Sides, snapshot: Snapshot, ref: Ref, pairs: Sequence[Candidate]) -> list[Sample]:
+    """One sample for each pair of one table."""
+    table, source, raw = sides.accepted.get(ref), sides.source.get(ref), sides.raw.get(ref)
+    if table is None or source is None or raw is None:
+        return [NO_ROWS] * len(pairs)
+    there = destination_ref(table, pipe.naming)
+    state = pipe.destination.state(there)
+    if state is None or not state.rows:
+        return [NO_ROWS] * len(pairs)
+    work = _Work(pipe, sides.selection, snapshot, table, raw, there)
+    by_name = {after.name: before for before, after in pair_columns(table, source).same}
+    keys = {before.name: after for after, before in by_name.items()}
+    wanted = [_Column(table.by_name[c.removed.before.name], raw.by_name[_new(c)], _new(c)) for c in pairs]
+    if not table.key or any(name not in keys for name in table.key):
+        return [work.by_values(w) for w in wanted]
+    if state.rows > LARGEST:
+        return [Sample(note=f"its {state.rows:,} rows are too many to look keys up in")] * len(pairs)
+    key_columns = [_Column(table.by_name[name], raw.by_name[keys[name]], keys[name]) for name in table.key]
+    cursor = table.cursor and keys.get(table.cursor)
+    stamps = [_Column(table.by_name[table.cursor], raw.by_name[cursor], cursor)] if table.cursor and cursor else []
+    return work.by_key(key_columns, wanted, stamps)
+
+
+def _new(candidate: Candidate) -> str:
+    return str(candidate.added.after.name)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """An accepted column, the source column that may be it, and the name that tells whether it is hashed."""
+
+    old: Column
+    new: Column
+    name: str
+
+    @property
+    def place(self) -> str:
+        return self.old.alias or self.old.name
+
+
+@dataclass(frozen=True)
+class _Work:
+    pipe: Pipe
+    selection: Selection
+    snapshot: Snapshot
+    table: Table
+    raw: Table
+    there: Ref
+
+    def by_key(self, keys: Sequence[_Column], wanted: Sequence[_Column], stamps: Sequence[_Column]) -> list[Sample]:
+        """Rows whose cursor has moved since they were loaded were changed meanwhile: they are left out."""
+        every = [*keys, *stamps, *wanted]
+        rows = self.source_rows(every, spread=True)
+        names = [c.place for c in keys]
+        unique = _first_of_each(rows[: len(keys)])
+        asked = pa.table([values.take(unique) for values in rows[: len(keys)]], names=names)
+        if not len(asked):
+            return [Sample(note="no rows at the source to compare with")] * len(wanted)
+        met = self.pipe.destination.meet(self.there, asked)
+        numbers = pa.array(met.numbers, pa.int64())
+        new = [values.take(unique).take(numbers).to_pylist() for values in rows[len(keys) :]]
+        old = [met.rows.column(c.place).to_pylist() for c in every[len(keys) :]]
+        mark = f"{self.pipe.naming.prefix}deleted"
+        gone = met.rows.column(mark).to_pylist() if mark in met.rows.column_names else [False] * len(met.rows)
+        kept = [
+            i
+            for i, dead in enumerate(gone)
+            if not dead and all(_same(o[i], n[i]) for o, n in self.stamped(stamps, old, new))
+        ]
+        first = len(stamps)
+        return [
+            _compared([o[i] for i in kept], [n[i] for i in kept], hide=self.is_hashed(c))
+            for c, o, n in zip(wanted, old[first:], new[first:], strict=True)
+        ]
+
+    def stamped(self, stamps: Sequence[_Column], old: list[Any], new: list[Any]) -> list[tuple[Any, Any]]:
+        return list(zip(old[: len(stamps)], new[: len(stamps)], strict=True))
+
+    def by_values(self, one: _Column) -> Sample:
+        """Two heaps of values: those of the first rows on each side."""
+        new = self.source_rows([one], spread=False)[0].to_pylist()
+        old: list[Any] = []
+        with self.pipe.destination.read(self.there, [one.place]) as reader:
+            for batch in reader:
+                old += batch.column(0).to_pylist()
+                if len(old) >= max(len(new), SAMPLE):
+                    break
+        return _heaps(old[: max(len(new), SAMPLE)], new, hide=self.is_hashed(one))
+
+    def is_hashed(self, one: _Column) -> bool:
+        return hashed(self.selection, self.table.ref, one.old.name)
+
+    def source_rows(self, columns: Sequence[_Column], *, spread: bool) -> list[pa.Array]:
+        """The first rows of the source, each column as the destination holds the accepted one."""
+        source = {c.new.name: c.new for c in columns}
+        read = TableRead(self.raw, self.raw, tuple(ColumnRead(c, c) for c in source.values()))
+        batch = _first(self.snapshot, read)
+        if batch is None:
+            return [pa.nulls(0, self.target(c)) for c in columns]
+        step = max(1, len(batch) // SAMPLE) if spread else 1
+        batch = batch.take(pa.array(range(0, len(batch), step), pa.int64())).slice(0, SAMPLE if spread else len(batch))
+        yields, place = self.snapshot.yields(read), {name: i for i, name in enumerate(source)}
+        return [self.conformed(c, batch.column(place[c.new.name]), yields[c.new.name]) for c in columns]
+
+    def target(self, one: _Column) -> pa.DataType:
+        return self.pipe.destination.target(self.there).schema.field(one.place).type
+
+    def conformed(self, one: _Column, values: pa.Array, kind: DataType) -> pa.Array:
+        if self.is_hashed(one):
+            return digests(values, kind, self.pipe.salt)
+        return cast(values, kind, self.target(one), one.old.type).values
+
+
+def _first(snapshot: Snapshot, read: TableRead) -> pa.RecordBatch | None:
+    """The first batch of the table that has rows."""
+    with snapshot.reader.open() as session:
+        for chunk in sorted(snapshot.chunks(read, "evidence", CursorRange()), key=lambda c: c.number):
+            for batch in session.read(chunk):
+                if len(batch):
+                    return batch
+    return None
+
+
+def _first_of_each(keys: Sequence[pa.Array]) -> pa.Array:
+    """The places of rows with a whole key, none twice."""
+    seen: dict[str, int] = {}
+    for place, values in enumerate(zip(*(k.to_pylist() for k in keys), strict=True)):
+        if None not in values:
+            seen.setdefault(repr(values), place)
+    return pa.array(seen.values(), pa.int64())
+
+
+def _same(old: Any, new: Any) -> bool:
+    return bool(old == new) or (old is not None and new is not None and repr(old) == repr(new))
+
+
+def _compared(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
+    """Row by row."""
+    both = [(o, n) for o, n in zip(old, new, strict=True) if o is not None or n is not None]
+    same = sum(_same(o, n) for o, n in both)
+    return _described(Sample("key", len(old), len(both), same), old, new, hide=hide)
+
+
+def _heaps(old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
+    """As two heaps."""
+    left, right = (Counter(repr(v) for v in side if v is not None) for side in (old, new))
+    rows = max(left.total(), right.total())
+    made = Sample("values", max(len(old), len(new)), rows, (left & right).total())
+    return _described(made, old, new, hide=hide) if made.sampled else NO_ROWS
+
+
+def _described(sample: Sample, old: Sequence[Any], new: Sequence[Any], *, hide: bool) -> Sample:
+    sides = [[v for v in side if v is not None] for side in (old, new)]
+    nulls = len(old) - len(sides[0]), len(new) - len(sides[1])
+    distinct = len(set(map(repr, sides[0]))), len(set(map(repr, sides[1])))
+    return replace(sample, nulls=nulls, distinct=distinct, range=None if hide else _range(*sides))
+
+
+def _range(old: Sequence[Any], new: Sequence[Any]) -> bool | None:
+    try:
+        return (min(old), max(old)) == (min(new), max(new)) if old and new else None
+    except TypeError:
+        return None
+
+
+def _table(pipe: Pipe, sides: Sides, snapshot: Snapshot, one: Candidate) -> list[Sample]:
+    """How many sampled rows of the new table stand in the old one with the same values in all columns of one name."""
+    assert isinstance(one.removed, TableRemoved)
+    assert isinstance(one.added, TableAdded)
+    old, new, raw = one.removed.before, one.added.after, sides.raw.get(one.added.after.ref)
+    there = destination_ref(old, pipe.naming)
+    state = pipe.destination.state(there)
+    if raw is None or state is None or not state.rows:
+        return [NO_ROWS]
+    names = [c.name for c in old.live if c.name in new.by_name and _fits(c, new.by_name[c.name])]
+    if not old.key or not set(old.key) <= set(names) or state.rows > LARGEST:
+        return [Sample(note="no key to compare rows by" if not old.key else "their keys cannot be compared")]
+    work = _Work(pipe, sides.selection, snapshot, old, raw, there)
+    every = [_Column(old.by_name[n], raw.by_name[n], n) for n in (*old.key, *(n for n in names if n not in old.key))]
+    rows = work.source_rows(every, spread=True)
+    unique = _first_of_each(rows[: len(old.key)])
+    asked = pa.table([v.take(unique) for v in rows[: len(old.key)]], names=[c.place for c in every[: len(old.key)]])
+    if not len(asked):
+        return [Sample(note="no rows at the source to compare with")]
+    met = pipe.destination.meet(there, asked)
+    places = unique.take(pa.array(met.numbers, pa.int64()))
+    same = _equal_rows(
+        [met.rows.column(c.place).to_pylist() for c in every], [values.take(places).to_pylist() for values in rows]
+    )
+    return [Sample("key", len(asked), len(asked), same, whole=True)]
+
+
+def _fits(old: Column, new: Column) -> bool:
+    """A hashed column is text at the destination, whatever it is at the source."""
+    return fitting(old.type, new.type) is not None or isinstance(new.type, String)
+
+
+def _equal_rows(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> int:
+    return sum(all(_same(a, b) for a, b in zip(o, n, strict=True)) for o, n in _rows(old, new))
+
+
+def _rows(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> Iterator[tuple[Iterable[Any], Iterable[Any]]]:
+    yield from zip(zip(*old, strict=True), zip(*new, strict=True), strict=True)
