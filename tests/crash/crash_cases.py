@@ -103,6 +103,9 @@ ZOMBIE = (
 )
 """Held there while a later run takes over."""
 
+FILL = ("fill.before", "fill.read", "fill.rewritten", "fill.committed", "fill.done")
+"""A column is let in whose values the rows loaded before get by a fill."""
+
 UNDO = (
     "undo.before",
     "journal.opened",

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from contract.sources import Case
 from instep.destinations.iceberg import IcebergConfig, IcebergDestination
-from instep.model import Deletes, Review, TableSettings
+from instep.model import BackfillLimits, Deletes, Review, TableSettings
 from instep.schema.names import Naming, destination_ref
 from instep.schema.policy import Policy, Rule
 from instep.schema.selection import Selection
@@ -40,6 +40,7 @@ class World:
     settings: dict[str, TableSettings] = field(default_factory=dict)
     restricted: bool = False
     include: tuple[str, ...] = ()
+    limits: BackfillLimits = field(default_factory=BackfillLimits)
     engine: Literal["spark", "inline"] = "spark"
 
     def __post_init__(self) -> None:
@@ -56,7 +57,7 @@ class World:
         return Pipe(
             name="shop", source=source, destination=self.destination, policy=self.policy, selection=self.selection,
             naming=naming, settings=lambda t: self.settings.get(t.name, TableSettings()), store=self.store,
-            spark=SparkSettings(), salt=b"salt", who="test",
+            spark=SparkSettings(), salt=b"salt", who="test", backfill_limits=self.limits,
         )  # fmt: skip
 
     def run(self, *statements: str) -> None:

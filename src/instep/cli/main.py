@@ -17,7 +17,23 @@ from typing import Annotated
 import typer
 from typer.exceptions import TyperException
 
-from instep.cli import changes, demo, history, impact, look, move, policy, quarantine, selection, restore, setup, sources, table, undo
+from instep.cli import (
+    backfill,
+    changes,
+    demo,
+    history,
+    impact,
+    look,
+    move,
+    policy,
+    quarantine,
+    restore,
+    selection,
+    setup,
+    sources,
+    table,
+    undo,
+)
 from instep.cli.context import INTERRUPTED, options, set_runner
 from instep.cli.errors import report, report_usage
 from instep.errors import InstepError
@@ -48,7 +64,10 @@ def shared(
     options.interactive, options.color = not no_input, not no_color
 
 
-for room in (setup, sources, changes, impact, undo, restore, policy, move, look, history, quarantine, selection, table, demo):
+for room in (
+    setup, sources, changes, impact, undo, restore, policy, move, backfill, look, history, quarantine, selection, table,
+    demo,
+):  # fmt: skip
     room.register(app)
 
 

@@ -1,4 +1,4 @@
-"""`instep sync`, `backfill` and `verify`: the commands that read rows."""
+"""`instep sync` and `verify`, and what `backfill` shares with them: the commands that read rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ Tables = Annotated[list[str] | None, typer.Option("--table", "-t", help="Only th
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Examples: instep sync · instep sync shop --table public.order · instep sync --full")(sync)
-    app.command(epilog="Example: instep backfill public.order")(backfill)
     app.command(epilog="Example: instep verify shop --table public.order")(verify)
 
 
@@ -35,18 +34,10 @@ def sync(
     ] = False,
 ) -> None:
     """Bring the destination in step with the source, schema changes included."""
-    _run(connection, tables=frozenset(table or ()), full=full, drop_retained=drop_retained)
+    run_and_report(connection, tables=frozenset(table or ()), full=full, drop_retained=drop_retained)
 
 
-def backfill(
-    table: Annotated[str, typer.Argument(help="schema.table")],
-    connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
-) -> None:
-    """Read a whole table again and swap it in at once, so that new columns have their values in every row."""
-    _run(connection, tables=frozenset((table,)), full=True, kind="backfill")
-
-
-def _run(connection: str | None, **asked: Any) -> None:
+def run_and_report(connection: str | None, **asked: Any) -> None:
     """One run; Spark starts while modules, store and catalogs are still being read."""
     with open_app() as app:
         name = one_connection(app, connection)

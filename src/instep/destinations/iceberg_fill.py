@@ -105,7 +105,7 @@ def fill(
             rows, weight = sum(r.rows for r in rewritten), sum(f.bytes for f in files)
             done = Filled(done.rows + rows, done.files + len(rewritten), done.bytes + weight)
             crashpoint("fill.committed")
-            if not go_on() and len(_candidates(table, list(table.scan().plan_files()), fill.columns)):
+            if rewritten and not go_on() and len(_candidates(table, list(table.scan().plan_files()), fill.columns)):
                 return replace(done, whole=False)
     finally:
         keep_only(work.spec.location, lake.io(), work.kept)

@@ -160,9 +160,10 @@ class _ChunkRun:
         self.casts: Counter[str] = Counter()
 
     def take(self, batch: pa.RecordBatch) -> None:
+        """A row of only some of its columns is not held as a row."""
         done = self.conformer.conform(batch)
         self.writer.write(done.batch)
-        self.quarantine.add(done.held)
+        self.quarantine.add(done.held if self.spec.system.synced else [h for h in done.held if h.column])
         self.read += len(batch)
         self.written += len(done.batch)
         self.misfits += done.misfits

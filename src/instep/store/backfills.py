@@ -13,13 +13,14 @@ from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import backfills
 
-Scope = Literal["table", "column"]
+Scope = Literal["table", "column", "since"]
 BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
 
 
 @dataclass(frozen=True)
 class Backfill:
-    """`column` is empty for a whole table; `change` names the change that asked for it, if one did."""
+    """`column` is empty for a whole table; `change` names the change that asked for it, if one did. The scope `since`
+    reads the rows again that have changed since the column was first seen."""
 
     number: int
     connection: str
@@ -39,11 +40,19 @@ class Backfills:
         self._db = database
 
     def want(
-        self, connection: str, table: tuple[str, str], *, column: str = "", why: str = "", change: str = ""
+        self,
+        connection: str,
+        table: tuple[str, str],
+        *,
+        column: str = "",
+        why: str = "",
+        change: str = "",
+        scope: Scope | None = None,
     ) -> bool:
-        """Asks for a column, or for the whole table without one; False if that is waiting already."""
+        """Asks for a column, or for the whole table without one, unless `scope` says; False if that is waiting
+        already."""
         c = backfills.c
-        scope = "column" if column else "table"
+        scope = scope or ("column" if column else "table")
         same = (
             c.connection == connection, c.table_schema == table[0], c.table_name == table[1],
             c.column_name == column, c.scope == scope, c.status.in_(("wanted", "running")),

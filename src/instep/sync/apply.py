@@ -24,6 +24,7 @@ from instep.schema.table import Catalog, fingerprint
 from instep.store.backfills import Backfill
 from instep.sync.detect import Detection, remember
 from instep.sync.extras import record_extra
+from instep.sync.fill_plan import follow_columns
 from instep.sync.identity import by_names
 from instep.sync.journal import Journal, journal
 from instep.sync.pause import releases, resume
@@ -123,6 +124,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
             remember(pipe, detection)
         version = _keep(pipe, made, why or "refreshed")
         follow(pipe, {old: new for old, new in places.moves.items() if old not in made.refused})
+        follow_columns(pipe, applied, places)
         pipe.store.reviews.applied(reviews[key(d.change)].id for d in applied)
         for decision in applied:
             review = reviews[key(decision.change)]
@@ -151,7 +153,9 @@ def _want_backfill(pipe: Pipe, decision: Decision, review: Review, ref: Ref, *, 
     if change.kind in REBUILDS:
         pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
     elif (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
-        pipe.store.backfills.want(pipe.name, ref, column=column_of(change), why=review.summary, change=review.id)
+        whole = decision.modifiers.backfill == "table" or change.kind == "column.retyped"
+        column = "" if whole else column_of(change)
+        pipe.store.backfills.want(pipe.name, ref, column=column, why=review.summary, change=review.id)
 
 
 def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
@@ -169,7 +173,7 @@ def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
         if pause.table is not None:
             store.pauses.pause(name, pause.reason, change=pause.change, table=moves[pause.table])
     for b in waiting:
-        store.backfills.want(name, moves[b.table], column=b.column, why=b.why, change=b.change)
+        store.backfills.want(name, moves[b.table], column=b.column, why=b.why, change=b.change, scope=b.scope)
 
 
 def rebuilds(pipe: Pipe) -> frozenset[Ref]:

@@ -7,20 +7,26 @@ from instep.schema.kinds import ColumnAdded
 from instep.schema.table import Catalog, Table
 from instep.sync.choose import choose
 from instep.sync.detect import Detection
+from instep.sync.fill_plan import why_whole
 from instep.sync.pipe import Pipe
 from instep.sync.places import Places
 
 
 def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tuple[str, ...]:
-    """One sentence a column that is added to a table with a cursor and not backfilled by policy."""
+    """One sentence a column that is added to a table with a cursor and not backfilled by policy, or that cannot be
+    filled by itself as policy asks."""
     if detection.version == 0:
         return ()
     found, places = [], Places.of(detection.decisions)
     for decision in detection.applied:
         change = decision.change
-        if not isinstance(change, ColumnAdded) or decision.modifiers.backfill != "none":
+        if not isinstance(change, ColumnAdded) or decision.modifiers.backfill == "table":
             continue
         table = accepted.get(places.after(change))
+        if decision.modifiers.backfill == "column":
+            if table is not None and (why := why_whole(pipe, table, change.after.name)):
+                found.append(f"{table.path}.{change.after.name}: {why}, so a sync reads the whole table for it")
+            continue
         if table is not None and _cursor(pipe, table):
             found.append(
                 f"{table.path}.{change.after.name}: rows that do not change keep NULL in it until "

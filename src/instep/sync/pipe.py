@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.destinations.base import Destination
-from instep.model import Run, TableSettings
+from instep.model import BackfillLimits, Run, TableSettings
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.names import Naming
 from instep.schema.policy import Policy
@@ -44,6 +44,7 @@ class Pipe:
     who: str = "cli"
     run: Run | None = None
     max_new_columns: int = MAX_NEW_COLUMNS
+    backfill_limits: BackfillLimits = field(default_factory=BackfillLimits)
     file: Selection | None = None
     before: Selection | None = None
 

@@ -20,6 +20,7 @@ from instep.sync.chosen import settings_of
 from instep.sync.clean import dead_runs, folder, sweep
 from instep.sync.detect import Detection
 from instep.sync.extras import extra_reads, held_columns
+from instep.sync.fill_plan import whole_tables
 from instep.sync.load import Loaded
 from instep.sync.loads import Load, keep_rows, plan_load
 from instep.sync.pipe import Pipe, Ref
@@ -30,28 +31,32 @@ from instep.sync.selected import selected_reads
 @dataclass(frozen=True)
 class Wanted:
     """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
-    source dropped."""
+    source dropped, or nothing but the values of some `columns` of the tables."""
 
     tables: frozenset[str] = frozenset()
     full: bool = False
     drop_retained: bool = False
     kind: RunKind = "sync"
+    columns: tuple[str, ...] = ()
 
 
 @dataclass
 class Outcome:
-    """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name."""
+    """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name; `filled` those whose
+    new columns got their values (see sync/fill.py)."""
 
     loaded: list[Loaded] = field(default_factory=list)
     others: dict[Ref, TableRun] = field(default_factory=dict)
+    filled: dict[Ref, TableRun] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     applied: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
 
     @property
     def tables(self) -> tuple[TableRun, ...]:
-        """One result a table: the last pass counts."""
+        """One result a table: the last pass counts, and a fill that failed."""
         done = {d.load.table.ref: d.result for d in self.loaded}
+        done |= {ref: t for ref, t in self.filled.items() if ref not in done or t.status == "failed"}
         return (*done.values(), *(t for ref, t in self.others.items() if ref not in done))
 
     def note(self, text: str) -> None:
@@ -82,7 +87,7 @@ class Pass:
                 denied = gone.table.ref in self.detection.denied
                 self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
         stopped, anew = self._stopped(), rebuilds(self.pipe)
-        waiting = {b.table for b in self.pipe.store.backfills.waiting(self.pipe.name)}
+        waiting = whole_tables(self.pipe)
         dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
         holds, extras = holds_of(self.pipe, self.detection), held_columns(self.detection)
         loads = []
@@ -93,6 +98,8 @@ class Pass:
             if ref in stopped:
                 self._leave(ref, *stopped[ref])
                 continue
+            if why := waiting.get(ref):
+                self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
             try:
                 load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
                 sweep(self.pipe, dead, load.ref, state)

@@ -25,6 +25,7 @@ from instep.sync.claim import claimed, status_of
 from instep.sync.clean import PASSES, discard
 from instep.sync.detect import Detection, asked, detect, record
 from instep.sync.engine import Engine, OnSpark
+from instep.sync.fill import Filling
 from instep.sync.load import commit_all, stage
 from instep.sync.loads import Load
 from instep.sync.map import resume_mappings
@@ -62,7 +63,9 @@ def sync(
     with claimed(pipe, wanted.kind) as run, warm(pipe, start, engine) as rows_by:
         work = _Sync(replace(pipe, run=run), run, wanted, progress or Silent(), rows_by, Outcome())
         try:
-            work.all()
+            if not wanted.columns:
+                work.all()
+            Filling(work.pipe, run, rows_by, work.told, work.outcome, wanted).all()
         finally:
             tables = work.record()
         expire(pipe, run)

@@ -1,0 +1,205 @@
+"""Backfill of just what is new: rows loaded before a column was let in get its values, and nothing else changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sync_world import MakeWorld, World, cursor, preset
+
+from instep.crash import VARIABLE, Crashed
+from instep.destinations import iceberg_fill
+from instep.errors import InstepError
+from instep.model import BackfillLimits
+from instep.schema.policy import Rule
+from instep.sync.progress import Report
+from lake import SPARK
+
+SETUP = (
+    "CREATE TABLE t (id int PRIMARY KEY, name varchar(20), at int NOT NULL)",
+    "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 2)",
+)
+ADD = "ALTER TABLE t ADD COLUMN size int DEFAULT 7"
+KINDS = ["postgres", "mysql", "sqlite"]
+
+
+def begun(world: World, *rules: Rule, **modifiers: Any) -> World:
+    """A table with a cursor, loaded once."""
+    world.settings["t"] = cursor("at", deletes="ignore")
+    world.policy = preset("allow_all", *rules, **{"backfill": "column", **modifiers})
+    world.run(*SETUP)
+    assert world.sync().status == "done"
+    return world
+
+
+def sizes(world: World) -> dict[int, Any]:
+    return dict(world.rows("t", "id", "size"))  # type: ignore[arg-type]
+
+
+def notes(report: Report) -> str:
+    return "\n".join(report.notes)
+
+
+def waiting(world: World) -> list[tuple[str, str]]:
+    return [(b.scope, b.column) for b in world.store.backfills.waiting("shop")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_sync_fills_what_it_has_let_in(make_world: MakeWorld, kind: str) -> None:
+    world = begun(make_world(kind, engine="inline"))
+    world.run(ADD, "UPDATE t SET size = 8 WHERE id = 2", "DELETE FROM t WHERE id = 1")
+    before = world.store.cursors.of("shop")
+    report = world.sync()
+    assert report.status == "done", report
+    assert sizes(world) == {1: None, 2: 8, 3: 7}
+    assert {c.cursor for c in before.values()} == {c.cursor for c in world.store.cursors.of("shop").values()}
+    assert waiting(world) == []
+    assert "t: size filled in 1 row loaded before, 1 file written again" in notes(report)
+    assert world.sync().notes == ()
+
+
+@pytest.mark.parametrize("mark", [pytest.param(None, marks=SPARK)])
+def test_on_spark(make_world: MakeWorld, mark: None) -> None:
+    world = begun(make_world())
+    world.run(ADD, "ALTER TABLE t ADD COLUMN words text[]", "UPDATE t SET words = '{x,y}', size = 9 WHERE id = 1")
+    assert world.sync().status == "done"
+    assert world.rows("t", "id", "size", "words") == [(1, 9, ["x", "y"]), (2, 7, None), (3, 7, None)]
+
+
+def test_a_newer_value_is_never_overwritten(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"))
+    world.run(ADD, "UPDATE t SET at = 3, size = NULL WHERE id = 1", "UPDATE t SET at = 3, size = 5 WHERE id = 2")
+    world.sync()
+    assert sizes(world) == {1: None, 2: 5, 3: 7}
+
+
+def test_a_failure_leaves_the_load_and_the_wish(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = begun(make_world(engine="inline"))
+    world.run(ADD, "INSERT INTO t VALUES (4, 'd', 4, 4)")
+
+    def fails(*_: object) -> None:
+        raise InstepError("the disk is gone")
+
+    monkeypatch.setattr(iceberg_fill, "fill", fails)
+    report = world.sync()
+    assert report.status == "failed"
+    assert "filling size: the disk is gone" in report.tables[0].error
+    assert sizes(world) == {1: None, 2: None, 3: 7, 4: 4}
+    monkeypatch.undo()
+    assert world.sync().status == "done"
+    assert sizes(world) == {1: 7, 2: 7, 3: 7, 4: 4}
+
+
+@pytest.mark.parametrize("point", ["fill.before", "fill.read", "fill.rewritten", "fill.committed", "fill.done"])
+def test_interrupted_it_goes_on(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    """Between the attempts an upsert writes NULL over a row that was read."""
+    world = begun(make_world(engine="inline"))
+    world.run("INSERT INTO t VALUES (4, 'd', 4)")
+    world.sync()
+    monkeypatch.setattr(iceberg_fill, "PART_ROWS", 1)
+    monkeypatch.setattr(iceberg_fill, "PARTS_PER_CORE", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    world.run(ADD)
+    monkeypatch.setenv(VARIABLE, f"{point}=raise")
+    with pytest.raises(Crashed):
+        world.sync()
+    monkeypatch.delenv(VARIABLE)
+    world.run("UPDATE t SET size = NULL, at = 9 WHERE id IN (1, 4)")
+    assert world.sync().status == "done"
+    filled = {"fill.committed": 1, "fill.done": 4}.get(point, 0)
+    assert sizes(world) == {1: None, 2: 7, 3: 7, 4: None}, filled
+    assert waiting(world) == []
+    assert not list(world.folder.glob("lake/shop/*/data/*-values-*"))
+
+
+def test_tables_without_a_key_are_read_whole(make_world: MakeWorld) -> None:
+    world = make_world(engine="inline")
+    world.policy = preset("allow_all", backfill="column")
+    world.settings["log"] = cursor("at")
+    world.run("CREATE TABLE log (at int, word varchar(9))", "INSERT INTO log VALUES (1, 'a'), (2, 'b')")
+    world.sync()
+    world.run("ALTER TABLE log ADD COLUMN more int DEFAULT 3")
+    found = world.preview()
+    assert any("it has no key" in text for text in found.partial)
+    report = world.sync()
+    assert "log: it has no key, so the whole table is read again" in notes(report).replace("public.", "")
+    assert world.rows("log", "at", "more") == [(1, 3), (2, 3)]
+    assert waiting(world) == []
+
+
+def test_a_waiting_column_follows_renames(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"))
+    world.limits = BackfillLimits(max_bytes=1)
+    world.run(ADD)
+    assert "the budget is 1" in notes(world.sync())
+    world.run("ALTER TABLE t RENAME COLUMN size TO weight", "ALTER TABLE t RENAME TO u")
+    world.settings["u"] = world.settings["t"]
+    assert world.sync().status == "done"
+    assert [(b.table[1], b.column) for b in world.store.backfills.waiting("shop")] == [("u", "weight")]
+    world.limits = BackfillLimits()
+    assert world.sync().status == "done"
+    assert world.rows("u", "id", "weight") == [(1, 7), (2, 7), (3, 7)]
+
+
+def test_a_column_that_is_gone_is_not_waited_for(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"))
+    world.limits = BackfillLimits(max_bytes=1)
+    world.run(ADD)
+    world.sync()
+    world.run("ALTER TABLE t DROP COLUMN size")
+    world.settled()
+    assert waiting(world) == []
+
+
+def test_a_person_is_not_held_up(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"), backfill="none")
+    world.limits = BackfillLimits(max_bytes=1)
+    world.run(ADD)
+    world.sync()
+    assert sizes(world) == {1: None, 2: None, 3: 7}
+    world.store.backfills.want("shop", (world.case.schema, "t"), column="size")
+    report = world.sync(tables=frozenset({f"{world.case.schema}.t"}), columns=("size",), kind="backfill")
+    assert [(t.mode, t.read, t.updated) for t in report.tables] == [("column", 3, 2)]
+    assert sizes(world) == {1: 7, 2: 7, 3: 7}
+
+
+def test_minutes_are_a_budget_too(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = begun(make_world(engine="inline"))
+    world.run("INSERT INTO t VALUES (4, 'd', 4)")
+    world.sync()
+    monkeypatch.setattr(iceberg_fill, "PART_ROWS", 1)
+    monkeypatch.setattr(iceberg_fill, "PARTS_PER_CORE", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    world.limits = BackfillLimits(max_minutes=1e-9)
+    world.run(ADD)
+    assert "so far: the next sync goes on" in notes(world.sync())
+    assert waiting(world) == [("column", "size")]
+    assert world.sync().status == "done"
+    assert waiting(world) == []
+    assert sizes(world) == {1: 7, 2: 7, 3: 7, 4: 7}
+
+
+def test_values_that_do_not_fit_are_held(make_world: MakeWorld) -> None:
+    world = begun(make_world("sqlite", engine="inline"))
+    world.run("ALTER TABLE t ADD COLUMN size int", "UPDATE t SET size = 'many' WHERE id = 1")
+    world.run("UPDATE t SET size = 2 WHERE id = 2")
+    report = world.sync()
+    assert report.status == "done"
+    found = world.rows("t", "id", "size", "_instep_meta")
+    assert [r[:2] for r in found] == [(1, None), (2, 2), (3, None)]
+    assert '"field":"size"' in found[0][2]
+    from instep.sync.quarantine import holdings
+
+    assert [e.original for h in holdings(world.pipe) for e in h.found.entries] == ["many"]
+
+
+def test_a_table_that_is_read_whole_needs_no_fill(make_world: MakeWorld) -> None:
+    world = make_world(engine="inline")
+    world.policy = preset("allow_all", backfill="column")
+    world.run(*SETUP)
+    world.sync()
+    world.run(ADD)
+    report = world.sync()
+    assert "loaded before" not in notes(report)
+    assert sizes(world) == {1: 7, 2: 7, 3: 7}
+    assert waiting(world) == []
