@@ -234,6 +234,8 @@ def _describe_table(
         case KeyRemoved():
             return f"primary key of {_path(change.table)} removed (was {_list(change.before)})"
         case CursorChanged():
+            if change.before == change.after:
+                return f"cursor of {_path(change.table)} has another type: {change.after} orders its values otherwise"
             return f"cursor of {_path(change.table)} {_moved(change.before, change.after)}"
         case CursorRemoved():
             return f"cursor of {_path(change.table)} removed (was {change.before})"

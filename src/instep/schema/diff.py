@@ -32,6 +32,7 @@ from instep.schema.kinds import (
     TableRenamed,
     TableReplaced,
 )
+from instep.schema.ordering import same_order
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import DataType
 from instep.schema.widen import narrows, widens
@@ -178,7 +179,7 @@ def _edits(before: Table, after: Table) -> Iterator[Change]:
     yield from _added(ref, after, pairs.added)
     if key != after.key:
         yield KeyChanged(ref, key, after.key)
-    if cursor != after.cursor:
+    if cursor != after.cursor or _orders_otherwise(before, after, cursor):
         yield CursorChanged(ref, cursor, after.cursor)
     if before.comment != after.comment:
         yield TableComment(ref, before.comment, after.comment)
@@ -188,6 +189,13 @@ def _kept_key(before: Table, after: Table, names: Mapping[str, str]) -> tuple[tu
     """(the old key under the new names, whether it was removed: gone, or without one of its columns)."""
     removed = bool(before.key) and (not after.key or any(name not in names for name in before.key))
     return (() if removed else tuple(names[n] for n in before.key)), removed
+
+
+def _orders_otherwise(before: Table, after: Table, cursor: str | None) -> bool:
+    """Whether the cursor stays and its values compare otherwise: what it has read says nothing any more."""
+    if cursor is None or before.cursor is None:
+        return False
+    return not same_order(before.by_name[before.cursor].type, after.by_name[cursor].type)
 
 
 def _kept_cursor(before: Table, after: Table, names: Mapping[str, str]) -> tuple[str | None, bool]:

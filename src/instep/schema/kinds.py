@@ -182,6 +182,8 @@ class KeyRemoved:
 
 @dataclass(frozen=True)
 class CursorChanged:
+    """Another cursor, or the same column with values that compare otherwise (its type changed)."""
+
     kind: ClassVar[str] = "cursor.changed"
     table: Ref
     before: str | None

@@ -17,6 +17,7 @@ from instep.errors import SchemaError
 from instep.schema.change import (
     Change,
     ColumnRenamed,
+    KeyChanged,
     SchemaAdded,
     SchemaRemoved,
     TableRenamed,
@@ -342,10 +343,15 @@ def _cell(change: Change, preset: str) -> Choice:
 
 
 def _row(change: Change) -> str:
-    """A replaced table whose key differs is a changed key."""
-    if isinstance(change, TableReplaced) and change.before.key != change.after.key:
+    """A replaced table whose key differs is a changed key; a key of the same columns in another order is none."""
+    if isinstance(change, TableReplaced) and set(change.before.key) != set(change.after.key):
         return "key.changed"
-    return change.kind
+    return "column.reordered" if is_reordered_key(change) else change.kind
+
+
+def is_reordered_key(change: Change) -> bool:
+    """Whether a key has the columns that it had: it tells the same rows apart."""
+    return isinstance(change, KeyChanged) and bool(change.before) and set(change.before) == set(change.after)
 
 
 def override_of(change: Change, policy: Policy) -> Override | None:

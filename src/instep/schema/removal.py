@@ -12,7 +12,11 @@ from dataclasses import replace
 
 from instep.schema.change import (
     Change,
+    ColumnNarrowed,
     ColumnRemoved,
+    ColumnRetyped,
+    ColumnWidened,
+    CursorChanged,
     CursorRemoved,
     KeyRemoved,
     SchemaRemoved,
@@ -109,22 +113,36 @@ def decide_all(
 
 
 def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
-    """The removal of a key's or cursor's column waits for what is decided about the key or cursor."""
-    held = {
-        (d.change.table, name): d
-        for d in decisions
-        if isinstance(d.change, KeyRemoved | CursorRemoved) and not d.applied
-        for name in ([d.change.before] if isinstance(d.change, CursorRemoved) else d.change.before)
-    }
+    """The removal of a key's or cursor's column waits for what is decided about the key or cursor, and so does a type
+    of the cursor's column that orders its values otherwise."""
+    held = {(d.change.table, name): d for d in decisions if not d.applied for name in _columns_in_use(d.change)}
 
     def one(decision: Decision) -> Decision:
         change = decision.change
-        over = held.get((change.table, change.before.name)) if isinstance(change, ColumnRemoved) else None
+        over = held.get((change.table, change.before.name)) if isinstance(change, _TAKING) else None
+        if isinstance(change, _TYPED) and over is not None and not isinstance(over.change, CursorChanged):
+            over = None
         if over is None or not decision.applied:
             return decision
         return replace(decision, action="ignore", rule=over.rule, effect="waiting", why=f"waits for {over.change.kind}")
 
     return tuple(one(d) for d in decisions)
+
+
+_TYPED = (ColumnWidened, ColumnNarrowed, ColumnRetyped)
+_TAKING = (ColumnRemoved, *_TYPED)
+
+
+def _columns_in_use(change: Change) -> tuple[str, ...]:
+    """The columns of a key or cursor that is removed, or the cursor's if its type changes."""
+    match change:
+        case KeyRemoved():
+            return change.before
+        case CursorRemoved():
+            return (change.before,)
+        case CursorChanged() if change.after is not None and change.before == change.after:
+            return (change.after,)
+    return ()
 
 
 def _suspected(decision: Decision, proposal: Suspicion, policy: Policy) -> Decision:

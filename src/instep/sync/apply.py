@@ -19,7 +19,7 @@ from instep.schema.change import ColumnRemoved, column_of, describe, key
 from instep.schema.extra import was_extra
 from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, check_base, desired, plan
-from instep.schema.policy import Decision, Modifiers
+from instep.schema.policy import Decision, Modifiers, is_reordered_key
 from instep.schema.table import Catalog, fingerprint
 from instep.store.backfills import Backfill
 from instep.sync.detect import Detection, remember
@@ -150,7 +150,7 @@ def _want_backfill(pipe: Pipe, decision: Decision, review: Review, ref: Ref, *, 
     """A rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was
     kept as JSON so far (`late`)."""
     change = decision.change
-    if change.kind in REBUILDS:
+    if change.kind in REBUILDS and not is_reordered_key(change):
         pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
     elif (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         whole = decision.modifiers.backfill == "table" or change.kind == "column.retyped"
