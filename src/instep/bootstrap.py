@@ -107,6 +107,7 @@ class App:
             salt=project.salt(connection),
             who=user(),
             max_new_columns=project.connection(connection).max_new_columns,
+            detect_every=project.detect(connection).relied_on,
         )
 
     def _spark(self, destination: Destination) -> SparkSettings:

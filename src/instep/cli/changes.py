@@ -26,7 +26,7 @@ from instep.cli.context import (
 )
 from instep.cli.history import plan_check, show_check
 from instep.cli.impact import plan_lines as impact_lines
-from instep.cli.review_text import show_changes, show_one
+from instep.cli.review_text import show_changes, show_detection, show_one
 from instep.errors import Blocked, InstepError, SchemaError
 
 if TYPE_CHECKING:
@@ -52,12 +52,17 @@ def register(app: typer.Typer) -> None:
 
 def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
     """Compare the source with what was accepted; record, decide, and pause what policy pauses."""
+    from instep.control.named import check_named
     from instep.sync.evolve import preview
 
     with open_app() as app:
-        found = preview(app.pipe(one_connection(app, connection)), count=True, pauses=True)
+        name = one_connection(app, connection)
+        check_named(app.project, app.store, name)
+        found = preview(app.pipe(name), count=True, pauses=True)
     rows = [asdict(r) for r in found.reviews.values()]
-    emit({"changes": rows}, lambda out: show_changes(out, list(found.reviews.values())))
+    counts = found.detection.counts
+    document = {"changes": rows, "counts": counts.to_dict()}
+    emit(document, lambda out: show_detection(out, list(found.reviews.values()), counts))
     _exit(found, asked=exit_code)
 
 

@@ -129,7 +129,8 @@ def _show_policy(out: Screen, p: PolicyShown) -> None:
 
 
 def _show_rule(out: Screen, shown: RuleShown, indent: str) -> None:
-    out.write(f"{indent}rule {shown.number} {shown.rule}  {shown.where}")
+    said = f"option {shown.rule.option}" if shown.rule.option else f"rule {shown.number}"
+    out.write(f"{indent}{said} {shown.rule}  {shown.where}")
 
 
 def _show_kinds(out: Screen, p: PolicyShown) -> None:

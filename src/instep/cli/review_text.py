@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Review
+    from instep.schema.counts import Counts
+    from instep.sync.evolve import Preview
+
+
+def show_detection(out: Screen, found: list[Review], counts: Counts) -> None:
+    """What was found, and how much of each level is new, deleted, updated and unchanged."""
+    show_changes(out, found)
+    for line in counts.lines():
+        out.write(line, "dim")
 
 
 def show_changes(out: Screen, found: list[Review]) -> None:
@@ -21,8 +31,27 @@ def show_changes(out: Screen, found: list[Review]) -> None:
     grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for r in found:
         style = "yellow" if r.status == "open" and r.action != "ignore" else ""
-        grid.add_row(r.id, cell(r.summary), r.action, cell(r.rule), cell(_status(r), style=style))
+        grid.add_row(
+            r.id, cell("\n".join([r.summary, *_evidence(r)])), r.action, cell(r.rule), cell(_status(r), style=style)
+        )
     out.print(grid)
+
+
+def _evidence(r: Review) -> list[str]:
+    """The pair of a suspected rename with its score and what that is made of."""
+    return [r.evidence["line"]] if r.evidence else []
+
+
+def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
+    """The suspected renames of a detection that are open, with their ids."""
+    from instep.schema.likeness import PROPOSAL
+
+    asked = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status == "open"]
+    if asked:
+        yield "Suspected renames", "bold"
+    for review in asked:
+        yield f"  ? {'.'.join(filter(None, review.table))}: {review.evidence['line']}", "yellow"
+        yield f"        {review.id}: `instep changes map {review.id}`, or `instep changes reject {review.id}`", "dim"
 
 
 def _status(r: Review) -> str:
@@ -40,3 +69,7 @@ def show_one(out: Screen, r: Review) -> None:
     ):  # fmt: skip
         if value:
             out.write(f"  {name:<11} {value}")
+    if r.evidence:
+        out.write(f"  {'evidence':<11} {r.evidence['score']:.2f}")
+    for part in r.evidence.get("evidence", ()):
+        out.write(f"  {'':<11} {part}")

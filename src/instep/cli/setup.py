@@ -48,6 +48,8 @@ def init(
 
 def validate() -> None:
     """Check instep.yml: keys, values, references between sections, and that every secret can be read."""
+    from instep.control.named import check_named
+
     with open_app() as app:
         project = app.project
         names = project.selected()
@@ -58,6 +60,7 @@ def validate() -> None:
         for name in names:
             project.policy(name)
             project.salt(name)
+            check_named(project, app.store, name)
     data = {"project": project.name, "connections": list(names)}
     emit(data, lambda out: out.print(f"{project.file} is valid: {len(names)} connection(s)"))
 

@@ -27,11 +27,17 @@ from instep.store.store import Store
 
 
 def place_of(project: Project, connection: str, voice: Voice) -> str:
-    """Where the rule or preset stands, as `instep.yml:<line>`; empty for a default and for a person's answer."""
-    base: Place = ("policies", project.connection(connection).policy)
+    """Where the rule or preset stands, as `instep.yml:<line>`; empty for a default and for a person's answer. Of an
+    option that is not written, the line around it."""
+    base: Place = project.policy_place(connection)
+    if voice.rule and voice.rule.option:
+        unsaid = "" if voice.rule.origin in project.tree.lines else " (default)"
+        return f"{project.file.name}:{project.tree.line(voice.rule.origin)}{unsaid}"
     if voice.level == "override":
         base = ("connections", connection, "tables", voice.match)
     path = (*base, "rules", voice.number - 1) if voice.rule else (*base, "preset")
+    if not voice.rule and voice.level != "override" and base[0] == "connections":
+        path = base
     return f"{project.file.name}:{project.tree.line(path)}" if path in project.tree.lines else ""
 
 

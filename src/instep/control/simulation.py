@@ -85,7 +85,7 @@ def simulate(
     project: Project, store: Store, connection: str, name: str, section: PolicySection, since: datetime | None = None
 ) -> Simulation:
     """Decides the recorded changes of a connection by `section`, under the connection's own tags and tables."""
-    policy = to_policy(name, section, project.connection(connection).tables)
+    policy = to_policy(name, section, project.connection(connection).tables, project.option_rules(connection))
     tags = project.connection(connection).tags
     asked = (r for r in reversed(store.reviews.find(connection)) if r.rule != PROPOSAL)
     recorded = [r for r in asked if since is None or r.first_seen >= since]

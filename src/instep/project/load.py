@@ -16,6 +16,7 @@ from instep.project.project import Project
 from instep.project.reference import Environment
 from instep.project.tree import Path as Place
 from instep.project.tree import Tree
+from instep.project.words import CHOOSERS, is_word
 
 FILE_NAME = "instep.yml"
 MAX_BYTES = 4 << 20
@@ -96,8 +97,11 @@ def _connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tupl
         elif given is None and len(known) != 1:
             yield f"is required ({len(known) or 'no'} {field}s are defined)", (field,)
     policy, policies = connection.get("policy"), _section(data, "policies")
-    if isinstance(policy, str) and policy not in policies:
+    if isinstance(policy, str) and policy not in policies and not is_word(policy):
         yield f"unknown policy {policy!r}{near(policy, policies)}", ("policy",)
+    first, *more = [key for key in CHOOSERS if connection.get(key)] or [""]
+    for key in more:
+        yield f"{first} says already what happens to changes: keep one of the two", (key,)
     if connection.get("hash") and not connection.get("salt"):
         yield "is required for hashed columns: write ${env:INSTEP_SALT} and set it in .env", ("salt",)
     yield from _notice_links(data, connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from pydantic_core import PydanticCustomError
 
 from instep.model import Deletes
+from instep.project.detector import AppOptions, TableOptions
 from instep.project.policies import OverrideSection, PolicySection
 from instep.project.reference import Reference
 from instep.project.schedule import cron, time_zone
@@ -28,6 +30,7 @@ from instep.project.values import (
     as_text,
     check_property,
 )
+from instep.project.words import Backfilled, Handling, Propagation
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.selection import Pattern, Selection, patterns
 
@@ -66,7 +69,17 @@ class Spark(Section):
         return {**out, "conf": as_text(out["conf"])}
 
 
-class PostgresSource(Section):
+class SourceSection(Section):
+    """What every source may say beside how it is reached: the options of a scheduled detector."""
+
+    app_options: AppOptions | None = None
+    table_options: TableOptions = Field(default_factory=dict)
+
+    def arguments(self) -> dict[str, Any]:
+        return {k: v for k, v in super().arguments().items() if k not in SourceSection.model_fields}
+
+
+class PostgresSource(SourceSection):
     files: ClassVar[tuple[str, ...]] = ("sslrootcert",)
     type: Literal["postgres"]
     host: Text = "localhost"
@@ -83,7 +96,7 @@ class PostgresSource(Section):
     options: Text = ""
 
 
-class MySqlSource(Section):
+class MySqlSource(SourceSection):
     files: ClassVar[tuple[str, ...]] = ("ssl_ca", "ssl_cert", "ssl_key")
     type: Literal["mysql", "mariadb"]
     host: Text = "localhost"
@@ -101,7 +114,7 @@ class MySqlSource(Section):
     read_timeout: Seconds = 0
 
 
-class SqliteSource(Section):
+class SqliteSource(SourceSection):
     files: ClassVar[tuple[str, ...]] = ("path",)
     type: Literal["sqlite"]
     path: Text
@@ -166,10 +179,15 @@ class Exclude(Section):
 
 
 class Detect(Section):
-    """`min_interval`: seconds since the last detection before another one is worth while."""
+    """Whether a sync looks for schema changes, and how long (in seconds) it relies on the last look."""
 
     before_sync: bool = True
     min_interval: Seconds = 0
+
+    @property
+    def relied_on(self) -> float:
+        """For how many seconds a sync relies on a detection: for ever if it never looks by itself."""
+        return self.min_interval if self.before_sync else math.inf
 
 
 class Schedule(Section):
@@ -195,11 +213,18 @@ class Downstream(Section):
 
 
 class Connection(Section):
-    """One source into one destination; where the project has only one, it need not be named."""
+    """One source into one destination; where the project has only one, it need not be named. What happens to changes
+    is said by `policy`, or in the words of other products by `schema_change_handling` or
+    `detect_and_propagate_schema_changes`."""
 
     source: str = ""
     destination: str = ""
     policy: str = ""
+    schema_change_handling: Handling | None = None
+    detect_and_propagate_schema_changes: Propagation = ""
+    backfill: Backfilled | None = None
+    app_options: AppOptions | None = None
+    table_options: TableOptions = Field(default_factory=dict)
     namespace: str = ""
     tags: Words = ()
     include: Include = Include()
@@ -210,6 +235,7 @@ class Connection(Section):
     detect: Detect = Detect()
     schedule: Schedule = Schedule()
     notify: tuple[Notify, ...] = ()
+    notify_schema_changes: bool | None = None
     downstream: Downstream = Downstream()
     max_new_columns: Annotated[int, Field(ge=0)] = MAX_NEW_COLUMNS
 

@@ -84,12 +84,15 @@ class PolicySection(OverrideSection):
     preset: Annotated[str, AfterValidator(_preset)] = "allow_all"
 
 
-def to_policy(name: str, section: PolicySection | None, tables: Mapping[str, OverrideSection]) -> Policy:
-    """The policy of a connection: the named one (None: the default preset) with the tables' overrides."""
+def to_policy(
+    name: str, section: PolicySection | None, tables: Mapping[str, OverrideSection], options: tuple[Rule, ...] = ()
+) -> Policy:
+    """The policy of a connection: the named one (None: the default preset) with the tables' overrides. `options` are
+    rules that other settings were translated to; they come after the policy's own."""
     section = section or PolicySection()
     overrides = tuple(found for pattern, table in tables.items() if (found := table.override(pattern)))
     rules = tuple(rule.rule() for rule in section.rules)
-    return Policy(name, section.preset, rules, overrides, section.modifiers())
+    return Policy(name, section.preset, (*rules, *options), overrides, section.modifiers())
 
 
 __all__ = ["Modifiers", "OverrideSection", "PolicySection", "RuleSection", "to_policy"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,15 +13,18 @@ from pydantic import ValidationError
 
 from instep.errors import ProjectError
 from instep.model import Deletes
-from instep.project.models import Connection, ProjectFile, TableSection
+from instep.project.chosen import chosen
+from instep.project.detector import Detector, Layer, detector
+from instep.project.models import Connection, Detect, ProjectFile, TableSection
 from instep.project.policies import to_policy
 from instep.project.problems import near, raise_all
 from instep.project.reference import Environment, Reference
 from instep.project.tree import Path as TreePath
 from instep.project.tree import Tree
 from instep.project.values import Section
-from instep.schema.policy import Policy
-from instep.schema.selection import Pattern, Selection
+from instep.project.words import DAY
+from instep.schema.policy import Policy, Rule
+from instep.schema.selection import Pattern, Selection, patterns
 
 
 class Settings(dict[str, Any]):
@@ -135,11 +138,48 @@ class Project:
         return str(self._resolved(section.salt, ("connections", connection, "salt"))).encode()
 
     def policy(self, connection: str) -> Policy:
+        """The connection's policy, with its settings in the words of other products as rules and modifiers."""
         section = self.connection(connection)
-        return to_policy(section.policy, self.model.policies.get(section.policy), section.tables)
+        found = chosen(connection, section, self.model.policies)
+        made = to_policy(found.name, found.section, section.tables, self.option_rules(connection))
+        if section.backfill is None:
+            return made
+        return replace(made, modifiers={**made.modifiers, "backfill": section.backfill})
+
+    def option_rules(self, connection: str) -> tuple[Rule, ...]:
+        """The rules that the options of a scheduled detector are translated to."""
+        options = self.detector(connection)
+        return options.rules() if options else ()
+
+    def policy_place(self, connection: str) -> TreePath:
+        """Where the connection's preset and rules stand."""
+        return chosen(connection, self.connection(connection), self.model.policies).path
+
+    def detector(self, connection: str) -> Detector | None:
+        """The options of a scheduled detector, if the connection or its source has any."""
+        named = ("connections", connection), ("sources", self.source_of(connection))
+        sections = self.connection(connection), self.model.sources[named[1][1]]
+        layers = (Layer(path, s.app_options, s.table_options) for path, s in zip(named, sections, strict=True))
+        return detector(tuple(layers), self.tree.lines)
+
+    def detect(self, connection: str) -> Detect:
+        """When a sync looks for changes: what `detect:` says, else what other settings are translated to."""
+        section, options = self.connection(connection), self.detector(connection)
+        found = section.detect
+        given = {name: getattr(found, name) for name in found.model_fields_set}
+        if options:
+            return Detect(**({"before_sync": options.enabled, "min_interval": options.frequency} | given))
+        return Detect(**({"min_interval": DAY} | given)) if section.detect_and_propagate_schema_changes else found
 
     def selection(self, connection: str) -> Selection:
-        return self.connection(connection).selection()
+        found, options = self.connection(connection).selection(), self.detector(connection)
+        if options is None:
+            return found
+        return replace(
+            found,
+            exclude_tables=(*found.exclude_tables, *patterns(options.excluded_tables())),
+            exclude_columns=(*found.exclude_columns, *patterns(options.excluded_columns())),
+        )
 
     def table(self, connection: str, ref: tuple[str, str]) -> TableOptions:
         """The options of (schema, name). Of several patterns that match, the first that sets a key decides it."""

@@ -44,6 +44,8 @@ Backfill = Literal["none", "column", "table"]
 Removed = Literal["retain", "drop"]
 Misfit = Literal["quarantine", "null", "fail"]
 Explicit = Literal["on", "off", "hashed", "mapped", "approved", "rejected"]
+OPTION = "option "
+"""How `Decision.rule` begins where a setting decided that was translated to a rule."""
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "backfill": get_args(Backfill),
@@ -86,13 +88,16 @@ class Miss:
 @dataclass(frozen=True)
 class Rule:
     """`on`: kinds (`column.added`), families (`column`) or globs (`*.removed`). `match`: globs or `re:` patterns on
-    `schema.table` or `schema.table.column`; none matches all. `tags`: all of them must be on the connection."""
+    `schema.table` or `schema.table.column`; none matches all. `tags`: all of them must be on the connection.
+    `option`: the setting that this rule was translated from, by name, and `origin` its path in the project file."""
 
     on: tuple[str, ...]
     decide: Action
     match: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     modifiers: Mapping[str, Any] = field(default_factory=dict)
+    option: str = ""
+    origin: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.decide not in ACTIONS:
@@ -329,7 +334,8 @@ def _ruled(change: Change, policy: Policy, tags: Collection[str]) -> Iterator[tu
         if override.preset:
             yield Voice(name, "override", override.match), _cell(change, override.preset)
     for number, rule in enumerate(policy.rules, 1):
-        yield Voice(f"rule {number}{of}", "policy", number=number, rule=rule), _picked(rule, change, tags)
+        name = f"{OPTION}{rule.option}" if rule.option else f"rule {number}{of}"
+        yield Voice(name, "policy", number=number, rule=rule), _picked(rule, change, tags)
     yield Voice(f"preset {policy.preset}", "preset"), _cell(change, policy.preset)
 
 
@@ -405,7 +411,7 @@ def check_patterns(patterns: Collection[str]) -> None:
 
 
 __all__ = [
-    "ACTIONS", "PRESETS", "Action", "Backfill", "Decision", "Effect", "Explicit", "Level", "Misfit", "Miss",
+    "ACTIONS", "OPTION", "PRESETS", "Action", "Backfill", "Decision", "Effect", "Explicit", "Level", "Misfit", "Miss",
     "Modifiers", "Override", "Policy", "Removed", "Rule", "Trace", "Voice", "check_patterns", "decide",
     "is_by_policy", "names", "override_of", "trace",
 ]  # fmt: skip

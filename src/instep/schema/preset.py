@@ -87,6 +87,7 @@ _ALIASES: Mapping[str, str] = {
     "ignore": "approve",
     "stop future syncs": "stop",
     "disable": "stop",
+    "disable connection": "stop",
 }
 
 

@@ -85,6 +85,13 @@ class Discoveries:
         with self._db.read() as transaction:
             return transaction.execute(query).scalar() or ""
 
+    def age(self, connection: str) -> float | None:
+        """Seconds since the source was looked at last; None if it never was."""
+        query = select(discoveries.c.at).where(discoveries.c.connection == connection)
+        with self._db.read() as transaction:
+            at = transaction.execute(query).scalar()
+        return None if at is None else float((self._db.now() - at).total_seconds())
+
     def touch(self, connection: str) -> None:
         """The source was looked at again and is unchanged."""
         where = discoveries.c.connection == connection

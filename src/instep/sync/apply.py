@@ -131,7 +131,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
             pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
             late = was_extra(before.get(places.before(decision.change)), decision.change)
             _want_backfill(pipe, decision, review, places.after(decision.change), late=late)
-            if releases(pipe):
+            if releases(pipe, review):
                 resume(pipe, review.id, "applied")
         record.close(version, (reviews[key(d.change)].id for d in applied))
     crashpoint("apply.accepted")

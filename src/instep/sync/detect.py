@@ -15,6 +15,7 @@ from instep.model import Review
 from instep.schema.accept import settle
 from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
 from instep.schema.change import AccessLost, Change, change_to_dict, column_of, describe, key, table_of
+from instep.schema.counts import Counts, counts
 from instep.schema.diff import WEAK, diff
 from instep.schema.likeness import Suspicion
 from instep.schema.names import unusable
@@ -62,6 +63,7 @@ class Detection:
     stored: bool = False
     unmatched: tuple[str, ...] = ()
     stale: frozenset[str] = frozenset()
+    counts: Counts = field(default=Counts(), kw_only=True)
     doubt: Doubt = field(default_factory=Doubt, kw_only=True)
 
     @property
@@ -124,7 +126,8 @@ def detect(
     access = restrict(discovery.catalog, accepted, closed, pipe.selection)
     source = _settled(pipe, access.source, accepted)
     answers = store.reviews.standing(pipe.name)
-    changes = [*_changes(pipe, source, accepted, access), *(AccessLost(r, *why) for r, why in access.lost.items())]
+    compared = _compared(pipe, source, accepted, access)
+    changes = [*diff(*compared), *(AccessLost(r, *why) for r, why in access.lost.items())]
     sight = Sight.of(changes, source, accepted)
     stale = sight.stale(changes, answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
@@ -147,6 +150,7 @@ def detect(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
         _unmatched(pipe, discovery, switches), stale,
         doubt=doubt,
+        counts=counts(*compared, changes),
     )  # fmt: skip
 
 
@@ -202,15 +206,15 @@ def _with_hashes(pipe: Pipe, table: Table, known: Table | None) -> Table:
     return replace(table, columns=tuple(columns))
 
 
-def _changes(pipe: Pipe, source: Catalog, accepted: Catalog, access: Access) -> tuple[Change, ...]:
-    """The diff of what is switched on. A table that is off under its name today is off on both sides."""
+def _compared(pipe: Pipe, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
+    """What is switched on of both sides. A table that is off under its name today is off on both sides."""
     pairs = pair_tables(accepted.tables, source)
     off = {t.ref for t in source.tables if not is_on(pipe.selection, t)[0]}
     off_before = {ref for ref, now in pairs.items() if now.ref in off}
     off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(pipe.selected_before, t)[0]}
     before = Catalog.of(t for t in accepted.tables if t.ref not in off_before and t.ref not in access.lost)
     after = Catalog.of(t for t in source.tables if t.ref not in off)
-    return diff(_columns_on(pipe.selected_before, before), _columns_on(pipe.selection, after))
+    return _columns_on(pipe.selected_before, before), _columns_on(pipe.selection, after)
 
 
 def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
@@ -279,12 +283,18 @@ def _known(pipe: Pipe) -> Discovery | None:
     if pipe.store.discoveries.fingerprint(pipe.name) != pipe.source.fingerprint():
         return None
     known = pipe.store.discoveries.get(pipe.name)
-    if known is None or any(t.id and t.id.startswith(WEAK) for t in known.catalog.tables):
+    if known is None or has_weak_ids(known.catalog):
         return None
-    return _seen(known)
+    pipe.store.discoveries.touch(pipe.name)
+    return seen_then(known)
 
 
-def _seen(known: CachedDiscovery) -> Discovery:
+def has_weak_ids(catalog: Catalog) -> bool:
+    return any(t.id and t.id.startswith(WEAK) for t in catalog.tables)
+
+
+def seen_then(known: CachedDiscovery) -> Discovery:
+    """The stored discovery as the source gave it."""
     stats = {ref: TableStats(rows, size) for ref, (rows, size) in known.stats.items()}
     return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
 
@@ -292,7 +302,7 @@ def _seen(known: CachedDiscovery) -> Discovery:
 def recall(pipe: Pipe, assumed: Mapping[str, Review]) -> Detection | None:
     """The last detection over again, without the source, under `assumed` answers; None before the first."""
     known = pipe.store.discoveries.get(pipe.name)
-    return detect(pipe, _seen(known), count=False, stored=True, assumed=assumed, recalled=True) if known else None
+    return detect(pipe, seen_then(known), count=False, stored=True, assumed=assumed, recalled=True) if known else None
 
 
 def _cached(seen: Discovery) -> CachedDiscovery:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Set
 from instep.events import Paused, Resumed
 from instep.model import Review
 from instep.schema.change import describe, key
+from instep.schema.policy import OPTION
 from instep.sync.detect import Detection, look, record
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
@@ -34,12 +35,12 @@ def hold(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> Non
 def _release(pipe: Pipe, open_reviews: Set[str], denied: Set[Ref]) -> None:
     """Automatic resume on a reverted source and after an answer, unless the policy is `stop` or breaks whole
     connections. Pauses of tables that may not be read stay: nobody knows what became of their change."""
-    if not releases(pipe):
-        return
     for pause in pipe.store.pauses.active(pipe.name):
         if not pause.change or pause.change in open_reviews or pause.table in denied:
             continue
         review = pipe.store.reviews.get(pause.change)
+        if not releases(pipe, review):
+            continue
         who = review.status if review.status in ("approved", "rejected", "applied") else "source reverted"
         resume(pipe, pause.change, who)
 
@@ -51,16 +52,18 @@ def resume(pipe: Pipe, change: str, who: str) -> None:
         pipe.store.events.add(Resumed(pipe.name, who, path))
 
 
-def releases(pipe: Pipe) -> bool:
-    """Whether a pause ends by itself once its change is answered or gone."""
-    return pipe.policy.preset not in ("stop", "propagate_all", "propagate_columns")
+def releases(pipe: Pipe, review: Review) -> bool:
+    """Whether a pause ends by itself once its change is answered or gone; never one by an option of the detector."""
+    return pipe.policy.preset not in ("stop", "propagate_all", "propagate_columns") and not review.rule.startswith(
+        OPTION
+    )
 
 
 def reconsider(pipe: Pipe) -> None:
     """Looks again at a connection that a change has paused: the source may have taken it back, or a person may have
     answered. Without this a paused connection would never look again."""
     paused = pipe.store.pauses.connection(pipe.name)
-    if paused is None or not paused.change or not releases(pipe):
+    if paused is None or not paused.change or not releases(pipe, pipe.store.reviews.get(paused.change)):
         return
     detection = look(pipe)
     hold(pipe, detection, record(pipe, detection))

@@ -26,7 +26,7 @@ Ref = tuple[str, str]
 @dataclass(frozen=True)
 class Pipe:
     """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
-    holds the connection, once there is one."""
+    holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds."""
 
     # `selection` goes by the source's names, `before` by the accepted ones (None: they are the same), `file` is what
     # the project file says without what people have switched by command (None: `selection` is that).
@@ -44,6 +44,7 @@ class Pipe:
     who: str = "cli"
     run: Run | None = None
     max_new_columns: int = MAX_NEW_COLUMNS
+    detect_every: float = 0.0
     backfill_limits: BackfillLimits = field(default_factory=BackfillLimits)
     file: Selection | None = None
     before: Selection | None = None

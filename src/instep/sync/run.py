@@ -26,6 +26,7 @@ from instep.sync.clean import PASSES, discard
 from instep.sync.detect import Detection, asked, detect, record
 from instep.sync.engine import Engine, OnSpark
 from instep.sync.fill import Filling
+from instep.sync.fresh import seen_now
 from instep.sync.load import commit_all, stage
 from instep.sync.loads import Load
 from instep.sync.map import resume_mappings
@@ -164,15 +165,17 @@ class _Sync:
         return frozenset(load.table.ref for load in loads)
 
     def changed(self, snapshot: Snapshot, attempt: int) -> Detection:
-        """Detects in the snapshot, applies what policy lets in, and holds what it does not. A later pass of the same
-        run confirms no removal."""
+        """Detects in the snapshot, or relies on the last detection, applies what policy lets in, and holds what it does
+        not. A later pass of the same run confirms no removal."""
         pipe, outcome = self.pipe, self.outcome
         if self.wanted.drop_retained and attempt == 0:
             let_go(pipe, self.run, self.wanted.tables)
         resume_mappings(pipe, self.run)
-        detection = detect(pipe, snapshot.discover(), count=attempt == 0, snapshot=snapshot)
+        discovery, relied = seen_now(pipe, snapshot, rely=attempt == 0)
+        count = attempt == 0 and not relied
+        detection = detect(pipe, discovery, count=count, stored=relied, snapshot=snapshot)
         crashpoint("sync.detected")
-        reviews = record(pipe, detection, count=attempt == 0)
+        reviews = record(pipe, detection, count=count)
         crashpoint("sync.recorded")
         hold(pipe, detection, reviews)
         crashpoint("sync.held")

@@ -1,0 +1,89 @@
+"""Names and expressions of tables and columns as the patterns of a selection or a rule.
+
+A name without a schema stands for tables of that name in every schema. An expression is compared with the whole
+name, a table's with its schema where the expression has an escaped dot.
+"""
+
+from __future__ import annotations
+
+import re
+
+from instep.errors import SchemaError
+
+_WILD = re.compile(r"[*?\[]")
+_PART = re.compile(r"(?P<any>\*)|(?P<one>\?)|(?P<set>\[!?\]?[^\]]*\])|(?P<other>.)", re.DOTALL)
+_ANCHOR = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[])*?(?P<anchor>[\^$])", re.DOTALL)
+
+
+def table_pattern(name: str) -> str:
+    """An exact table name as a pattern."""
+    return _plain(name) if "." in name else f"*.{_escaped(name)}"
+
+
+def table_regex(text: str) -> str:
+    """An expression for table names as a pattern. SchemaError if it is wrong or may be slow."""
+    flags, bare = _bare(text)
+    return f"re:{flags}{bare}" if r"\." in bare else f"re:{flags}[^.]+\\.(?:{bare})"
+
+
+def column_pattern(table: str, name: str) -> str:
+    """An exact column name in the tables of a pattern, as a pattern."""
+    if table.startswith("re:"):
+        return f"{_table(table)}\\.{re.escape(name)}"
+    return f"{table}.{_escaped(name) if _WILD.search(table) else _plain(name)}"
+
+
+def column_regex(table: str, text: str) -> str:
+    """An expression for column names in the tables of a pattern, as a pattern. SchemaError as `table_regex`."""
+    flags, bare = _bare(text)
+    return f"{_table(table, flags)}\\.(?:{bare})"
+
+
+def table_match(table: str) -> tuple[str, ...]:
+    """The pattern of a rule about tables: none for all of them. A glob is written out, because the globs of rules
+    are also compared with columns, and `*.note` would mean every column of that name."""
+    if table in ("*", "*.*"):
+        return ()
+    if not _WILD.search(table) or table.startswith("re:"):
+        return (f"re:^(?:{table[3:]})$",) if table.startswith("re:") else (table,)
+    return (f"re:^{_glob(table, '[^.]*' if '.' in table else '.*')}$",)
+
+
+def _table(table: str, flags: str = "") -> str:
+    if table.startswith("re:"):
+        return f"re:{flags}(?:{table[3:]})"
+    return f"re:{flags}{_glob(table, '.*') if _WILD.search(table) else re.escape(table)}"
+
+
+def _glob(text: str, many: str) -> str:
+    """A glob as an expression; `many` stands for `*`."""
+    found = []
+    for match in _PART.finditer(text):
+        if match.lastgroup == "set":
+            found.append(f"[{'^' * (match[0][1] == '!')}{match[0].removeprefix('[').removeprefix('!')}")
+        else:
+            found.append({"any": many, "one": "."}.get(match.lastgroup or "") or re.escape(match[0]))
+    return "".join(found)
+
+
+def _bare(text: str) -> tuple[str, str]:
+    """(flags, the expression without the anchors at its ends): the whole name is compared anyway."""
+    flags = "(?i)" if text.startswith("(?i)") else ""
+    bare = text.removeprefix(flags).removeprefix("^")
+    if bare.endswith("$") and not bare.endswith(r"\$"):
+        bare = bare[:-1]
+    if (found := _ANCHOR.match(bare)) and found["anchor"]:
+        raise SchemaError(
+            f"the regular expression {text!r} has {found['anchor']} inside",
+            hint="the whole name is compared: leave it out",
+        )
+    return flags, bare
+
+
+def _escaped(name: str) -> str:
+    return _WILD.sub(lambda found: f"[{found[0]}]", name)
+
+
+def _plain(name: str) -> str:
+    """An exact name; a pattern that holds glob characters matches itself, and more."""
+    return _escaped(name)
