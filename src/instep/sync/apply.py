@@ -30,6 +30,7 @@ from instep.sync.journal import Journal, journal
 from instep.sync.pause import releases, resume
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
+from instep.sync.swapped import WHY, may_be_swapped
 
 REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "cursor.removed")
 """Kinds after which the whole table is read into a new generation, so that no two keys are ever mixed."""
@@ -131,6 +132,8 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
             pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
             late = was_extra(before.get(places.before(decision.change)), decision.change)
             _want_backfill(pipe, decision, review, places.after(decision.change), late=late)
+            if may_be_swapped(pipe, decision.change, made.after.get(places.after(decision.change))):
+                pipe.store.backfills.want(pipe.name, places.after(decision.change), why=WHY, change=review.id)
             if releases(pipe, review):
                 resume(pipe, review.id, "applied")
         record.close(version, (reviews[key(d.change)].id for d in applied))

@@ -10,6 +10,7 @@ from instep.sync.detect import Detection
 from instep.sync.fill_plan import why_whole
 from instep.sync.pipe import Pipe
 from instep.sync.places import Places
+from instep.sync.swapped import swap_notes, what_stays
 
 
 def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tuple[str, ...]:
@@ -28,11 +29,12 @@ def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tupl
                 found.append(f"{table.path}.{change.after.name}: {why}, so a sync reads the whole table for it")
             continue
         if table is not None and _cursor(pipe, table):
+            kept = what_stays(detection, change)
             found.append(
-                f"{table.path}.{change.after.name}: rows that do not change keep NULL in it until "
+                f"{table.path}.{change.after.name}: rows that do not change keep {kept} in it until "
                 f"`instep backfill {table.path}`"
             )
-    return tuple(found)
+    return (*found, *swap_notes(pipe, detection, accepted))
 
 
 def _cursor(pipe: Pipe, table: Table) -> str | None:

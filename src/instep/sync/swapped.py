@@ -1,0 +1,46 @@
+"""Names that may mean other columns than before, in a source without column ids: two that were swapped, or one that
+was dropped and added again, show as another order only. Rows that a cursor does not find again would keep the wrong
+values, so that such a table is read anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from instep.errors import ProjectError
+from instep.schema.change import Change, ColumnAdded, ColumnReordered
+from instep.schema.table import Catalog, Table
+from instep.schema.widen import fitting
+from instep.sync.choose import choose
+from instep.sync.chosen import settings_of
+from instep.sync.detect import Detection
+from instep.sync.pipe import Pipe
+from instep.sync.places import Places
+
+WHY = "the order of its columns is another one, and without column ids names may have been swapped"
+
+
+def may_be_swapped(pipe: Pipe, change: Change, table: Table | None) -> bool:
+    """`table` is the accepted one that the change leads to."""
+    if not isinstance(change, ColumnReordered) or table is None or any(c.id for c in table.live):
+        return False
+    try:
+        return choose(table, settings_of(pipe, table)).cursor is not None
+    except ProjectError:
+        return False
+
+
+def swap_notes(pipe: Pipe, detection: Detection, accepted: Catalog) -> Iterator[str]:
+    """One sentence a table that is read anew for that."""
+    places = Places.of(detection.decisions)
+    for decision in detection.applied:
+        table = accepted.get(places.after(decision.change))
+        if table is not None and may_be_swapped(pipe, decision.change, table):
+            yield f"{table.path}: {WHY}: the whole table is read again"
+
+
+def what_stays(detection: Detection, change: ColumnAdded) -> str:
+    """What rows that do not change have in an added column: a name that comes back with a fitting type is the column
+    that was kept."""
+    table = detection.accepted.get(Places.of(detection.decisions).before(change))
+    old = table.by_name.get(change.after.name) if table else None
+    return "what they had" if old is not None and fitting(old.type, change.after.type) else "NULL"
