@@ -22,6 +22,7 @@ from instep.schema.change import (
     SchemaRemoved,
     TableRemoved,
     key,
+    table_of,
 )
 from instep.schema.likeness import Suspicion, candidates, suspicions, threshold_of
 from instep.schema.policy import Decision, Explicit, Policy, decide, override_of
@@ -115,7 +116,7 @@ def decide_all(
 def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     """The removal of a key's or cursor's column waits for what is decided about the key or cursor, and so does a type
     of the cursor's column that orders its values otherwise."""
-    held = {(d.change.table, name): d for d in decisions if not d.applied for name in _columns_in_use(d.change)}
+    held = {(table_of(d.change), name): d for d in decisions if not d.applied for name in _columns_in_use(d.change)}
 
     def one(decision: Decision) -> Decision:
         change = decision.change
