@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from instep.cli.review_text import proposal_lines
+
 if TYPE_CHECKING:
     from instep.schema.table import Table
     from instep.sync.choose import Choice
@@ -20,6 +22,7 @@ def plan_lines(found: Preview, *, every: bool) -> Iterator[Line]:
 
     for line in explain(found.plan, found.impact):
         yield line, _style(line)
+    yield from proposal_lines(found)
     yield from _waiting(found)
     for sentence in (*found.partial, *found.detection.notes):
         yield sentence, "yellow"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,9 @@ def register(changes: typer.Typer) -> None:
     changes.command(
         epilog="Examples: instep changes approve c-7f3a2b · instep changes approve --match 'public.order.*'"
     )(approve)
-    changes.command("map", epilog="Example: instep changes map public.order.note public.order.remark")(map_columns)
+    changes.command(
+        "map", epilog="Examples: instep changes map c-7f3a2b · instep changes map public.order.note public.order.remark"
+    )(map_columns)
     changes.command(epilog="Example: instep changes reject c-7f3a2b")(reject)
     changes.command(epilog="Examples: instep changes ignore c-7f3a2b · instep changes ignore --kind column.added")(
         ignore
@@ -51,7 +53,11 @@ def approve(
     An approval is about the table as it was when the change was shown: it is refused (exit 5) if the table has moved
     at the source or in the accepted schema since."""
     with open_app() as app:
-        found = _chosen(app, ids, match, kind, table, connection)
+        found, renames = _parted(_chosen(app, ids, match, kind, table, connection), named=bool(ids))
+        if renames:
+            mapped = [_map_proposal(app, r) for r in renames]
+            emit({"mapped": mapped}, lambda out: out.write("\n".join(map(_mapped, mapped))))
+            return
         outlooks = {name: _approving(app, name, group) for name, group in _by_connection(found)}
         done = _answered(app, found, "approved", outlooks, "Approve")
     _finish(done, outlooks, "")
@@ -103,25 +109,48 @@ def snooze(
 
 
 def map_columns(
-    old: Annotated[str, typer.Argument(help="The column that the source dropped: schema.table.column.")],
-    new: Annotated[str, typer.Argument(help="The column that took its place: schema.table.column.")],
+    old: Annotated[
+        str, typer.Argument(help="The column that the source dropped (schema.table.column), or a proposal.")
+    ],
+    new: Annotated[str | None, typer.Argument(help="The column that took its place: schema.table.column.")] = None,
     connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
 ) -> None:
-    """Say that a removed column and an added one are one column that was renamed: old rows keep their values."""
+    """Say that a removed column and an added one are one column that was renamed: old rows keep their values.
+
+    The id of a proposal (a suspected rename of a column in `changes list`) stands for its two columns."""
     from instep.cli.context import one_connection
-    from instep.sync.map import carry_out, prepare
 
     with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
-        mapped = prepare(pipe, old, new)
-        for line in mapped.lines:
-            console(stderr=True).write(f"  {line}")
-        if _asks() and not confirm("Map them?"):
-            raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
-        version = carry_out(pipe, mapped)
+        if new is None:
+            data = _map_proposal(app, app.store.reviews.get(old))
+        else:
+            data = _map(app, one_connection(app, connection), old, new)
+    emit(data, lambda out: out.write(_mapped(data)))
+
+
+def _mapped(data: dict[str, Any]) -> str:
+    return f"mapped: schema version {data['version']}"
+
+
+def _map_proposal(app: App, review: Review) -> dict[str, Any]:
+    from instep.sync.map import pair_of
+
+    return _map(app, review.connection, *pair_of(review))
+
+
+def _map(app: App, connection: str, old: str, new: str) -> dict[str, Any]:
+    from instep.sync.map import carry_out, prepare
+
+    pipe = app.pipe(connection)
+    mapped = prepare(pipe, old, new)
+    for line in mapped.lines:
+        console(stderr=True).write(f"  {line}")
+    if _asks() and not confirm("Map them?"):
+        raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
+    version = carry_out(pipe, mapped)
     steps = [s.text for s in mapped.plan.steps]
     data = {"connection": pipe.name, "old": old, "new": new, "version": version, "steps": steps, "empty": mapped.empty}
-    emit(data | {"backfill": bool(mapped.empty)}, lambda out: out.write(f"mapped: schema version {version}"))
+    return data | {"backfill": bool(mapped.empty)}
 
 
 def _chosen(
@@ -137,6 +166,21 @@ def _chosen(
     name = connection and app.connection(connection)
     wish = Wish(tuple(ids or ()), name, tuple(match or ()), tuple(kind or ()), tuple(table or ()))
     return choose(app.store, wish)
+
+
+def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:
+    """(changes, suspected renames): approving one of those is mapping it. Filters that find changes leave them open,
+    because their two sides may be among those; Blocked if ids name both."""
+    from instep.schema.likeness import PROPOSAL
+
+    renames = [r for r in found if r.rule == PROPOSAL]
+    others = [r for r in found if r.rule != PROPOSAL]
+    if named and renames and others:
+        raise Blocked(
+            f"change {renames[0].id} proposes a rename, the others are changes of their own: {renames[0].summary}",
+            hint=f"answer it by itself: `instep changes map {renames[0].id}`, or reject it",
+        )
+    return others, [] if others else renames
 
 
 def _by_connection(found: Sequence[Review]) -> list[tuple[str, list[Review]]]:

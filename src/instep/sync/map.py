@@ -36,6 +36,7 @@ from instep.store.mappings import Mapping
 from instep.sync.apply import apply_plan
 from instep.sync.claim import claimed
 from instep.sync.detect import look
+from instep.sync.map_tables import resume_mapping
 from instep.sync.pipe import Pipe, Ref
 
 
@@ -94,6 +95,9 @@ def carry_out(pipe: Pipe, mapped: Mapped) -> int:
 def resume_mappings(pipe: Pipe, run: Run) -> None:
     """Finishes what was interrupted. One that does not fit any more is given up: its changes wait as before."""
     for wanted in pipe.store.mappings.waiting(pipe.name):
+        if not wanted.old:
+            resume_mapping(pipe, run, wanted)
+            continue
         path = ".".join(filter(None, wanted.table))
         table = pipe.store.accepted.catalog(pipe.name).get(wanted.table)
         if table is not None and wanted.old not in table.by_name:
@@ -121,7 +125,10 @@ def _note(pipe: Pipe, wanted: Mapping, version: int, empty: int = 1) -> None:
         sides = (("column.removed", wanted.old), ("column.added", wanted.new))
         gone = [r.id for r in standing if r.table == wanted.table and (r.kind, r.column) in sides]
         pipe.store.reviews.obsolete(gone)
-        pipe.store.reviews.applied(r.id for r in standing if is_proposal(r, wanted))
+        for review in standing:
+            if is_proposal(review, wanted):
+                pipe.store.reviews.decide(review.id, "approved", wanted.who)
+                pipe.store.reviews.applied([review.id])
         if empty:
             why = f"rows were loaded before {wanted.old} was mapped to {wanted.new}"
             pipe.store.backfills.want(pipe.name, wanted.table, why=why)
@@ -251,8 +258,8 @@ def pair_of(review: Review) -> tuple[str, str]:
     change = change_from_dict(review.change)
     if review.rule != PROPOSAL or not isinstance(change, ColumnRenamed):
         raise InstepError(
-            f"change {review.id} proposes no rename of a column: {review.summary}",
-            hint="name both columns: `instep changes map schema.table.old schema.table.new`",
+            f"change {review.id} is no proposal about a column: {review.summary}",
+            hint="name what was renamed: `instep changes map OLD NEW`",
         )
     path = ".".join(filter(None, change.table))
     return f"{path}.{change.before.name}", f"{path}.{change.after.name}"
