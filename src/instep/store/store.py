@@ -25,6 +25,7 @@ from instep.store.reviews import Reviews
 from instep.store.runs import LEASE, Runs
 from instep.store.schemas import Schemas
 from instep.store.switches import Switches
+from instep.store.watermarks import Watermarks
 
 
 def utc_now() -> datetime:
@@ -70,6 +71,7 @@ class Store:
         self.backfills = Backfills(self._db)
         self.mappings = Mappings(self._db)
         self.switches = Switches(self._db)
+        self.watermarks = Watermarks(self._db)
         self.choices = Choices(self._db)
         self.copies = Copies(self._db)
 

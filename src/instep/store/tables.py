@@ -380,6 +380,16 @@ switches = Table(
     Column("at", Utc, nullable=False),
 )
 
+watermarks = Table(
+    "watermarks",
+    metadata,
+    _connection(primary_key=True),
+    Column("table_key", String, primary_key=True),
+    Column("column_key", String, primary_key=True),
+    Column("cursor", Text, nullable=False),
+    Column("at", Utc, nullable=False),
+)
+
 destination_names = Table(
     "destination_names",
     metadata,

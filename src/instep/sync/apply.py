@@ -26,6 +26,7 @@ from instep.sync.detect import Detection, remember
 from instep.sync.extras import record_extra
 from instep.sync.fill_plan import follow_columns
 from instep.sync.identity import by_names
+from instep.sync.fill_since import was_held
 from instep.sync.journal import Journal, journal
 from instep.sync.pause import releases, resume
 from instep.sync.pipe import Pipe, Ref
@@ -174,6 +175,9 @@ def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
         store.backfills.cancel(backfill.number)
     for pause in paused:
         if pause.table is not None:
+    elif was_held(pipe, pipe.store.accepted.catalog(pipe.name).get(ref), change):
+        why = f"{review.summary}, with what changed since it was first seen"
+        pipe.store.backfills.want(pipe.name, ref, column=column_of(change), why=why, change=review.id, scope="since")
             store.pauses.pause(name, pause.reason, change=pause.change, table=moves[pause.table])
     for b in waiting:
         store.backfills.want(name, moves[b.table], column=b.column, why=b.why, change=b.change, scope=b.scope)

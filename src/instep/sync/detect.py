@@ -32,6 +32,7 @@ from instep.store.reviews import Finding
 from instep.sync.access import Access, restrict
 from instep.sync.choose import with_settings
 from instep.sync.chosen import with_choices
+from instep.sync.fill_since import note_cursors
 from instep.sync.identity import moved, rebind
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
@@ -243,6 +244,7 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
             remember(pipe, detection)
         seen = detection.discovery
         store.switches.follow(pipe.name, moves(store.switches.of(pipe.name), seen.catalog, seen.identity))
+        note_cursors(pipe, detection.decisions, detection.accepted)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
         news: list[Event] = []

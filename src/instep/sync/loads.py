@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Literal
@@ -28,7 +28,8 @@ class Load:
     of the key columns of the whole table (finding deletes), `since` replaces the destination's rows from that
     cursor value on. `number` names the table in chunks and specs; `folder` is where its files are staged, below the
     table's location. `misfit` is what the decisions about the table say to values that do not fit, `holds` the
-    (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON."""
+    (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
+    are the numbers of the backfills that it does beside."""
 
     number: int
     read: TableRead
@@ -45,6 +46,7 @@ class Load:
     misfit: Misfit = "quarantine"
     holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     extra: tuple[ColumnRead, ...] = ()
+    serves: tuple[int, ...] = ()
 
     @property
     def wide(self) -> TableRead:
@@ -82,12 +84,14 @@ def plan_load(
     snapshot: Snapshot,
     *,
     full: bool = False,
+    noted: Sequence[str] = (),
 ) -> Load:
-    """The load of one table, given what its last data commit recorded."""
+    """The load of one table, given what its last data commit recorded. It begins at the lowest of the cursors `noted`
+    (JSON), if one is lower."""
     choice = choose(read.table, settings)
     load = Load(number, read, ref, choice, "overwrite")
     if choice.cursor is not None:
-        load = _with_cursor(load, choice.cursor, settings, state, snapshot, full=full)
+        load = _with_cursor(load, choice.cursor, settings, state, snapshot, full=full, noted=noted)
     if state is None:
         return replace(load, rows=replace(load.rows, lower=None), action="overwrite", complete=True, keys=False)
     if choice.mode == "upsert":
@@ -105,18 +109,26 @@ def _reread(load: Load) -> list[str]:
 
 
 def _with_cursor(
-    load: Load, column: str, settings: TableSettings, state: LoadState | None, snapshot: Snapshot, *, full: bool
+    load: Load,
+    column: str,
+    settings: TableSettings,
+    state: LoadState | None,
+    snapshot: Snapshot,
+    *,
+    full: bool,
+    noted: Sequence[str],
 ) -> Load:
     if why := _unordered(load.read, column):
         return replace(load, notes=(*load.notes, f"{why}: the whole table is read"))
     after = recorded(state, column) or (settings.start or None if state is not None else None)
-    lower, bounds = snapshot.cursor_bounds(load.read, column, after, settings.lookback)
+    begin = lowest(after, noted, column)
+    lower, bounds = snapshot.cursor_bounds(load.read, column, begin, settings.lookback)
     if bounds.nulls:
         note = f"{bounds.nulls:,} rows have no {column}: the whole table is read, they would be missed"
         return replace(load, cursor="", notes=(*load.notes, note))
     upper = bounds.upper if bounds.upper is not None else after
     cursor = json.dumps({"column": column, "upper": upper}) if upper is not None else ""
-    if after is None or full:
+    if after is None or begin is None or full:
         return replace(load, cursor=cursor)
     if bounds.upper is None or went_back(bounds.upper, after):
         note = f"{column} went back from {after} to {bounds.upper}: the whole table is read"
@@ -140,6 +152,17 @@ def recorded(state: LoadState | None, column: str) -> str | None:
         return None
     saved = json.loads(state.cursor)
     return saved["upper"] if saved.get("column") == column else None
+
+
+def lowest(after: str | None, noted: Sequence[str], column: str) -> str | None:
+    """The lowest of a cursor value and those that were noted for this column; None if one is another column's."""
+    for text in noted:
+        saved = json.loads(text)
+        if saved.get("column") != column:
+            return None
+        if after is not None and went_back(saved["upper"], after):
+            after = saved["upper"]
+    return after
 
 
 def went_back(now: str, before: str) -> bool:

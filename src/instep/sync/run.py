@@ -26,6 +26,7 @@ from instep.sync.clean import PASSES, discard
 from instep.sync.detect import Detection, asked, detect, record
 from instep.sync.engine import Engine, OnSpark
 from instep.sync.fill import Filling
+from instep.sync.fill_since import settle
 from instep.sync.fresh import seen_now
 from instep.sync.load import commit_all, stage
 from instep.sync.loads import Load
@@ -208,12 +209,14 @@ class _Sync:
         pipe, run, tables = self.pipe, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
         whole = {load.table.ref for load in loaded if load.complete}
+        served = {number for load in loaded for number in load.serves}
         with pipe.transaction():
             pipe.store.runs.record_tables(*tables)
             pipe.store.events.add(*(_event(pipe, run, result) for result in tables))
             pipe.store.cursors.save(pipe.name, {d.table.ref: d.cursor for d in loaded}, run=run.id, fence=run.fence)
             for backfill in pipe.store.backfills.waiting(pipe.name):
-                if backfill.table in whole:
+                if backfill.table in whole or backfill.number in served:
+                    settle(pipe, backfill)
                     pipe.store.backfills.done(backfill.number)
         crashpoint("sync.noted")
         return tables
