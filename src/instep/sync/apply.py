@@ -23,10 +23,10 @@ from instep.schema.policy import Decision, Modifiers, is_reordered_key
 from instep.schema.table import Catalog, fingerprint
 from instep.store.backfills import Backfill
 from instep.sync.detect import Detection, remember
+from instep.sync.drift import as_left, repaired, want_reload
 from instep.sync.extras import record_extra
 from instep.sync.fill_plan import follow_columns
 from instep.sync.identity import by_names
-from instep.sync.fill_since import was_held
 from instep.sync.journal import Journal, journal
 from instep.sync.pause import releases, resume
 from instep.sync.pipe import Pipe, Ref
@@ -47,11 +47,22 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     known = by_names(there) if detection.rebound else there
     able = pipe.destination.capabilities
     prefix = pipe.naming.prefix
+    foreign = {**foreign, **_left_alone(pipe, detection, after)}
     made = plan(detection.decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
+    made = repaired(pipe, made, detection.drift, detection.decisions)
     if detection.rebound:
         stored = pipe.store.accepted.catalog(pipe.name)
         made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))
     return made
+
+
+def _left_alone(pipe: Pipe, detection: Detection, after: Catalog) -> dict[Ref, str]:
+    """Destination tables, by their name before and after, that somebody has changed without anybody approving it."""
+    moves = Places.of(detection.decisions).moves
+    held = detection.drift.held(detection.decisions)
+    tables = [(t, why) for ref, (_, why) in held.items()
+              for t in (detection.accepted.get(ref), after.get(moves.get(ref, ref))) if t]  # fmt: skip
+    return {destination_ref(table, pipe.naming): why for table, why in tables}
 
 
 def _inspect(pipe: Pipe, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
@@ -124,7 +135,8 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
     with pipe.transaction():
         if detection is not None and detection.rebound:
             remember(pipe, detection)
-        version = _keep(pipe, made, why or "refreshed")
+        answered = {reviews[key(d.change)].id for d in applied}
+        version = _keep(pipe, made, why or "refreshed", answered)
         follow(pipe, {old: new for old, new in places.moves.items() if old not in made.refused})
         follow_columns(pipe, applied, places)
         pipe.store.reviews.applied(reviews[key(d.change)].id for d in applied)
@@ -133,6 +145,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
             pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
             late = was_extra(before.get(places.before(decision.change)), decision.change)
             _want_backfill(pipe, decision, review, places.after(decision.change), late=late)
+            want_reload(pipe, made, review, places.after(decision.change))
             if may_be_swapped(pipe, decision.change, made.after.get(places.after(decision.change))):
                 pipe.store.backfills.want(pipe.name, places.after(decision.change), why=WHY, change=review.id)
             if releases(pipe, review):
@@ -142,11 +155,12 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
     return version
 
 
-def _keep(pipe: Pipe, made: Plan, why: str) -> int:
+def _keep(pipe: Pipe, made: Plan, why: str, answered: Set[str]) -> int:
     """The accepted catalog and the destination's tables as they are now; answers the accepted version."""
     store, run = pipe.store, pipe.run.id if pipe.run else ""
     version = store.accepted.add(pipe.name, made.after, who=pipe.who, why=why, run=run).version
-    store.schemas.add(pipe.name, "destination", made.wanted, run=run, accepted=version)
+    wanted = as_left(pipe, made.wanted, answered)
+    store.schemas.add(pipe.name, "destination", wanted, run=run, accepted=version)
     return version
 
 
@@ -175,9 +189,6 @@ def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
         store.backfills.cancel(backfill.number)
     for pause in paused:
         if pause.table is not None:
-    elif was_held(pipe, pipe.store.accepted.catalog(pipe.name).get(ref), change):
-        why = f"{review.summary}, with what changed since it was first seen"
-        pipe.store.backfills.want(pipe.name, ref, column=column_of(change), why=why, change=review.id, scope="since")
             store.pauses.pause(name, pause.reason, change=pause.change, table=moves[pause.table])
     for b in waiting:
         store.backfills.want(name, moves[b.table], column=b.column, why=b.why, change=b.change, scope=b.scope)

@@ -32,7 +32,7 @@ from instep.store.reviews import Finding
 from instep.sync.access import Access, restrict
 from instep.sync.choose import with_settings
 from instep.sync.chosen import with_choices
-from instep.sync.fill_since import note_cursors
+from instep.sync.drift import Drift, compare, remembered
 from instep.sync.identity import moved, rebind
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
@@ -66,6 +66,7 @@ class Detection:
     stale: frozenset[str] = frozenset()
     counts: Counts = field(default=Counts(), kw_only=True)
     doubt: Doubt = field(default_factory=Doubt, kw_only=True)
+    drift: Drift = field(default_factory=Drift, kw_only=True)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -129,6 +130,8 @@ def detect(
     answers = store.reviews.standing(pipe.name)
     compared = _compared(pipe, source, accepted, access)
     changes = [*diff(*compared), *(AccessLost(r, *why) for r, why in access.lost.items())]
+    drift = Drift() if recalled else compare(pipe, accepted)
+    changes += remembered(answers) if recalled else drift.changes
     sight = Sight.of(changes, source, accepted)
     stale = sight.stale(changes, answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
@@ -151,6 +154,7 @@ def detect(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
         _unmatched(pipe, discovery, switches), stale,
         doubt=doubt,
+        drift=drift,
         counts=counts(*compared, changes),
     )  # fmt: skip
 
@@ -244,7 +248,6 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
             remember(pipe, detection)
         seen = detection.discovery
         store.switches.follow(pipe.name, moves(store.switches.of(pipe.name), seen.catalog, seen.identity))
-        note_cursors(pipe, detection.decisions, detection.accepted)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
         news: list[Event] = []

@@ -1,0 +1,140 @@
+"""Tables that somebody has changed at the destination: found, decided by policy like any change, put back or adopted.
+
+How a table was left is the last recorded version of the destination's schema. Tables that an unfinished plan was at
+may be half way between two states: they are not compared, the planner sees to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from instep.errors import DestinationError
+from instep.model import Review
+from instep.schema.change import Change, ColumnAdded, DestinationDrifted, change_from_dict
+from instep.schema.drift import LOADABLE, Difference, detail, differences
+from instep.schema.names import destination_ref
+from instep.schema.plan import Plan
+from instep.schema.policy import Decision
+from instep.schema.step import RecordIdentity, ReviveColumn, Step, step
+from instep.schema.table import Catalog, Table
+from instep.sync.journal import touched
+from instep.sync.pipe import Pipe, Ref
+
+KIND = DestinationDrifted.kind
+
+
+@dataclass(frozen=True)
+class Drift:
+    """`found`: by accepted table, what differs. `left`: the tables as they were left, by accepted table."""
+
+    found: Mapping[Ref, tuple[Difference, ...]] = field(default_factory=dict)
+    left: Mapping[Ref, Table] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> list[DestinationDrifted]:
+        return [DestinationDrifted(ref, detail(found)) for ref, found in sorted(self.found.items())]
+
+    def held(self, decisions: Iterable[Decision]) -> dict[Ref, tuple[str, str]]:
+        """Accepted tables that must be left alone, as (status, why): what differs was not approved, and they cannot
+        be loaded as they are."""
+        said = {d.change.table: d for d in decisions if isinstance(d.change, DestinationDrifted) and not d.applied}
+        return {
+            ref: ("paused" if said[ref].needs_review else "failed", _why(found))
+            for ref, found in self.found.items()
+            if ref in said and any(d.what not in LOADABLE for d in found)
+        }
+
+    def approved(self, decisions: Iterable[Decision]) -> frozenset[Ref]:
+        said = {d.change.table for d in decisions if isinstance(d.change, DestinationDrifted) and d.applied}
+        return frozenset(self.found.keys() & said)
+
+
+def _why(found: tuple[Difference, ...]) -> str:
+    return f"somebody changed it at the destination: {'; '.join(d.text for d in found)}"
+
+
+def compare(pipe: Pipe, accepted: Catalog) -> Drift:
+    """Looks at the destination's tables; nothing before the first version of its schema."""
+    versions = pipe.store.schemas.history(pipe.name, "destination")
+    if not versions:
+        return Drift()
+    before = pipe.store.schemas.catalog(pipe.name, "destination", versions[0].version)
+    half = touched(pipe)
+    refs = {t.ref: destination_ref(t, pipe.naming) for t in accepted.tables if not t.retained}
+    left = {ref: table for ref, at in refs.items() if at not in half and (table := before.get(at))}
+    there = _inspect(pipe, [refs[ref] for ref in left])
+    pairs = {ref: differences(table, there.get(refs[ref]), pipe.naming.prefix) for ref, table in left.items()}
+    return Drift({ref: found for ref, found in pairs.items() if found}, left)
+
+
+def _inspect(pipe: Pipe, refs: list[Ref]) -> Catalog:
+    """A table that is not ours stands for none."""
+    try:
+        return pipe.destination.inspect(refs)
+    except DestinationError:
+        foreign = pipe.destination.foreign(refs)
+        return pipe.destination.inspect([ref for ref in refs if ref not in foreign])
+
+
+def remembered(answers: Mapping[str, Review]) -> list[Change]:
+    """What was found last, for looking at answers without the destination."""
+    return [change_from_dict(r.change) for r in answers.values() if r.kind == KIND]
+
+
+def repaired(pipe: Pipe, made: Plan, drift: Drift, decisions: Iterable[Decision]) -> Plan:
+    """The plan with what brings values back: a column that was dropped by hand comes back by its old id, and one that
+    was made anew is recorded as ours."""
+    refs = drift.approved(decisions)
+    if not refs:
+        return made
+    gone = {(at.ref, d.column) for ref in refs if (at := drift.left[ref]) for d in drift.found[ref] if d.what == "gone"}
+    steps = [_revived(pipe, s, gone) for s in made.steps]
+    for ref in refs:
+        steps += _recorded(drift.left[ref], drift.found[ref], steps)
+    order = {ref: place for place, ref in enumerate(dict.fromkeys(s.table for s in steps))}
+    return replace(made, steps=tuple(sorted(steps, key=lambda s: order[s.table])))
+
+
+def _revived(pipe: Pipe, one: Step, gone: set[tuple[Ref, str]]) -> Step:
+    change = one.change
+    if not isinstance(change, ColumnAdded) or (one.table, change.after.name) not in gone:
+        return one
+    if pipe.destination.revival(one.table, change.after.name).why_not:
+        return one
+    return step(one.table, ReviveColumn(one.table, change.after, change.after))
+
+
+def _recorded(left: Table, found: tuple[Difference, ...], steps: list[Step]) -> list[Step]:
+    """Without a step of its own a table's record would go on without the column."""
+    busy = {s.table for s in steps}
+    new = [d.column for d in found if d.what == "replaced"]
+    if left.ref in busy:
+        return []
+    return [step(left.ref, RecordIdentity(left.ref, left.by_name[n], left.by_name[n])) for n in new]
+
+
+def as_left(pipe: Pipe, wanted: Catalog, done: Iterable[str]) -> Catalog:
+    """The destination's schema to remember: tables whose difference nobody has answered (`done`: ids of the reviews
+    that are answered now) stay remembered as they were left."""
+    answered = set(done)
+    open_ = [r for r in pipe.store.reviews.standing(pipe.name).values() if r.kind == KIND and r.id not in answered]
+    versions = pipe.store.schemas.history(pipe.name, "destination") if open_ else []
+    if not versions:
+        return wanted
+    before = pipe.store.schemas.catalog(pipe.name, "destination", versions[0].version)
+    accepted = pipe.store.accepted.catalog(pipe.name)
+    for review in open_:
+        table = accepted.get(review.table)
+        if table and (old := before.get(destination_ref(table, pipe.naming))):
+            wanted = wanted.put(old)
+    return wanted
+
+
+def want_reload(pipe: Pipe, made: Plan, review: Review, ref: Ref) -> None:
+    """The accepted table `ref` is read again after a repair that may have left values out."""
+    table = made.after.get(ref) if review.kind == KIND else None
+    at = destination_ref(table, pipe.naming) if table else None
+    kinds = ("column.revived", "column.added", "column.rewritten", "column.recorded")
+    if any(s.table == at and s.change.kind in kinds for s in made.steps):
+        pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
