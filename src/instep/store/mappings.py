@@ -14,7 +14,8 @@ from instep.store.tables import mappings
 
 @dataclass(frozen=True)
 class Mapping:
-    """`table` is the accepted one; `old` and `new` are names of its columns."""
+    """`table` is the accepted one; `old` and `new` are names of its columns. Without `old` it is about the table
+    itself: `new` is the (schema, name) of the source's, as JSON."""
 
     number: int
     connection: str
