@@ -99,6 +99,7 @@ class App:
             policy=policy,
             selection=chosen(project.selection(connection), self.store, connection),
             file=project.selection(connection),
+            protect=project.connection(connection).protect.rules(),
             naming=naming,
             settings=lambda table: table_settings(project, connection, table, policy),
             store=self.store,

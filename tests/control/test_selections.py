@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,11 +79,11 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     made = Desk(tmp_path, monkeypatch)
     made.write()
     made.sql("create table table_1 (column_1 text, column_2 text)")
-    yield made
+    return made
 
 
 def config(handling: str, **tables: Any) -> Any:
@@ -211,7 +210,8 @@ REFUSED: list[tuple[str, str, str, str, str]] = [
     ("the cursor", "off", "main.t.at", "is in the cursor of its table", "hash it instead"),
     ("what the file says", "off", "main.table_1", "instep.yml:5: connections.shop.tables.main.table_1.enabled",
      '"main.table_1": {enabled: false}'),
-    ("what the file excludes", "on", "main.gone", "instep.yml:4: connections.shop.exclude.tables.0", "take 'main.gone'"),
+    ("what the file excludes", "on", "main.gone", "instep.yml:4: connections.shop.exclude.tables.0",
+     "take 'main.gone'"),
     ("a column that the file excludes", "on", "main.t.note", "instep.yml:4", "take 'main.t.note'"),
     ("what the file hashes", "unhash", "main.t.email", "instep.yml:4: connections.shop.hash.0", "take '*.email'"),
     ("a loaded key", "hash", "main.t.id", "cannot be hashed once it is loaded", "before the first load"),

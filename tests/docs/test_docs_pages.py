@@ -40,7 +40,7 @@ def read(name: str) -> str:
     return (DOCS / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["types_page", "policies_page"])
+@pytest.mark.parametrize("name", ["types_page", "policies_page", "selection_page"])
 def test_made_pages_are_up_to_date(name: str) -> None:
     assert script(name).main(["--check"]) == 0, f"run: python scripts/{name}.py"
 

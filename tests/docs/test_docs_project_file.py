@@ -31,6 +31,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Connections: include": models.Include,
     "Connections: exclude": models.Exclude,
     "Connections: downstream": models.Downstream,
+    "Connections: protect": models.Protect,
     "Connections: detect": models.Detect,
     "Connections: schedule": models.Schedule,
     "Connections: notify": models.Notify,
@@ -76,6 +77,7 @@ WORDS = [
     ("Connections: tables", "deletes", get_args(Deletes)),
     ("Connections: tables", "mode", get_args(models.TableSection.model_fields["mode"].annotation)),
     ("Connections: notify", "on", get_args(models.Notice)),
+    ("Connections: protect", "mode", get_args(models.Protect.model_fields["mode"].annotation)),
 ]
 
 

@@ -45,7 +45,7 @@ def test_where_the_object_is(name: str, now: Catalog, identity: str, expected: s
 
 def test_a_rename_that_is_not_accepted_yet_has_a_name_on_either_side() -> None:
     made = sides(Selection(), [SWITCH], catalog(mail="3", email="9"), catalog(email="3"), "db")
-    assert (made.now.masked, made.before.masked) == ({"public.t.mail"}, {"public.t.email"})
+    assert (made.now.masked, made.before.masked) == (frozenset({"public.t.mail"}), frozenset({"public.t.email"}))
     assert hashed(made.now, ("public", "t"), "mail")
     assert not hashed(made.now, ("public", "t"), "email")
 

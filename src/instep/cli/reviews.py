@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.control.reviews import Answer
+    from instep.control.selections import Place, Step
     from instep.model import Review
     from instep.sync.answer import Outlook
 
@@ -46,7 +47,12 @@ def register(changes: typer.Typer) -> None:
 
 
 def approve(
-    ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
+    ids: Ids = None,
+    match: Match = None,
+    kind: Kind = None,
+    table: OfTable = None,
+    connection: Of = None,
+    hashed: Annotated[bool, typer.Option("--hash", help="Let their columns in as salted SHA-256.")] = False,
 ) -> None:
     """Let changes in: the next plan, apply or sync carries them out. Shows first what that does.
 
@@ -59,7 +65,9 @@ def approve(
             emit({"mapped": mapped}, lambda out: out.write("\n".join(map(_mapped, mapped))))
             return
         outlooks = {name: _approving(app, name, group) for name, group in _by_connection(found)}
+        hashes = _hashes(app, found) if hashed else []
         done = _answered(app, found, "approved", outlooks, "Approve")
+        _hash(hashes)
     _finish(done, outlooks, "")
 
 
@@ -194,6 +202,22 @@ def _approving(app: App, connection: str, found: list[Review]) -> Outlook:
 
     standing = [r for r in found if r.status in STANDING]
     return approving(app.pipe(connection), standing) if len(standing) == len(found) else Outlook()
+
+
+def _hashes(app: App, found: list[Review]) -> list[tuple[Place, list[Step]]]:
+    """What hashes the columns of these changes; looked at before anything is answered."""
+    from instep.control.selections import hashing, place_of
+
+    places = [(place_of(app.project, app.store, name), group) for name, group in _by_connection(found)]
+    return [(place, hashing(place, group)) for place, group in places]
+
+
+def _hash(hashes: list[tuple[Place, list[Step]]]) -> None:
+    from instep.bootstrap import user
+    from instep.control.selections import switch
+
+    for place, steps in hashes:
+        switch(place, steps, user())
 
 
 def _keeping(app: App, connection: str, found: list[Review], *, rejected: bool) -> Outlook:

@@ -9,8 +9,10 @@ from typing import Literal
 
 from instep.errors import Blocked, InstepError
 from instep.events import SelectionChanged
+from instep.model import Review
 from instep.project.project import Project, TableOptions
 from instep.schema.kinds import ColumnAdded
+from instep.schema.personal import by_name
 from instep.schema.policy import Policy, decide
 from instep.schema.selection import Pattern, Selection, column_is_on, hashed
 from instep.schema.switch import Switch, bind, with_switches
@@ -154,7 +156,7 @@ def _missing(place: Place, path: str, every: Collection[str]) -> Target:
 def steps(place: Place, verb: Verb, chosen: Sequence[Target]) -> list[Step]:
     """What turning these switches does. Raises Blocked, having changed nothing, where instep.yml says otherwise, for
     keys and cursors, and where there is no salt to hash with."""
-    kept = {s.path: s for s in place.store.switches.of(place.connection)}
+    kept = _kept(place)
     return [_step(place, verb, t, kept.get(t.path)) for t in chosen]
 
 
@@ -296,6 +298,40 @@ def switch(place: Place, turned: Sequence[Step], who: str) -> list[Step]:
                 store.backfills.want(name, ref, column=column, why=f"{step.target.path} is {WORDS[step.verb]}")
         store.reviews.reopen_rejected(_additions(place, [s for s in new if s.verb == "on"]))
     return new
+
+
+def hashing(place: Place, reviews: Sequence[Review]) -> list[Step]:
+    """What lets the columns of these changes in hashed. Raises InstepError for changes that let no column in, and
+    Blocked as `steps` does."""
+    out = []
+    for review in reviews:
+        columns = _columns_of(place, review)
+        if not columns:
+            raise InstepError(
+                f"change {review.id} lets no column in that could be hashed: {review.summary}",
+                hint="approve it without --hash, or hash columns with `instep selection hash`",
+            )
+        for target in columns:
+            step = _step(place, "hash", target, _kept(place).get(target.path))
+            out.append(replace(step, switch=replace(step.switch, enabled=True), same=False))
+    return out
+
+
+def _columns_of(place: Place, review: Review) -> list[Target]:
+    """The column that comes in or gets another name; of a table that is held because of its key, the key."""
+    table = place.source.get(review.table)
+    if table is None:
+        return []
+    if review.kind in ("column.added", "column.renamed"):
+        return [Target(table.schema, table, c) for c in table.columns if c.name == review.column]
+    keys = [c for c in table.columns if c.key] if review.kind == "table.added" else []
+    return [Target(table.schema, table, c) for c in keys if by_name(c.name)] or [
+        Target(table.schema, table, c) for c in keys
+    ]
+
+
+def _kept(place: Place) -> dict[str, Switch]:
+    return {s.path: s for s in place.store.switches.of(place.connection)}
 
 
 def _additions(place: Place, turned: Sequence[Step]) -> Iterator[str]:

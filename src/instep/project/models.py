@@ -29,8 +29,10 @@ from instep.project.values import (
     Words,
     as_text,
     check_property,
+    expression,
 )
 from instep.project.words import Backfilled, Handling, Propagation
+from instep.schema import personal
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.selection import Pattern, Selection, patterns
 
@@ -212,6 +214,29 @@ class Downstream(Section):
     dialect: str = ""
 
 
+class Protect(Section):
+    """New columns that look personal wait for a review: by name, or by name and data. See docs/selection.md."""
+
+    mode: Literal["off", "names", "on"] = "on"
+    names: Patterns = ()
+    values: dict[str, Annotated[str, AfterValidator(expression)]] = Field(default_factory=dict)
+    sample: Annotated[int, Field(ge=1, le=10_000)] = 100
+    allow: Patterns = ()
+
+    def rules(self) -> personal.Protect:
+        return personal.Protect(self.mode, patterns(self.names), dict(self.values), self.sample, patterns(self.allow))
+
+
+def _mode(value: Any) -> Any:
+    """`protect: on` is short for `protect: {mode: on}`."""
+    if isinstance(value, bool):
+        return {"mode": "on" if value else "off"}
+    return {"mode": value} if isinstance(value, str) else value
+
+
+Protection = Annotated[Protect, BeforeValidator(_mode, json_schema_input_type=Literal["off", "names", "on"] | Protect)]
+
+
 class Connection(Section):
     """One source into one destination; where the project has only one, it need not be named. What happens to changes
     is said by `policy`, or in the words of other products by `schema_change_handling` or
@@ -231,6 +256,7 @@ class Connection(Section):
     exclude: Exclude = Exclude()
     hash: Patterns = ()
     salt: Secret = ""
+    protect: Protection = Protect(mode="off")
     tables: dict[TablePattern, TableSection] = Field(default_factory=dict)
     detect: Detect = Detect()
     schedule: Schedule = Schedule()

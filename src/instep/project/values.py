@@ -22,6 +22,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from instep.errors import SchemaError
 from instep.project.reference import Reference
 from instep.schema import selection
+from instep.schema.regex import check_regex
 
 SECRET_NAME = re.compile(r"passw|secret|token|credential|private.?key|api.?key|webhook", re.IGNORECASE)
 URL_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s$]+@")
@@ -108,6 +109,15 @@ def _listed(value: Any) -> Any:
 def _pattern(value: str) -> str:
     try:
         selection.Pattern(value)
+    except SchemaError as error:
+        raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
+    return value
+
+
+def expression(value: str) -> str:
+    """A regular expression for a whole value, without `re:`."""
+    try:
+        check_regex(value)
     except SchemaError as error:
         raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
     return value

@@ -37,6 +37,8 @@ from instep.sync.identity import moved, rebind
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
 from instep.sync.privacy import Guard
+from instep.sync.protect import hold as hold_personal
+from instep.sync.protect import split, suspects
 from instep.sync.sight import Sight, asked_again
 from instep.sync.suspect import Doubt, Opened, suspect
 
@@ -132,6 +134,8 @@ def detect(
     changes = [*diff(*compared), *(AccessLost(r, *why) for r, why in access.lost.items())]
     drift = Drift() if recalled else compare(pipe, accepted)
     changes += remembered(answers) if recalled else drift.changes
+    personal = suspects(pipe, changes, source, answers, look=assumed is None)
+    changes = split(changes, personal)
     sight = Sight.of(changes, source, accepted)
     stale = sight.stale(changes, answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
@@ -147,7 +151,7 @@ def detect(
     decisions = asked_again(doubt.explained(decisions), answers)
     decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
     before = last.catalog if last and not rebound else Catalog()
-    decisions = Guard(chosen, accepted, before, answers).hold(decisions)
+    decisions = hold_personal(Guard(chosen, source, accepted, before, answers).hold(decisions), personal)
     decisions = settle(_bounded(pipe, decisions, answers), accepted)
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return Detection(

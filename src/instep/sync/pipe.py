@@ -11,6 +11,7 @@ from instep.destinations.base import Destination
 from instep.model import BackfillLimits, Run, TableSettings
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.names import Naming
+from instep.schema.personal import Protect
 from instep.schema.policy import Policy
 from instep.schema.selection import Selection
 from instep.schema.table import Table
@@ -48,6 +49,7 @@ class Pipe:
     backfill_limits: BackfillLimits = field(default_factory=BackfillLimits)
     file: Selection | None = None
     before: Selection | None = None
+    protect: Protect = field(default_factory=Protect)
 
     @property
     def said(self) -> Selection:

@@ -25,6 +25,7 @@ class Guard:
     by content key: what has been held once stays held until it is answered."""
 
     chosen: Sides
+    source: Catalog
     accepted: Catalog
     last: Catalog
     answers: Mapping[str, Review]
@@ -63,8 +64,20 @@ class Guard:
         if isinstance(change, TableAdded):
             table = self._by_id.get(change.after.id or "")
             return _asks(f"it was excluded as {table.path}", "exclude") if table and self._table_off(table) else ""
+        if change.after.id is None and (gone := self._gone(change)):
+            return _asks(f"{gone} is hashed or switched off, and gone since this column came", "hash")
         old = self._before(change)
         return _asks(f"it was excluded as {old.name}", "exclude") if old else ""
+
+    def _gone(self, change: ColumnAdded) -> str:
+        """The hashed or excluded column that went as this one came: without ids it may be the same one renamed."""
+        now = self.source.get(change.table)
+        if now is None or hashed(self.chosen.now, change.table, change.after.name):
+            return ""
+        known = self.accepted.get(change.table), self.last.get(change.table)
+        columns = {c.name: c for table in known if table for c in table.live if c.name not in now.by_name}
+        covered = (n for n in columns if hashed(self.chosen.before, change.table, n))
+        return next(covered, "")
 
     @cached_property
     def _by_id(self) -> Mapping[str, Table]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from instep.model import Review
-from instep.schema.change import Change, TableRemoved, TableRenamed, key, table_of
+from instep.schema.change import Change, ColumnAdded, TableAdded, TableRemoved, TableRenamed, key, table_of
 from instep.schema.diff import WEAK
 from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Column, Table, table_fingerprint
@@ -22,11 +22,15 @@ class Sight:
     source: Catalog
     accepted: Catalog
     places: Places
+    added: Catalog = field(default_factory=Catalog)
+    """Tables as they are about to be accepted: a column that waits beside its new table is judged as if it were."""
 
     @classmethod
     def of(cls, changes: Iterable[Change], source: Catalog, accepted: Catalog) -> Sight:
+        changes = list(changes)
         renames = {c.after.ref: (c.before.ref, False) for c in changes if isinstance(c, TableRenamed)}
-        return cls(source, accepted, Places(renames))
+        added = Catalog.of(c.after for c in changes if isinstance(c, TableAdded))
+        return cls(source, accepted, Places(renames), added)
 
     def fingerprint(self, change: Change) -> str:
         """`source:accepted`, with `-` where there is no such table; empty for a change of a schema."""
@@ -35,6 +39,8 @@ class Sight:
             return ""
         now = None if isinstance(change, TableRemoved) else self.source.get(ref)
         before = self.accepted.get(self.places.before(change))
+        if before is None and isinstance(change, ColumnAdded):
+            before = self.added.get(ref)
         return f"{_print(now)}:{_print(_touched(before, change) if before else None)}"
 
     def stale(self, changes: Iterable[Change], answers: dict[str, Review]) -> frozenset[str]:
@@ -53,7 +59,7 @@ def _touched(table: Table, change: Change) -> Table:
     column = getattr(change, "before", None) or getattr(change, "after", None)
     name = column.name if isinstance(column, Column) else ""
     kept = tuple(c for c in table.columns if (c.name == name if name else c.key))
-    return replace(table, columns=kept, comment=None, cursor=None if name else table.cursor)
+    return replace(table, columns=kept, comment=None, alias="", cursor=None if name else table.cursor)
 
 
 def _print(table: Table | None) -> str:
