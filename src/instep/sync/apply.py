@@ -26,6 +26,7 @@ from instep.sync.detect import Detection, remember
 from instep.sync.drift import as_left, repaired, want_reload
 from instep.sync.extras import record_extra
 from instep.sync.fill_plan import follow_columns
+from instep.sync.fill_since import was_held
 from instep.sync.identity import by_names
 from instep.sync.journal import Journal, journal
 from instep.sync.pause import releases, resume
@@ -174,6 +175,9 @@ def _want_backfill(pipe: Pipe, decision: Decision, review: Review, ref: Ref, *, 
         whole = decision.modifiers.backfill == "table" or change.kind == "column.retyped"
         column = "" if whole else column_of(change)
         pipe.store.backfills.want(pipe.name, ref, column=column, why=review.summary, change=review.id)
+    elif was_held(pipe, pipe.store.accepted.catalog(pipe.name).get(ref), change):
+        why = f"{review.summary}, with what changed since it was first seen"
+        pipe.store.backfills.want(pipe.name, ref, column=column_of(change), why=why, change=review.id, scope="since")
 
 
 def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:

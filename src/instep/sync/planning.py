@@ -21,6 +21,7 @@ from instep.sync.clean import dead_runs, folder, sweep
 from instep.sync.detect import Detection
 from instep.sync.extras import extra_reads, held_columns
 from instep.sync.fill_plan import whole_tables
+from instep.sync.fill_since import noted
 from instep.sync.load import Loaded
 from instep.sync.loads import Load, keep_rows, plan_load
 from instep.sync.pipe import Pipe, Ref
@@ -138,15 +139,17 @@ class Pass:
         pipe, ref = self.pipe, destination_ref(read.table, self.pipe.naming)
         pipe.destination.claim(ref, self.run.fence)
         state = pipe.destination.state(ref)
-        full = full or self.wanted.full
-        load = plan_load(number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full)
+        full, (cursors, serves) = full or self.wanted.full, noted(pipe, read.table)
+        load = plan_load(
+            number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full, noted=cursors
+        )
         if rebuild or self.wanted.kind == "backfill":
             load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange(), since=None)
         if not rebuild:
             load = keep_rows(load, state, drop_retained=self.wanted.drop_retained)
         for note in load.notes:
             self.outcome.note(f"{read.table.path}: {note}")
-        return replace(load, folder=folder(self.run.id, self.attempt)), state
+        return replace(load, folder=folder(self.run.id, self.attempt), serves=serves), state
 
     def _misfit(self, load: Load, decided: Misfit) -> Misfit:
         """What the table's settings say, unless that is the default: then what the decisions about it say."""
