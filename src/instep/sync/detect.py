@@ -33,6 +33,7 @@ from instep.sync.access import Access, restrict
 from instep.sync.choose import with_settings
 from instep.sync.chosen import with_choices
 from instep.sync.drift import Drift, compare, remembered
+from instep.sync.fill_since import note_cursors
 from instep.sync.identity import moved, rebind
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
@@ -157,9 +158,9 @@ def detect(
     return Detection(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
         _unmatched(pipe, discovery, switches), stale,
+        counts=counts(*compared, changes),
         doubt=doubt,
         drift=drift,
-        counts=counts(*compared, changes),
     )  # fmt: skip
 
 
@@ -252,6 +253,7 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
             remember(pipe, detection)
         seen = detection.discovery
         store.switches.follow(pipe.name, moves(store.switches.of(pipe.name), seen.catalog, seen.identity))
+        note_cursors(pipe, detection.decisions, detection.accepted)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
         news: list[Event] = []
