@@ -53,3 +53,16 @@ def test_a_terminal_is_asked(renamed: Shop, monkeypatch: pytest.MonkeyPatch) -> 
     said = renamed.run(*WORDS)
     assert (said.code, "nothing was mapped" in said.err) == (3, True)
     assert renamed.ok("--yes", *WORDS).code == 0
+
+
+def test_two_tables_become_one(shop: Shop) -> None:
+    shop.applied()
+    shop.sql("drop table customer; create table client (id integer primary key, name varchar(30) not null, city text)")
+    shop.ok("detect")
+    found = shop.json("changes", "map", "main.customer", "main.client")
+    assert (found["new"], len(found["steps"]), found["backfill"]) == ("main.client", 1, True)
+    assert shop.changes() == {}
+    assert shop.json("query", "select * from shop.client")["columns"][:3] == ["id", "name", "city"]
+    assert shop.run("query", "select * from shop.customer").code == 1
+    said = shop.run("changes", "map", "main.client", "main.clients")
+    assert (said.code, "did you mean main.client?" in said.err) == (1, True)

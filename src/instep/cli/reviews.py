@@ -123,7 +123,9 @@ def map_columns(
     new: Annotated[str | None, typer.Argument(help="The column that took its place: schema.table.column.")] = None,
     connection: Annotated[str | None, typer.Option("--connection", "-c", help="Its connection.")] = None,
 ) -> None:
-    """Say that a removed column and an added one are one column that was renamed: old rows keep their values.
+    """Say that a removed column and an added one are one that was renamed: old rows keep their values.
+
+    Two paths of tables (schema.table) say the same of two tables: the rows stay under the new name.
 
     The id of a proposal (a suspected rename of a column in `changes list`) stands for its two columns."""
     from instep.cli.context import one_connection
@@ -147,18 +149,22 @@ def _map_proposal(app: App, review: Review) -> dict[str, Any]:
 
 
 def _map(app: App, connection: str, old: str, new: str) -> dict[str, Any]:
-    from instep.sync.map import carry_out, prepare
+    """Two paths of tables, or of columns."""
+    from instep.sync import map as map_columns
+    from instep.sync import map_tables
 
     pipe = app.pipe(connection)
-    mapped = prepare(pipe, old, new)
+    whole = old in {t.path for t in app.store.accepted.catalog(connection).tables}
+    mapping: Any = map_tables if whole else map_columns
+    mapped = mapping.prepare(pipe, old, new)
     for line in mapped.lines:
         console(stderr=True).write(f"  {line}")
     if _asks() and not confirm("Map them?"):
         raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
-    version = carry_out(pipe, mapped)
+    version = mapping.carry_out(pipe, mapped)
     steps = [s.text for s in mapped.plan.steps]
     data = {"connection": pipe.name, "old": old, "new": new, "version": version, "steps": steps, "empty": mapped.empty}
-    return data | {"backfill": bool(mapped.empty)}
+    return data | {"backfill": whole or bool(mapped.empty)}
 
 
 def _chosen(

@@ -36,7 +36,8 @@ from instep.sync.setting import recorded_tables
 @dataclass(frozen=True)
 class MappedTable:
     """What a mapping does. `old` is the accepted table, `new` the source's; `interim` the accepted table that was
-    loaded under the new name meanwhile, if any. `gone` and `fresh` are columns that only one of them has."""
+    loaded under the new name meanwhile, if any. `gone` and `fresh` are columns that only one of them has.
+    `empty`: rows that lack values afterwards; none, as every row is read."""
 
     old: Table
     new: Table
@@ -44,6 +45,7 @@ class MappedTable:
     plan: Plan
     gone: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
+    empty: int = 0
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -108,7 +110,7 @@ def _note(pipe: Pipe, wanted: Mapping, new: Ref, version: int) -> None:
     """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
     with pipe.transaction():
         standing = pipe.store.reviews.standing(pipe.name).values()
-        sides = (("table.removed", wanted.table), ("table.added", new))
+        sides = (("table.removed", wanted.table), ("table.added", new), ("table.renamed", new))
         pipe.store.reviews.obsolete([r.id for r in standing if (r.kind, r.table) in sides])
         follow(pipe, {wanted.table: new})
         why = f"{_path(wanted.table)} was mapped to {_path(new)}"
