@@ -107,3 +107,51 @@ def test_detect_counts(shop: Shop) -> None:
         "columns": {"new": 2, "deleted": 0, "updated": 0, "unchanged": 6},
     }
     assert "tables: 1 new, 0 deleted, 1 updated, 1 unchanged\n" in shop.ok("detect").out
+
+
+TREE = """\
+{
+\t"code": "Success",
+\t"data": {
+\t\t"schema_change_handling": "BLOCK_ALL",
+\t\t"schemas": {"main": {"enabled": true, "tables": {
+\t\t\t"customer": {"columns": {"id": {"enabled": false}, "city": {"enabled": true, "hashed": true}}},
+\t\t\t"order": {"enabled": false}
+\t\t}}}
+\t}
+}
+"""
+
+
+def test_import_prints_keys_that_load(shop: Shop) -> None:
+    file = shop.folder / "tree.json"
+    file.write_text(TREE)
+    shop.ok("plan")
+    said = shop.ok("policy", "import", str(file))
+    assert "main.customer.id is in the primary key and cannot be switched off: it stays, as a salted hash" in said.err
+    assert "connection shop has policy already" in said.err
+    head = PROJECT.partition("policies:")[0].replace("SOURCE", "{type: sqlite, path: shop.db}")
+    shop.folder.joinpath("instep.yml").write_text(head + said.out)
+    shop.folder.joinpath(".env").write_text("INSTEP_SALT=x\n")
+    shop.ok("validate")
+    shop.applied()
+    assert shop.json("query", "select * from shop.customer")["columns"][:2] == ["id", "name"]
+    assert shop.run("query", 'select * from shop."order"').code == 1
+    found = shop.json("policy", "import", str(file))
+    assert found["keys"]["tables"]["main.customer"]["rules"][0]["match"] == ["main.customer.city"]
+
+
+def test_import_writes_a_new_file_only(shop: Shop) -> None:
+    file, out = shop.folder / "tree.json", shop.folder / "keys.yml"
+    file.write_text(TREE)
+    said = shop.ok("policy", "import", str(file), "--out", str(out))
+    assert (said.out, out.read_text().partition("\n")[0]) == ("", "connections:")
+    again = shop.run("policy", "import", str(file), "--out", str(out))
+    assert (again.code, "keys.yml: File exists" in again.err) == (1, True)
+
+
+def test_import_refuses_what_it_does_not_know(shop: Shop) -> None:
+    file = shop.folder / "tree.yml"
+    file.write_text("schema_change_handling: ALLOW_ALL\nschemas:\n  main:\n    tables: {t: {enabld: true}}\n")
+    err = shop.run("policy", "import", str(file)).err
+    assert "tree.yml:4: schemas.main.tables.t.enabld: unknown key, did you mean 'enabled'?" in err

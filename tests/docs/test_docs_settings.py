@@ -61,3 +61,18 @@ def test_a_scheduled_detector(tmp_path: Path) -> None:
     tables = [Table("main", name, (Column("id", Int(32)),)) for name in ("audit_log", "scratch", "tmp_1", "orders")]
     assert [t.name for t in tables if is_on(selection, t)[0]] == ["orders"]
     assert [p.text for p in selection.exclude_columns] == ["main.orders.internal_note"]
+
+
+def test_a_tree(tmp_path: Path) -> None:
+    from instep.project.imported import imported
+    from instep.project.policy_files import read_config
+
+    title = "A tree of schemas, tables and columns"
+    project = example(tmp_path, title)
+    [document] = re.findall(r"```json\n(.*?)```", TEXT, re.DOTALL)
+    file = tmp_path / "schema.json"
+    file.write_text(document)
+    assert imported(read_config(file), {}).keys == project.tree.data["connections"]["shop"] | {
+        "salt": "${env:INSTEP_SALT}"
+    }
+    assert project.policy("shop").preset == "allow_columns"

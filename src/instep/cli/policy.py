@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import emit, fail, one_connection, open_app
+from instep.cli.context import emit, fail, one_connection, open_app, say
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 Of = Annotated[str | None, typer.Option("--connection", "-c", help="Not needed when there is only one.")]
-policy = typer.Typer(help="Policies: show, explain, test, simulate. Nothing is changed.", no_args_is_help=True)
+policy = typer.Typer(help="Policies: show, explain, test, simulate, import.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -90,6 +90,29 @@ def simulate(
         names = app.project.selected([connection] if connection else [])
         found = [simulate_it(app.project, app.store, name, file.stem, section, start) for name in names]
     emit({"connections": [*map(_simulation_data, found)]}, lambda out: _show_simulations(out, found))
+
+
+@policy.command("import", epilog="Example: instep policy import schema.json --connection shop --out keys.yml")
+def take_over(
+    file: Annotated[Path, typer.Argument(help="A connector's schema config, as JSON or YAML.")],
+    connection: Of = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="A new file for the keys.")] = None,
+) -> None:
+    """The keys of instep.yml that mean the same as a tree of schemas, tables and columns; instep.yml is not touched.
+    What cannot be taken over is said. See docs/settings.md."""
+    from instep.control.policies import take_over as keys_of
+
+    with open_app() as app:
+        name = one_connection(app, connection)
+        found = keys_of(app.project, app.store, name, file)
+    if out is not None:
+        with out.open("x", encoding="utf-8") as written:
+            written.write(found.text)
+        say(f"wrote {out}: put its keys into instep.yml, then `instep validate`")
+    for note in found.notes:
+        say(f"note: {note}")
+    data = {"connection": name, "keys": found.keys, "notes": found.notes, "file": str(out) if out else None}
+    emit(data, lambda _: None if out else typer.echo(found.text, nl=False))
 
 
 def _rule_data(rule: Rule) -> dict[str, Any]:

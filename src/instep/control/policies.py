@@ -12,7 +12,8 @@ from instep.control.samples import OF_COLUMN, asked, sample
 from instep.control.samples import Asked as Sample
 from instep.errors import SchemaError
 from instep.model import Review
-from instep.project.policy_files import HINT, Located, read_cases
+from instep.project.imported import imported
+from instep.project.policy_files import HINT, Located, read_cases, read_config
 from instep.project.problems import raise_all
 from instep.project.project import Project
 from instep.project.tree import Path as Place
@@ -245,3 +246,27 @@ def _wrong(located: Located, decision: Decision) -> Iterator[str]:
     for name, value in case.modifiers().items():
         if (given := getattr(decision.modifiers, name)) != value:
             yield f"expected {name}: {value}, decided {name}: {given}"
+
+
+@dataclass(frozen=True)
+class TakenOver:
+    """Keys of a connection, also as the text of a project file, and what is not as in the document."""
+
+    keys: Mapping[str, Any]
+    text: str
+    notes: tuple[str, ...]
+
+
+def take_over(project: Project, store: Store, connection: str, file: Path) -> TakenOver:
+    """A connector's schema config as keys of the connection. ProjectError if the file is wrong."""
+    import yaml
+
+    seen = store.discoveries.get(connection)
+    tables = (*(seen.catalog.tables if seen else ()), *store.accepted.catalog(connection).tables)
+    found = imported(read_config(file), {t.path: t.key for t in tables})
+    given = project.connection(connection).model_fields_set
+    already = sorted(given & {*found.keys, "policy", "detect_and_propagate_schema_changes"})
+    if already:
+        found.notes.append(f"connection {connection} has {', '.join(already)} already: put them together by hand")
+    text = yaml.safe_dump({"connections": {connection: found.keys}}, sort_keys=False, allow_unicode=True)
+    return TakenOver(found.keys, text, tuple(found.notes))

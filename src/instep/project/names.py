@@ -15,9 +15,14 @@ _PART = re.compile(r"(?P<any>\*)|(?P<one>\?)|(?P<set>\[!?\]?[^\]]*\])|(?P<other>
 _ANCHOR = re.compile(r"(?:\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[])*?(?P<anchor>[\^$])", re.DOTALL)
 
 
+def exact(name: str) -> str:
+    """A whole name as a pattern that matches nothing else."""
+    return _WILD.sub(lambda found: f"[{found[0]}]", name)
+
+
 def table_pattern(name: str) -> str:
     """An exact table name as a pattern."""
-    return _plain(name) if "." in name else f"*.{_escaped(name)}"
+    return exact(name) if "." in name else f"*.{exact(name)}"
 
 
 def table_regex(text: str) -> str:
@@ -30,7 +35,7 @@ def column_pattern(table: str, name: str) -> str:
     """An exact column name in the tables of a pattern, as a pattern."""
     if table.startswith("re:"):
         return f"{_table(table)}\\.{re.escape(name)}"
-    return f"{table}.{_escaped(name) if _WILD.search(table) else _plain(name)}"
+    return f"{table}.{exact(name)}"
 
 
 def column_regex(table: str, text: str) -> str:
@@ -78,12 +83,3 @@ def _bare(text: str) -> tuple[str, str]:
             hint="the whole name is compared: leave it out",
         )
     return flags, bare
-
-
-def _escaped(name: str) -> str:
-    return _WILD.sub(lambda found: f"[{found[0]}]", name)
-
-
-def _plain(name: str) -> str:
-    """An exact name; a pattern that holds glob characters matches itself, and more."""
-    return _escaped(name)

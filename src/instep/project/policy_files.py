@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from instep.errors import ProjectError
 from instep.project import tree as yaml_tree
+from instep.project.imported import SchemaConfig
 from instep.project.load import text_of
 from instep.project.policies import ModifierSection, PolicySection
 from instep.project.problems import Problem, dotted, problems_of, raise_all
@@ -76,6 +77,12 @@ def read_cases(file: Path) -> list[Located]:
     return [Located(file.name, tree.line((at,)), case) for at, case in enumerate(cases)]
 
 
+def read_config(file: Path) -> SchemaConfig:
+    """A connector's schema config in JSON or YAML. ProjectError if it is wrong."""
+    hint = "write it as {schema_change_handling: ALLOW_ALL, schemas: {...}}: see docs/settings.md"
+    return _read(file, SchemaConfig, hint)[0]
+
+
 def _unsaid(tree: yaml_tree.Tree, data: Any, path: yaml_tree.Path) -> Iterator[Problem]:
     """Keys without a value: `misfit: null` would be left out silently, and mean its opposite."""
     items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
@@ -86,7 +93,8 @@ def _unsaid(tree: yaml_tree.Tree, data: Any, path: yaml_tree.Path) -> Iterator[P
 
 
 def _read(file: Path, kind: type[T], hint: str) -> tuple[T, yaml_tree.Tree]:
-    tree = yaml_tree.parse(text_of(file, "name a file that is there"))
+    text = text_of(file, "name a file that is there")
+    tree = yaml_tree.parse(text.expandtabs() if file.suffix == ".json" else text)
     raise_all(file.name, [*tree.problems, *_unsaid(tree, tree.data, ())], HINT)
     if tree.data in (None, {}):
         raise ProjectError(f"{file.name} is empty", hint=hint)
