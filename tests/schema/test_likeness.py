@@ -20,6 +20,8 @@ from instep.schema.likeness import (
     as_renames,
     automatic,
     candidates,
+    crossed,
+    crossing,
     suspicions,
     threshold_of,
     weigh,
@@ -337,3 +339,22 @@ def test_both_sides_are_decided_with_the_line_as_their_reason() -> None:
     assert all("name -> client: " in d.why for d in decisions if isinstance(d.change, ColumnAdded | ColumnRemoved))
     assert isinstance(one.rename, ColumnRenamed)
     assert describe(one.rename) == "column s.t.name renamed to client"
+
+
+CROSSED = [
+    ("exchanged", table("t", ID, "a:int32", "b:string"), 1),
+    ("one of them", table("t", ID, "a:int32", "b:int32"), 0),
+    ("both to a third", table("t", ID, "a:date", "b:date"), 0),
+    ("neither", table("t", ID, "a:string", "b:int32"), 0),
+]
+
+
+@pytest.mark.parametrize(("now", "count"), [c[1:] for c in CROSSED], ids=[c[0] for c in CROSSED])
+def test_columns_that_exchange_their_types(now: Table, count: int) -> None:
+    found = crossed(diff(catalog(table("t", ID, "a:string", "b:int32")), catalog(now)))
+    assert len(found) == count
+    for a, b in found:
+        assert weigh(crossing(a, b)).score >= 0.8
+        assert weigh(crossing(a, b), sample(10)).score < 0.5
+    with_ids = diff(catalog(table("t", "a:string#1", "b:int32#2")), catalog(table("t", "a:int32#1", "b:string#2")))
+    assert crossed(with_ids) == ()

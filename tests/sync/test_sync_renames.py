@@ -255,3 +255,62 @@ def test_a_renamed_table_is_proposed(make_world: MakeWorld, kind: str) -> None:
     assert "40 of 40 sampled rows are there with the same values" in found.evidence["line"]
     world.sync()
     assert [r.id for r in proposals(world)] == [found.id]
+
+
+def test_an_interrupted_rename_is_finished_by_the_next_run(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The destination has the new name already, so that the old values cannot be compared any more."""
+    from instep.sync import apply
+
+    world = renamed(filled(make_world("sqlite", engine="inline", policy=preset("allow_all", AUTO))))
+
+    def killed(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(apply, "_accept", killed)
+    with pytest.raises(KeyboardInterrupt):
+        world.sync()
+    monkeypatch.undo()
+    assert "customer_name" in world.accepted("t").by_name
+    world.sync()
+    assert [c.name for c in world.accepted("t").columns] == ["id", "client_name", "n"]
+    assert dict(world.rows("t", "id", "client_name"))[3] == "c3"
+    assert world.differing() == {}
+
+
+def test_a_rename_is_undone(make_world: MakeWorld) -> None:
+    from instep.sync import undo
+
+    world = renamed(filled(make_world("sqlite", engine="inline", policy=preset("allow_all", AUTO))))
+    world.sync()
+    (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.renamed"]
+    undo.takeback(world.pipe, undo.prepare(world.pipe, [review]))
+    assert "customer_name" in world.accepted("t").by_name
+    world.sync()
+    assert "column.renamed" not in {r.kind for r in world.store.reviews.find("shop", ("applied",)) if r.id != review.id}
+
+
+SWAP = [
+    ("swapped", ("'a' || i", "i * 3"), True),
+    ("retyped", ("i", "i"), False),
+]
+
+
+@pytest.mark.parametrize(("values", "swapped"), [c[1:] for c in SWAP], ids=[c[0] for c in SWAP])
+def test_two_columns_that_exchange_their_types_may_be_two_names(
+    make_world: MakeWorld, values: tuple[str, str], swapped: bool
+) -> None:
+    """Either the names were swapped, with their values, or both columns were written anew."""
+    world = filled(make_world("sqlite", engine="inline", policy=preset("propagate_all")), "a text, b int", *values)
+    old = ("b", "a") if swapped else ("i * 7", "'z' || i")
+    world.run("ALTER TABLE t RENAME TO o", "CREATE TABLE t (id int PRIMARY KEY, a int, b text)")
+    world.run(f"INSERT INTO t SELECT id, {old[0].replace('i ', 'id ')}, {old[1].replace('|| i', '|| id')} FROM o")
+    world.run("DROP TABLE o")
+    world.detect()
+    found = [r for r in world.store.reviews.find("shop", ("open",)) if r.kind in ("column.widened", "column.narrowed")]
+    assert len(found) == 2
+    assert {r.action for r in found} == ({"review"} if swapped else {"apply", "ignore"})
+    for review in found:
+        assert ("the names a and b may have been swapped" in review.why) is swapped
+        assert ("40 of 40 sampled rows have the same value" in review.why) is swapped

@@ -17,8 +17,11 @@ from instep.schema.assignment import assign
 from instep.schema.change import (
     Change,
     ColumnAdded,
+    ColumnNarrowed,
     ColumnRemoved,
     ColumnRenamed,
+    ColumnRetyped,
+    ColumnWidened,
     CursorRemoved,
     KeyRemoved,
     TableAdded,
@@ -383,7 +386,28 @@ def _edits(suspicion: Suspicion) -> tuple[Change, ...]:
     return diff(before, after)
 
 
+TypeChange = ColumnWidened | ColumnNarrowed | ColumnRetyped
+
+
+def crossed(changes: Iterable[Change]) -> tuple[tuple[TypeChange, TypeChange], ...]:
+    """Two columns of one table without ids that have exchanged their types: their names may have been swapped."""
+    typed = [c for c in changes if isinstance(c, TypeChange) and c.before.id is None]
+    return tuple(
+        (a, b)
+        for at, a in enumerate(typed)
+        for b in typed[at + 1 :]
+        if a.table == b.table and (a.before.type, a.after.type) == (b.after.type, b.before.type)
+    )
+
+
+def crossing(old: TypeChange, new: TypeChange) -> Candidate:
+    """Whether what was `old` is `new` now: the types are equal, so that only values and names can tell."""
+    name = alike(old.before.name, new.after.name)
+    gone, added = ColumnRemoved(old.table, old.before, 0), ColumnAdded(new.table, new.after, 0)
+    return Candidate(gone, added, round(0.8 + 0.1 * name, 3), (f"same type {old.before.type}",))
+
+
 __all__ = [
-    "ENOUGH", "NEAR", "PROPOSAL", "SAMPLE", "TELLING", "Candidate", "Sample", "Samples", "Suspicion", "as_renames",
-    "automatic", "candidates", "suspicions", "threshold_of", "weigh",
+    "ENOUGH", "NEAR", "PROPOSAL", "SAMPLE", "TELLING", "Candidate", "Sample", "Samples", "Suspicion", "TypeChange",
+    "as_renames", "automatic", "candidates", "crossed", "crossing", "suspicions", "threshold_of", "weigh",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ moved.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -34,11 +34,15 @@ from instep.schema.likeness import (
     Candidate,
     Sample,
     Suspicion,
+    TypeChange,
     as_renames,
     automatic,
     candidates,
+    crossed,
+    crossing,
     suspicions,
     threshold_of,
+    weigh,
 )
 from instep.schema.policy import Decision, Explicit
 from instep.schema.read import pair_tables
@@ -48,6 +52,9 @@ from instep.store.reviews import Finding
 from instep.sync.pipe import Pipe
 from instep.sync.sight import Sight
 
+SWAPPED = 0.8
+"""From which score on two columns that have exchanged their types may be two names swapped; it is that by the types
+alone."""
 Opened = Callable[[], AbstractContextManager[Snapshot]]
 
 
@@ -60,13 +67,21 @@ class Doubt:
     proposals: tuple[Suspicion, ...] = ()
     rejected: tuple[Suspicion, ...] = ()
     applied: Mapping[str, Suspicion] = field(default_factory=dict)
+    swapped: Mapping[str, str] = field(default_factory=dict)
+    """By the content keys of two new types: why the columns' names may have been swapped instead."""
 
     def explained(self, decisions: Iterable[Decision]) -> tuple[Decision, ...]:
-        """The decisions, those on renames without ids with their evidence."""
+        """The decisions, those on renames without ids with their evidence; new types that may be two names swapped
+        wait for a person."""
 
         def one(decision: Decision) -> Decision:
             found = self.applied.get(key(decision.change))
-            return replace(decision, why=f"{decision.why}: {found.line}") if found else decision
+            if found:
+                return replace(decision, why=f"{decision.why}: {found.line}")
+            swap = self.swapped.get(key(decision.change))
+            if swap is None or decision.by_person or decision.pauses:
+                return decision
+            return replace(decision, action="review", effect="", why=f"{swap}: waits for a review")
 
         return tuple(map(one, decisions))
 
@@ -92,7 +107,10 @@ def suspect(
     read); `explicit` is what a person has said about a change: it is not doubted."""
     refused = {k for k, r in answers.items() if r.rule == PROPOSAL and r.status == "rejected"}
     found = candidates((c for c in changes if explicit(c) is None), refused=refused)
-    samples = _samples(pipe, found, discovery, sight, answers, opened) if found else {}
+    types = [pair for pair in crossed(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
+    turned = [(crossing(a, b), crossing(b, a)) for a, b in types]
+    weighed = (*found, *(c for pair in turned for c in pair))
+    samples = _samples(pipe, weighed, discovery, sight, answers, opened) if weighed else {}
     fresh = suspicions(found, threshold_of(pipe.policy), samples)
     let_in = automatic(fresh, changes, pipe.policy, pipe.tags)
     standing = _standing(answers, sight, {key(c.rename) for c in found})
@@ -105,7 +123,21 @@ def suspect(
         ),
         tuple(s for r, s in standing if r.status == "rejected"),
         {key(s.rename): s for s in let_in},
+        dict(_swaps(types, turned, samples)),
     )
+
+
+def _swaps(
+    types: Sequence[tuple[TypeChange, TypeChange]],
+    turned: Sequence[tuple[Candidate, Candidate]],
+    samples: Mapping[str, Sample],
+) -> Iterator[tuple[str, str]]:
+    for (a, b), ways in zip(types, turned, strict=True):
+        both = [weigh(c, samples.get(key(c.rename))) for c in ways]
+        if all(s.score >= SWAPPED for s in both):
+            lines = "; ".join(s.line for s in both)
+            why = f"the names {a.before.name} and {b.before.name} may have been swapped ({lines})"
+            yield from ((key(a), why), (key(b), why))
 
 
 def _samples(
