@@ -27,6 +27,18 @@ A source's type becomes one of ours, and ours has one form at the destination. A
 text, never rounded, and the column carries the note that stands here. A value that its own type does not admit (a zero
 date, `infinity`, text in a number column of SQLite) is a misfit: it is held in quarantine with its original.
 """
+SYSTEM = """
+## System columns
+They begin with the prefix `_instep_`, which a connection may change, and come from no column of the source.
+
+| column | Iceberg | what it holds |
+| --- | --- | --- |
+| `_instep_synced` | `timestamptz` | when the run began that wrote the row |
+| `_instep_deleted` | `boolean` | the source has deleted the row; tables with a key |
+| `_instep_id` | `string` | the row's id, from its values; tables without a key |
+| `_instep_meta` | `string` | JSON: what was nulled in the row, and why |
+| `_instep_extra` | `string` | JSON: values of new columns over the limit, until somebody decides; not in all tables |
+"""
 PROMOTIONS = """
 ## What widens in place
 These changes touch Iceberg's metadata only. Any other widening rewrites the column, and the plan shows its cost.
@@ -118,7 +130,7 @@ def page() -> str:
     """The whole page."""
     stored = ((_code(row.type), _code(row.iceberg), _code(row.arrow), row.note) for row in STORED)
     lines = [
-        HEAD, "## At the destination", *table(("instep", "Iceberg", "Arrow", "note"), stored),
+        HEAD, "## At the destination", *table(("instep", "Iceberg", "Arrow", "note"), stored), SYSTEM.rstrip("\n"),
         *_source("PostgreSQL", postgres()), *_source("MySQL and MariaDB", mysql()), *_source("SQLite", sqlite()),
         PROMOTIONS, *table(("from", "to"), sorted((_code(a), _code(b)) for a, b in ICEBERG_PROMOTIONS)),
     ]  # fmt: skip

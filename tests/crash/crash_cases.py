@@ -116,6 +116,9 @@ UNDO = (
 )
 """All changes of a sync are taken back, a drop among them."""
 
+RESTORE = ("restore.before", "restore.after")
+"""A table is put back to a snapshot."""
+
 REPLAY = ("replay.commit.before", "replay.commit.after")
 """A held value is put back into its row."""
 

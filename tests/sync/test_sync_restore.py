@@ -100,6 +100,27 @@ def test_the_schema_stays_and_values_are_found_by_field(world: World) -> None:
     assert world.differing() == {}
 
 
+@pytest.mark.parametrize("column", ["x", ""])
+def test_what_was_filled_since_is_filled_again(world: World, column: str) -> None:
+    """The column was there, and its values came after the snapshot."""
+    world.settings["t"] = cursor("n")
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t ADD COLUMN x int DEFAULT 5", "INSERT INTO t VALUES (3, 3, 'c', 7)")
+    world.sync()
+    before = points(world)[0]
+    table = world.accepted("t")
+    world.store.backfills.want("shop", table.ref, column=column)
+    world.sync()
+    assert world.differing() == {}
+    made = prepare(world.pipe, table.path, before.id)
+    assert (made.again, made.whole) == ((column,) if column else (), not column)
+    restore(world.pipe, made, ["*"])
+    assert (1, None) in world.rows("t", "id", "x")
+    world.sync()
+    assert world.rows("t", "id", "x") == [(1, 5), (2, 5), (3, 7)]
+
+
 def test_what_was_dropped_stays_dropped(world: World) -> None:
     world.policy = preset("allow_all", removed="drop")
     world.run(*SETUP)

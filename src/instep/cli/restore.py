@@ -104,6 +104,7 @@ def _data(made: Restoring, run: str | None) -> dict[str, Any]:
         "rows_then": made.rows,
         "commits_since": made.since,
         "filled_again": list(made.again),
+        "read_again": made.whole,
         "lost": list(made.lost),
         "does": list(made.lines),
         "run": run,

@@ -27,7 +27,8 @@ from instep.sync.pipe import Pipe, Ref
 @dataclass(frozen=True)
 class Restoring:
     """From `now` to `point`, which has `rows`. `since`: how many commits are taken back. `again`: live columns that
-    have no value in the old rows, and are filled again; `lost`: those that the source has no more."""
+    have no value in the old rows, or were filled since, and are filled again; `whole`: the whole table was read again
+    since, and is so once more; `lost`: columns that came later and the source has no more."""
 
     table: Table
     ref: Ref
@@ -37,6 +38,7 @@ class Restoring:
     since: int
     again: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
+    whole: bool = False
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -47,7 +49,10 @@ class Restoring:
             f"{self.now.rows:,} rows now, {self.rows:,} then; commits since then: {self.since}",
             _reads(self.now.cursor, self.point.cursor),
         ]
-        found += [f"column {name} came later: it is filled again by a backfill" for name in self.again]
+        found += [f"column {name} came or was filled later: it is filled again by a backfill" for name in self.again]
+        found += (
+            [f"{path} was read again as a whole since then: the next sync does that once more"] if self.whole else []
+        )
         found += [f"column {name} came later and is not at the source any more: its values go" for name in self.lost]
         return tuple(found)
 
@@ -96,11 +101,16 @@ def prepare(pipe: Pipe, path: str, snapshot: int | None = None, at: datetime | N
     ref = destination_ref(table, pipe.naming)
     rows = _keeper(pipe).rows_at(ref, point.id)
     later = [c for c in table.columns if (c.alias or c.name) in point.later]
-    since = points.index(point)
-    return Restoring(
-        table, ref, now, point, rows, since,
-        tuple(c.name for c in later if not c.retained), tuple(c.name for c in later if c.retained),
-    )  # fmt: skip
+    filled = _filled_since(pipe, table, point)
+    again = tuple(c.name for c in table.live if c in later or c.name in filled)
+    lost = tuple(c.name for c in later if c.retained)
+    return Restoring(table, ref, now, point, rows, points.index(point), again, lost, "" in filled)
+
+
+def _filled_since(pipe: Pipe, table: Table, point: Savepoint) -> frozenset[str]:
+    """Columns whose backfills ended after the savepoint: its rows may lack their values. "" for the whole table."""
+    done = pipe.store.backfills.find(pipe.name, ("done",))
+    return frozenset(b.column for b in done if b.table == table.ref and b.ended is not None and b.ended > point.at)
 
 
 _LIST = "see `instep restore {} --list`"
@@ -126,6 +136,7 @@ def restore(pipe: Pipe, made: Restoring, allowed: Iterable[str] = ()) -> Run:
         raise Blocked(f"the rows of {path} are put back", hint=f"name it: --allow-destructive '{path}'")
     with claimed(pipe, "restore", paused_too=True) as run:
         held = replace(pipe, run=run)
+        _go_back(held, run, made)
         crashpoint("restore.before")
         pipe.destination.claim(made.ref, run.fence)
         commit = Commit(run.id, run.fence, made.point.cursor, table_fingerprint(made.table))
@@ -135,14 +146,21 @@ def restore(pipe: Pipe, made: Restoring, allowed: Iterable[str] = ()) -> Run:
         return run
 
 
+def _go_back(pipe: Pipe, run: Run, made: Restoring) -> None:
+    """Before the rows do: a crash in between must leave neither columns without values nor a cursor ahead of the
+    rows."""
+    with pipe.transaction():
+        for name in (*made.again, *([""] if made.whole else [])):
+            why = f"{made.table.path} was put back to what it was on {made.point.at:%Y-%m-%d %H:%M} UTC"
+            pipe.store.backfills.want(pipe.name, made.table.ref, column=name, why=why)
+        cursor = {made.table.ref: made.point.cursor}
+        pipe.store.cursors.save(pipe.name, cursor, run=run.id, fence=run.fence)
+
+
 def _record(pipe: Pipe, run: Run, made: Restoring) -> None:
     ref, path = made.table.ref, made.table.path
     with pipe.transaction():
         pipe.store.runs.record_tables(TableRun(run.id, ref, "done", "restore"))
-        pipe.store.cursors.save(pipe.name, {ref: made.point.cursor}, run=run.id, fence=run.fence)
-        for name in made.again:
-            why = f"{path} was put back to before {name} came"
-            pipe.store.backfills.want(pipe.name, ref, column=name, why=why)
         pipe.store.events.add(
             TableRestored(
                 pipe.name,
