@@ -96,6 +96,23 @@ def test_a_cursor_is_set_and_taken_away(item: Shop) -> None:
     assert item.changes() == {}
 
 
+def test_a_changed_key_is_counted_in_plan_and_show(item: Shop) -> None:
+    item.ok(*SET, "sku", "--rekey")
+    item.sql("alter table item drop column sku")
+    item.ok("detect")
+    [id] = [id for summary, id in item.changes().items() if summary.startswith("primary key of main.item removed")]
+    for words in (("changes", "show", id), ("plan",)):
+        out = item.ok(*words).out
+        assert f"{id}: key (sku) at the source: not counted: sku is gone" in out
+        assert "choose another key: instep table set-key main.item COL[,COL...]" in out
+    assert len(item.json("changes", "show", id)["keys"]) == len(item.json("plan")["keys"]) == 3
+    said = item.run("resume", "--table", "main.item")
+    assert (said.code, id in said.err, "set-key" in said.err) == (3, True, True)
+    item.sql("insert into item (name) values ('b')")
+    item.ok(*SET, "name", "--rekey")
+    assert item.ok("table", "show", "main.item").out.count("paused") == 0
+
+
 def test_a_terminal_is_asked(item: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda *words, **more: False)

@@ -24,9 +24,11 @@ from instep.cli.context import (
     say,
     unknown_table,
 )
+from instep.cli.costs import cost_lines, costs
 from instep.cli.history import plan_check, show_check
 from instep.cli.impact import plan_lines as impact_lines
 from instep.cli.review_text import show_changes, show_detection, show_one
+from instep.cli.table import key_lines
 from instep.errors import Blocked, InstepError, SchemaError
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ def plan(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the plan for `apply FILE`.")] = None,
     exit_code: ExitCode = False,
     every: Annotated[bool, typer.Option("--all", help="Show how every table is synced, not only new ones.")] = False,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Rows to try type changes on; 0: none.")] = 1000,
     check: Annotated[bool, typer.Option("--check", help="Exit with 2 if accepted schema or lock is behind.")] = False,
 ) -> None:
     """Show what applying the open changes does: decisions, steps, impact, and how tables are synced."""
@@ -82,13 +85,17 @@ def plan(
         found = preview(app.pipe(name))
         behind = plan_check(app, name, found) if check else []
         downstream = impact_lines(app, name, found)
+        spent = costs(app, name, found, sample)
+        keys = key_lines(app, name, [r for r in found.reviews.values() if r.id in found.waiting])
     notes = [*found.partial, *found.detection.notes]
     document = {"connection": name, "id": found.id, "plan": plan_to_dict(found.plan), "notes": notes}
+    document |= {"keys": keys, "costs": spent}
     document |= {"behind": behind} if check else {}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         say(f"wrote {out}: apply it with `instep apply {out}`")
-    emit(document, lambda screen: show_plan(screen, found, every=every, more=downstream))
+    more = [*cost_lines(spent), *((line, "") for line in keys), *downstream]
+    emit(document, lambda screen: show_plan(screen, found, every=every, more=more))
     if check:
         show_check(behind)
     _exit(found, asked=exit_code)
@@ -175,10 +182,11 @@ def list_changes(
 
 @changes.command(epilog="Example: instep changes show c-7f3a2b")
 def show(id: Annotated[str, typer.Argument(help="An id from `changes list`.")]) -> None:
-    """Everything about one change."""
+    """Everything about one change. For a key that changed: what shares the new one, counted on both sides."""
     with open_app() as app:
         review = app.store.reviews.get(id)
-    emit(asdict(review), lambda out: show_one(out, review))
+        keys = key_lines(app, review.connection, [review])
+    emit({**asdict(review), "keys": keys}, lambda out: show_one(out, review, keys))
 
 
 def pause(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def _status(r: Review) -> str:
     return f"{r.status}, snoozed until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else r.status
 
 
-def show_one(out: Screen, r: Review) -> None:
-    """Everything about one change."""
+def show_one(out: Screen, r: Review, more: Sequence[str] = ()) -> None:
+    """Everything about one change, and `more` lines."""
     out.write(f"{r.id}  {r.summary}", "bold")
     for name, value in (
         ("kind", r.kind), ("connection", r.connection), ("decision", f"{r.action}, by {r.rule}"), ("why", r.why),
@@ -73,3 +73,5 @@ def show_one(out: Screen, r: Review) -> None:
         out.write(f"  {'evidence':<11} {r.evidence['score']:.2f}")
     for part in r.evidence.get("evidence", ()):
         out.write(f"  {'':<11} {part}")
+    for line in more:
+        out.write(f"  {line}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,9 @@ from instep.cli.context import confirm, console, emit, one_connection, open_app,
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
+    from instep.bootstrap import App
     from instep.cli.screen import Screen
+    from instep.model import Review
     from instep.sync.keycount import Count
     from instep.sync.rekey import Rekeying, Way
     from instep.sync.standing import Standing
@@ -127,6 +130,17 @@ def purge(path: Path, connection: Of = None, dry_run: DryRun = False) -> None:
     done = bool(copies) and not dry_run
     data = {"connection": pipe.name, "table": path, "copies": [asdict(c) for c in copies], "purged": done}
     emit(data, lambda out: _lines(out, [f"{'deleted' if done else 'kept'}: {n}" for n in names] or ["no copies"]))
+
+
+def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]:
+    """What open changes of keys would do, with the commands that settle them; nothing is read where there are none."""
+    keys = [r for r in reviews if r.kind in ("key.changed", "key.removed") and r.status == "open"]
+    if not keys:
+        return []
+    from instep.sync.keyreport import key_report
+
+    pipe = app.pipe(connection)
+    return [line for r in keys if (found := key_report(pipe, r)) is not None for line in found.lines]
 
 
 def _way(**given: bool) -> Way | None:

@@ -27,13 +27,20 @@ def resume(store: Store, connection: str, who: str, table: Ref | None = None) ->
         if _stops(review, table):
             raise Blocked(
                 f"change {review.id} is still open: {review.summary}",
-                hint=f"decide it first: `instep changes approve {review.id}` or `reject`",
+                hint=f"decide it first: `instep changes approve {review.id}` or `reject`{_command(review)}",
             )
     with store.transaction():
         ended = store.pauses.resume(connection, who=who, table=table)
         if ended:
             store.events.add(Resumed(connection, who, ".".join(table) if table else ""))
     return ended
+
+
+def _command(review: Review) -> str:
+    """The command that settles a change of a key or cursor by another one."""
+    what = review.kind.partition(".")[0]
+    path = ".".join(filter(None, review.table))
+    return f", or `instep table set-{what} {path} ...`" if review.kind in BREAKING else ""
 
 
 def _stops(review: Review, table: Ref | None) -> bool:
