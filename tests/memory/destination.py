@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.destinations.base import Amendment, Commit, LoadState, Merge, Met, Misfits, Outcome, Ref, Revival, Target
+from instep.destinations.base import (
+    Amendment,
+    Commit,
+    LoadState,
+    Merge,
+    Met,
+    Misfits,
+    Outcome,
+    Ref,
+    Revival,
+    Target,
+    Trial,
+)
 from instep.errors import Conflict, DestinationError, StageError
 from instep.model import Check
 from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
@@ -22,6 +34,8 @@ from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
 from instep.stage.place import children, keep_only, remove
 from instep.stage.spec import StagedFile
+from instep.stage.trial import differing
+from memory.arrow import arrow_type
 from memory.held import CAPABILITIES, Change, Held, Row, evolved, misfits_of, new_table
 from memory.merge import Meeting, null_keys, replaced_since
 
@@ -75,6 +89,15 @@ class MemoryDestination:
         shape = held.waiting if held.pending is not None else held
         place = f"file://{self.folder / held.place}"
         return Target(shape.schema, f"{place}/data", f"{place}/quarantine")
+
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+        held = self._get(ref)
+        sample = held.arrow(held.rows, (column, *key)).slice(0, rows)
+        values, old = sample.column(column).combine_chunks(), held.table.by_name[column].type
+        misfits, changed = differing(values, old, kind, arrow_type(kind))
+        odd = min(misfits | changed, default=None)
+        row = {} if odd is None else sample.select(list(key)).slice(odd, 1).to_pylist()[0]
+        return Trial(len(values) - values.null_count, len(misfits), len(changed), row)
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         held = self._get(ref)

@@ -113,6 +113,17 @@ class Misfits:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A cast tried on a sample: of `sampled` values (NULL is none) `misfits` do not fit, `changed` would be another
+    value. `row` is the key of the first such row."""
+
+    sampled: int = 0
+    misfits: int = 0
+    changed: int = 0
+    row: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
 class Met:
     """Rows of a table, all of its columns, found by key: `numbers` are the keys' places in what was asked for, row by
     row. `places` is the destination's own."""
@@ -259,6 +270,11 @@ class Destination(Protocol):
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         """The values of a column that do not fit `kind`; reads that column."""
+        ...
+
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+        """Casts the values of a column in the first `rows` rows to `kind` and back; reads that column and the key
+        columns only, and no more files than hold these rows."""
         ...
 
     def target(self, ref: Ref) -> Target: ...

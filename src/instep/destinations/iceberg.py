@@ -21,6 +21,7 @@ from instep.destinations.base import (
     Ref,
     Revival,
     Target,
+    Trial,
 )
 from instep.destinations.iceberg_catalog import IcebergConfig, Lake
 from instep.destinations.iceberg_records import is_copy, is_ours, load_state, not_ours, ours, read_pending, read_table
@@ -162,6 +163,11 @@ class IcebergDestination:
         from instep.destinations import iceberg_forget
 
         return iceberg_forget.forget(self.lake, refs, fence)
+
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+        from instep.destinations import iceberg_sample
+
+        return iceberg_sample.trial(self.lake, ref, column, kind, key, rows)
 
     def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
         """Takes over an Iceberg table that something else made; `table` describes all of its columns."""

@@ -115,7 +115,7 @@ def misfits(lake: Lake, ref: Ref, column: str, kind: DataType) -> Misfits:
         return Misfits()
     metadata = json.loads(table.metadata.model_dump_json())
     field = next(f for f in current_fields(metadata) if f.name == column)
-    target = _arrow(kind, column)
+    target = arrow_type(kind, column)
     count, example = 0, ""
     for batch in table.scan(selected_fields=(column,)).to_arrow_batch_reader():
         values = batch.column(0)
@@ -134,7 +134,8 @@ def _too_long(values: pa.Array, kind: DataType) -> list[int]:
     return [int(i) for i in pc.indices_nonzero(long).to_pylist()]
 
 
-def _arrow(kind: DataType, name: str) -> pa.DataType:
+def arrow_type(kind: DataType, name: str) -> pa.DataType:
+    """What values of a type are in files."""
     from instep.destinations.iceberg_evolve import first_fields
     from instep.schema.table import Column, Table
 

@@ -1,0 +1,74 @@
+"""How long work will take, from what recorded runs took: with its range and what it rests on, never a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from instep.store.plans import StepRecord
+from instep.store.store import Store
+
+RUNS = 100
+SHORTEST = 0.01
+"""Seconds: what is over sooner says nothing about a rate."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds: the median, the least and the most. `runs` is how many recorded ones it rests on; 0: unknown. `own`:
+    they are of the same table."""
+
+    seconds: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    runs: int = 0
+    own: bool = False
+
+    def __str__(self) -> str:
+        if not self.runs:
+            return "no runs yet: unknown"
+        between = f" ({_span(self.low)} to {_span(self.high)})" if self.runs > 1 else ""
+        of = "of this table" if self.own else "of other tables"
+        return f"about {_span(self.seconds)}{between}, from {self.runs} run{'s' * (self.runs != 1)} {of}"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 1:
+        return "less than 1 s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> Estimate:
+    """`rates` are rows per second of runs."""
+    times = sorted(rows / rate for rate in rates if rate > 0)
+    if not times:
+        return Estimate()
+    return Estimate(median(times), times[0], times[-1], len(times), own)
+
+
+def reading(store: Store, connection: str, table: tuple[str, str], rows: int) -> Estimate:
+    """Reading `rows` of an accepted table and committing them: by runs of the table itself, else of all."""
+    mine: list[float] = []
+    others: list[float] = []
+    for run in store.runs.history(connection, limit=RUNS):
+        if run.kind not in ("sync", "backfill"):
+            continue
+        for done in store.runs.tables(run.id):
+            if done.status == "done" and done.read and done.seconds >= SHORTEST:
+                (mine if done.table == table else others).append(done.read / done.seconds)
+    return from_rates(rows, mine or others, own=bool(mine))
+
+
+def rewriting(store: Store, connection: str, path: str, rows: int) -> Estimate:
+    """Writing `rows` of a destination table again, by the steps on record that did."""
+    steps = store.steps.timed(connection, "column.rewritten", RUNS)
+    rates = [(s.at_table == path, s.rows / took) for s in steps if (took := _took(s)) >= SHORTEST]
+    mine = [rate for own, rate in rates if own]
+    return from_rates(rows, mine or [rate for _, rate in rates], own=bool(mine))
+
+
+def _took(step: StepRecord) -> float:
+    return (step.ended - step.started).total_seconds() if step.ended and step.started else 0.0
