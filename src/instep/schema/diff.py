@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -70,17 +71,56 @@ def pair(before: Catalog, after: Catalog) -> TablePairs:
     kinds, are `replaced`. The ids must be of one identity: the caller strips them when the server moved.
     """
     pairs, lost, new = _by_id([t for t in before.tables if not t.retained], [t for t in after.tables if not t.retained])
+    pairs, swapped, lost, new = _without_swaps(pairs, lost, new)
     pairs, others = [p for p in pairs if p[0].kind == p[1].kind], [p for p in pairs if p[0].kind != p[1].kind]
     lost, new = [*lost, *(a for a, _ in others)], [*new, *(b for _, b in others)]
     named = {t.ref: t for t in new}
     again = [(t, named[t.ref]) for t in lost if t.ref in named]
     taken = {a.ref for a, _ in again}
     return TablePairs(
-        tuple(pairs + [p for p in again if not _is_another(*p)]),
+        tuple(pairs + swapped + [p for p in again if not _is_another(*p)]),
         tuple(p for p in again if _is_another(*p)),
         tuple(t for t in lost if t.ref not in taken),
         tuple(t for t in new if t.ref not in taken),
     )
+
+
+_SHADOW = "_{}_gho", "_{}_new"
+_OLD = re.compile(r"_+(?P<name>.+?)_(\d{14}_)?(del|old)")
+
+
+def _without_swaps(
+    pairs: list[tuple[Table, Table]], lost: list[Table], new: list[Table]
+) -> tuple[list[tuple[Table, Table]], list[tuple[Table, Table]], list[Table], list[Table]]:
+    """Tables whose id went to a name that gh-ost or pt-osc gives to what they replace, while another table has theirs:
+    that one is the same table, altered. Column ids of two tables are not compared. What is left over is removed or
+    added like any other table. (pairs, swapped, lost, new)"""
+    moved = {a.ref: (a, b) for a, b in pairs if a.ref != b.ref and _is_old(a, b)}
+    fresh = {t.ref: t for t in new if t.ref in moved}
+    shadows = {b.ref: (a, b) for a, b in pairs if b.ref in moved and a.ref != b.ref and _is_shadow(a, b)}
+    swapped = {ref: fresh[ref] if ref in fresh else shadows[ref][1] for ref in moved if ref in fresh or ref in shadows}
+    if not swapped:
+        return pairs, [], lost, new
+    gone = [moved[ref] for ref in swapped] + [shadows[ref] for ref in swapped if ref in shadows]
+    return (
+        [p for p in pairs if p not in gone],
+        [(_without_ids(moved[ref][0]), after) for ref, after in swapped.items()],
+        [*lost, *(shadows[ref][0] for ref in swapped if ref in shadows)],
+        [*(t for t in new if t.ref not in swapped), *(moved[ref][1] for ref in swapped)],
+    )
+
+
+def _is_old(before: Table, after: Table) -> bool:
+    found = _OLD.fullmatch(after.name)
+    return before.schema == after.schema and found is not None and found["name"] == before.name
+
+
+def _is_shadow(before: Table, after: Table) -> bool:
+    return before.schema == after.schema and before.name in [text.format(after.name) for text in _SHADOW]
+
+
+def _without_ids(table: Table) -> Table:
+    return replace(table, columns=tuple(replace(c, id=None) for c in table.columns))
 
 
 def _is_another(before: Table, after: Table) -> bool:
