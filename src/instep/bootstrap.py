@@ -108,6 +108,7 @@ class App:
             salt=project.salt(connection),
             who=user(),
             max_new_columns=project.connection(connection).max_new_columns,
+            backfill_limits=project.connection(connection).backfill_limits.limits(),
             detect_every=project.detect(connection).relied_on,
         )
 

@@ -40,18 +40,6 @@ class TableSettings:
 
 
 @dataclass(frozen=True)
-class BackfillLimits:
-    """When automatic backfills of columns run. `max_bytes`: of files to write again, more waits for a person; 0: any.
-    `max_minutes`: how long one run works on them before the next goes on; 0: until they are done. `window`: minutes of
-    the day in `timezone` from when until when, past midnight where the second is the lower one; None: always."""
-
-    max_bytes: int = 0
-    max_minutes: float = 0.0
-    window: tuple[int, int] | None = None
-    timezone: str = "UTC"
-
-
-@dataclass(frozen=True)
 class Pause:
     """Why a connection (table = None) or one table does not run, since when, and by which change."""
 

@@ -28,6 +28,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Policies: rules": policies.RuleSection,
     "Connections": models.Connection,
     "Connections: tables": models.TableSection,
+    "Connections: backfill_limits": models.BackfillSection,
     "Connections: include": models.Include,
     "Connections: exclude": models.Exclude,
     "Connections: downstream": models.Downstream,

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from contract.sources import Case
 from instep.destinations.iceberg import IcebergConfig, IcebergDestination
-from instep.model import BackfillLimits, Deletes, Review, TableSettings
+from instep.model import Deletes, Review, TableSettings
+from instep.schema.limits import BackfillLimits
 from instep.schema.names import Naming, destination_ref
 from instep.schema.policy import Policy, Rule
 from instep.schema.selection import Selection

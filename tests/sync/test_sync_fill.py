@@ -10,7 +10,7 @@ from sync_world import MakeWorld, World, cursor, preset
 from instep.crash import VARIABLE, Crashed
 from instep.destinations import iceberg_fill
 from instep.errors import InstepError
-from instep.model import BackfillLimits
+from instep.schema.limits import BackfillLimits
 from instep.schema.policy import Rule
 from instep.sync.progress import Report
 from lake import SPARK

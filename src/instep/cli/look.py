@@ -22,12 +22,17 @@ def register(app: typer.Typer) -> None:
 
 def status() -> None:
     """Every connection: last run, pauses, waiting changes, tables in error."""
+    from instep.cli.backfill import wanted_backfills
     from instep.cli.quarantine import held
     from instep.control.reviews import waiting
 
     with open_app() as app:
         names = app.project.selected()
-        found = [_status(app.store, n, len(waiting(app.store, n))) | {"quarantine": held(app, n)} for n in names]
+        found = [
+            _status(app.store, n, len(waiting(app.store, n)))
+            | {"backfills": wanted_backfills(app, n), "quarantine": held(app, n)}
+            for n in names
+        ]
     emit({"connections": found}, lambda out: _show_status(out, found))
 
 
@@ -41,7 +46,6 @@ def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
         "schema_label": accepted.label if accepted else "",
         "waiting_changes": open_changes,
         "pauses": [asdict(p) for p in store.pauses.active(name)],
-        "backfills": [asdict(b) for b in store.backfills.waiting(name)],
         "copies": [asdict(c) for c in store.copies.standing(name)],
         "tables": [asdict(t) for t in tables.values()],
     }
@@ -60,7 +64,9 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             what = ".".join(pause["table"]) if pause["table"] else "the connection"
             out.write(f"  paused: {what}: {pause['reason']}", "yellow")
         for b in c["backfills"]:
-            out.write(f"  backfill wanted: {'.'.join(b['table'])}: {b['why']}", "yellow")
+            what = ".".join(filter(None, (*b["table"], b["column"])))
+            waits = f"; {b['waits']}" if b["waits"] else ""
+            out.write(f"  backfill wanted: {what}: {b['why']}{waits}", "yellow")
         for copy in c["copies"]:
             out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
         for t in c["tables"]:

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from instep.model import Deletes
 from instep.project.detector import AppOptions, TableOptions
+from instep.project.limits import BackfillSection
 from instep.project.policies import OverrideSection, PolicySection
 from instep.project.reference import Reference
 from instep.project.schedule import cron, time_zone
@@ -264,6 +265,7 @@ class Connection(Section):
     notify_schema_changes: bool | None = None
     downstream: Downstream = Downstream()
     max_new_columns: Annotated[int, Field(ge=0)] = MAX_NEW_COLUMNS
+    backfill_limits: BackfillSection = BackfillSection()
 
     def selection(self) -> Selection:
         """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""

@@ -22,6 +22,7 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, Fills, Ref
 from instep.errors import Conflict, InstepError
 from instep.model import Run, TableRun
+from instep.schema.limits import waits
 from instep.schema.names import destination_ref
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog
@@ -33,7 +34,6 @@ from instep.sync.clean import dead_runs, sweep
 from instep.sync.detect import Detection, detect
 from instep.sync.engine import Engine
 from instep.sync.fill_plan import Wish, fill_size, gone, whole_tables, wishes
-from instep.sync.fill_when import waits
 from instep.sync.load import Staged, verify
 from instep.sync.loads import Load
 from instep.sync.pipe import Pipe

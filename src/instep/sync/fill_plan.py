@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from instep.destinations.base import Fills, FillSize
 from instep.errors import InstepError, ProjectError
 from instep.schema.change import ColumnRenamed
+from instep.schema.limits import waits
 from instep.schema.names import destination_ref
 from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Column, Table
@@ -168,6 +170,15 @@ def _bytes(kind: DataType) -> int:
         case Uuid():
             return 16
     return TEXT_BYTES
+
+
+def held_up(pipe: Pipe, table: Table) -> str:
+    """What would hold up a fill of all of a table's files now: its window or its budget; "" if nothing does."""
+    limits = pipe.backfill_limits
+    if not limits.max_bytes:
+        return waits(limits, datetime.now(UTC))
+    state = pipe.destination.state(destination_ref(table, pipe.naming))
+    return waits(limits, datetime.now(UTC), state.bytes if state else 0)
 
 
 def check_columns(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Table, tuple[str, ...]]:

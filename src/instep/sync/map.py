@@ -131,7 +131,7 @@ def _note(pipe: Pipe, wanted: Mapping, version: int, empty: int = 1) -> None:
                 pipe.store.reviews.applied([review.id])
         if empty:
             why = f"rows were loaded before {wanted.old} was mapped to {wanted.new}"
-            pipe.store.backfills.want(pipe.name, wanted.table, why=why)
+            pipe.store.backfills.want(pipe.name, wanted.table, column=wanted.new, why=why)
         pipe.store.events.add(ChangeMapped(pipe.name, path, wanted.old, wanted.new, wanted.who, version))
         pipe.store.mappings.end(wanted.number)
 

@@ -7,7 +7,7 @@ from instep.schema.kinds import ColumnAdded
 from instep.schema.table import Catalog, Table
 from instep.sync.choose import choose
 from instep.sync.detect import Detection
-from instep.sync.fill_plan import why_whole
+from instep.sync.fill_plan import held_up, why_whole
 from instep.sync.pipe import Pipe
 from instep.sync.places import Places
 from instep.sync.swapped import swap_notes, what_stays
@@ -27,14 +27,20 @@ def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tupl
         if decision.modifiers.backfill == "column":
             if table is not None and (why := why_whole(pipe, table, change.after.name)):
                 found.append(f"{table.path}.{change.after.name}: {why}, so a sync reads the whole table for it")
+            elif table is not None and (why := held_up(pipe, table)):
+                found.append(f"{table.path}.{change.after.name}: rows loaded before are not filled at once: {why}")
             continue
         if table is not None and _cursor(pipe, table):
             kept = what_stays(detection, change)
             found.append(
                 f"{table.path}.{change.after.name}: rows that do not change keep {kept} in it until "
-                f"`instep backfill {table.path}`"
+                f"`instep backfill {table.path}{_option(pipe, table, change.after.name)}`"
             )
     return (*found, *swap_notes(pipe, detection, accepted))
+
+
+def _option(pipe: Pipe, table: Table, column: str) -> str:
+    return "" if why_whole(pipe, table, column) else f" --column {column}"
 
 
 def _cursor(pipe: Pipe, table: Table) -> str | None:

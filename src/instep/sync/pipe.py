@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.destinations.base import Destination
-from instep.model import BackfillLimits, Run, TableSettings
+from instep.model import Run, TableSettings
 from instep.schema.bounds import MAX_NEW_COLUMNS
+from instep.schema.limits import BackfillLimits
 from instep.schema.names import Naming
 from instep.schema.personal import Protect
 from instep.schema.policy import Policy
@@ -44,9 +45,9 @@ class Pipe:
     salt: bytes = field(default=b"", repr=False)
     who: str = "cli"
     run: Run | None = None
+    backfill_limits: BackfillLimits = field(default_factory=BackfillLimits)
     max_new_columns: int = MAX_NEW_COLUMNS
     detect_every: float = 0.0
-    backfill_limits: BackfillLimits = field(default_factory=BackfillLimits)
     file: Selection | None = None
     before: Selection | None = None
     protect: Protect = field(default_factory=Protect)
