@@ -234,6 +234,9 @@ def _edit(table: TableDraft, decision: Decision) -> str:
             table.table = replace(table.table, comment=change.after)
         case ColumnAdded() if applied:
             return "" if table.add(change.after) else f"the name {change.after.name!r} is still used by a held change"
+        case ColumnRemoved(before=before) if before.retained:
+            if applied and (kept := table.holder(before.name)) is not None:
+                table.drop(kept, retain=decision.modifiers.removed == "retain")
         case ColumnRemoved() if (found := table.find(change.before.name)) is not None:
             found.now = None
             if applied:

@@ -249,6 +249,9 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
     findings = [_finding(d, sight, detection.doubt) for d in detection.decisions]
     findings += detection.doubt.findings(sight)
     with pipe.transaction():
+        known = store.reviews.standing(pipe.name)  # another detection may have been recorded since this one was made
+        stale = frozenset(k for k in detection.stale if k in known and known[k].status == "approved")
+        detection = replace(detection, reviews=known, stale=stale)
         if not (detection.rebound or detection.stored):
             remember(pipe, detection)
         seen = detection.discovery
