@@ -8,6 +8,8 @@ import re
 import pytest
 from cli_world import Shop
 
+from instep.cli.costs import cost_lines
+
 NOTE = 'alter table "order" add column note text'
 ADDED = "column main.order.note added (string)"
 
@@ -67,3 +69,22 @@ def test_a_damaged_id_is_refused(grown: Shop, id: str) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), "id": id}))
     said = grown.run("apply", str(file), "--yes")
     assert (said.code, "is not a plan file" in said.err) == (1, True)
+
+
+def test_a_plan_says_what_it_costs(grown: Shop) -> None:
+    found = grown.json("plan", "--sample", "0")["costs"]
+    assert found["lossy"] == []
+    assert [(s["table"], s["touches"]["rows"], s["reversible"]) for s in found["steps"]] == [("shop.order", 0, True)]
+    assert found["steps"][0]["estimate"] is None
+    assert "What it costs" not in grown.ok("plan").out
+
+
+def test_what_is_worth_telling() -> None:
+    step = {"table": "shop.t", "text": "rewrite column a", "reversible": False, "estimate": {"text": "unknown"}}
+    odd = {"text": "t.a: 1 of 3", "misfits": 1, "changed": 0}
+    lines = [line for line, _ in cost_lines({"steps": [step], "lossy": [odd]})]
+    assert lines == [
+        "What it costs", "  shop.t: rewrite column a: unknown",
+        "  shop.t: rewrite column a: undo is refused once a value needs the new type", "  t.a: 1 of 3",
+    ]  # fmt: skip
+    assert list(cost_lines({"steps": [], "lossy": []})) == []

@@ -59,6 +59,6 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
     for step in heavy:
         yield f"  {step['table']}: {step['text']}: {step['estimate']['text']}", ""
     for step in fixed:
-        yield f"  {step['table']}: {step['text']}: not by undo once wider values are in it", "yellow"
+        yield f"  {step['table']}: {step['text']}: undo is refused once a value needs the new type", "yellow"
     for one in data["lossy"]:
         yield f"  {one['text']}", "yellow" if one["misfits"] or one["changed"] else "dim"
