@@ -75,4 +75,13 @@ def test_only_a_proposal_stands_for_two_columns(suspected: Shop) -> None:
     other = next(c for c in suspected.json("changes", "list", "--all")["changes"] if c["kind"] == "column.removed")
     said = suspected.run("changes", "map", other["id"])
     assert said.code == 1
-    assert "is no proposal about a column" in said.err
+    assert "proposes no rename" in said.err
+
+
+def test_a_proposal_about_tables_maps_them(shop: Shop) -> None:
+    shop.applied()
+    shop.sql("alter table customer rename to client")
+    shop.ok("detect")
+    said = shop.json("changes", "map", proposal(shop)["id"])
+    assert (said["old"], said["new"]) == ("main.customer", "main.client")
+    assert shop.changes() == {}

@@ -127,7 +127,7 @@ def map_columns(
 
     Two paths of tables (schema.table) say the same of two tables: the rows stay under the new name.
 
-    The id of a proposal (a suspected rename of a column in `changes list`) stands for its two columns."""
+    The id of a proposal (a suspected rename in `changes list`) stands for its two columns or tables."""
     from instep.cli.context import one_connection
 
     with open_app() as app:

@@ -21,6 +21,7 @@ from instep.schema.change import (
     ColumnRemoved,
     ColumnRenamed,
     ColumnWidened,
+    TableRenamed,
     change_from_dict,
 )
 from instep.schema.diff import pair_columns
@@ -254,11 +255,13 @@ def _names(pipe: Pipe, ref: Ref) -> frozenset[str]:
 
 
 def pair_of(review: Review) -> tuple[str, str]:
-    """The two paths that a proposal is about; InstepError for another change."""
+    """The two paths, of columns or tables, that a proposal is about; InstepError for another change."""
     change = change_from_dict(review.change)
+    if review.rule == PROPOSAL and isinstance(change, TableRenamed):
+        return change.before.path, change.after.path
     if review.rule != PROPOSAL or not isinstance(change, ColumnRenamed):
         raise InstepError(
-            f"change {review.id} is no proposal about a column: {review.summary}",
+            f"change {review.id} proposes no rename: {review.summary}",
             hint="name what was renamed: `instep changes map OLD NEW`",
         )
     path = ".".join(filter(None, change.table))
