@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
 from instep.destinations.base import Commit, Ref
@@ -45,7 +45,9 @@ def keep(lake: Lake, ref: Ref, place: Ref, commit: Commit) -> int | None:
             change.require(ref_is(MAIN, main.snapshot_id))
             change.land(commit.fence)
         _register(lake, table, main, place, tag, commit)
-    return state.rows if state is not None else int((main.summary or {})["total-records"] or 0)
+    if state is not None:
+        return state.rows
+    return int(main.summary.additional_properties.get("total-records", 0)) if main.summary else 0
 
 
 def _there(lake: Lake, place: Ref, table: Table, main: Snapshot) -> bool:
@@ -79,7 +81,7 @@ def _alone(metadata: TableMetadata, main: Snapshot, location: str, said: dict[st
             "location": location,
             "properties": {**own, **said, "gc.enabled": "false"},
             "snapshots": [main],
-            "refs": {MAIN: SnapshotRef(snapshot_id=main.snapshot_id, snapshot_ref_type=SnapshotRefType.BRANCH)},
+            "refs": {MAIN: SnapshotRef.model_validate({"snapshot-id": main.snapshot_id, "type": "branch"})},
             "snapshot_log": [],
             "metadata_log": [],
         }
