@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from sync_world import PREFIX, World, preset
+
 from changes.scenarios import Scenario
 from contract.sources import SOURCES
 from instep.errors import InstepError
 from instep.model import Review, TableSettings
 from instep.schema.preset import effect_of
 from instep.schema.table import Table
-from sync_world import PREFIX, World, preset
 
 OURS = ("other", "o", "o1")
 QUIET = ("run.started", "run.ended", "table.loaded")
@@ -77,9 +78,7 @@ def _sync(world: World) -> str:
         return type(error).__name__
 
 
-def _tell(
-    world: World, scenario: Scenario, before: Mapping[str, str], known: frozenset[str], last: int
-) -> Outcome:
+def _tell(world: World, scenario: Scenario, before: Mapping[str, str], known: frozenset[str], last: int) -> Outcome:
     kinds = scenario.kinds[world.case.kind]
     found = [r for r in world.store.reviews.find("shop", ()) if r.kind in kinds and r.id not in known]
     rows = _rows(world)

@@ -18,11 +18,14 @@ Cell = tuple[str, str, str]
 Results = Mapping[Cell, Outcome]
 INTRO = """\
 # What becomes of each change
-This page is made by the tests: every line was run, source by source and preset by preset, into a real lake. `make test` runs them again and compares.
+This page is made by the tests: every line was run, source by source and preset by preset, into a real lake.
+`make test` runs them again and compares.
 
-Each table starts as `t(id, a, b)` with the rows `1, 10, 100`, `2, 20, 200` and `3, 30, 300`, and is loaded. Then the change is made at the source, row 2 is updated, row 3 is deleted, row 4
-is inserted, and two syncs follow (removals that a catalog cannot prove count from the second on). `~` marks what is kept after its removal at the source, a type stands where it is another one than
-before, and `deleted` is a row's mark. What is not in the lake is left empty. Presets with one outcome share a line. Events of runs and loads are left out.
+Each table starts as `t(id, a, b)` with the rows `1, 10, 100`, `2, 20, 200` and `3, 30, 300`, and is loaded. Then the
+change is made at the source, row 2 is updated, row 3 is deleted, row 4 is inserted, and two syncs follow (removals that
+a catalog cannot prove count from the second on). `~` marks what is kept after its removal at the source, a type stands
+where it is another one than before, and `deleted` is a row's mark. What is not in the lake is left empty. Presets with
+one outcome share a line. Events of runs and loads are left out.
 """
 
 
@@ -48,7 +51,11 @@ def _code(text: str) -> str:
 
 
 def _silent(scenario: Scenario) -> str:
-    return f"(the user may not read {scenario.denied} any more)" if scenario.denied else "(column a is dropped in the lake by hand)"
+    return (
+        f"(the user may not read {scenario.denied} any more)"
+        if scenario.denied
+        else "(column a is dropped in the lake by hand)"
+    )
 
 
 def _table(found: Results) -> str:

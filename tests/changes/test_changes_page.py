@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sync_world import World
 
 from changes.outcome import Outcome, play
 from changes.page import PAGE, Cell, read, write
 from changes.scenarios import SCENARIOS, SOURCES, Scenario
 from contract import sources
 from instep.schema.preset import PRESETS, SUSPECTED, choice
-from sync_world import World
 
 CELLS = [(scenario, source) for source in SOURCES for scenario in SCENARIOS if source in scenario.change]
 WRITE = os.environ.get("INSTEP_WRITE_PAGES") == "1"
@@ -56,7 +56,12 @@ def expected(scenario: Scenario, kind: str, source: str, preset: str) -> str:
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(("scenario", "source"), CELLS, ids=lambda v: getattr(v, "name", v))
 def test_what_becomes_of_a_change(
-    request: pytest.FixtureRequest, tmp_path: Path, outcomes: dict[Cell, Outcome], scenario: Scenario, source: str, preset: str
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    outcomes: dict[Cell, Outcome],
+    scenario: Scenario,
+    source: str,
+    preset: str,
 ) -> None:
     with ExitStack() as stack:
         case = with_ids(request, stack.enter_context(sources.SOURCES[source](request)))
