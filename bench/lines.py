@@ -235,7 +235,7 @@ class WarmLine(InstepLine):
 FIRST_LOADS = ("1m", "5m", "many")
 LINES: tuple[Line, ...] = (
     CopyLine("COPY", "none", (*FIRST_LOADS, "second")),
-    InstepLine("instep", "iceberg", (*FIRST_LOADS, "second")),
+    InstepLine("instep", "iceberg", (*FIRST_LOADS, "second", "fill", "wide")),
     WarmLine("instep", "iceberg", ("1m", "5m")),
     DltLine("dlt", "parquet", FIRST_LOADS),
     DltLine("dlt", "delta", (*FIRST_LOADS, "second")),

@@ -15,9 +15,19 @@ TITLES = {
     "1m": "First load of one table",
     "5m": "First load of a larger table",
     "many": "First load of many small tables",
+    "fill": "A column that came later, of a table with 11 columns",
+    "wide": "A column that came later, of a table with 41 columns",
     "second": "Second sync: 1 % updated, 1 % inserted, a column with a default added",
 }
-PHASES = {"first": "", "second": "", "backfill": ", then backfill"}
+PHASES = {
+    "first": "",
+    "second": "",
+    "backfill": ", then backfill",
+    "column": ", one column filled",
+    "table": ", whole table read again",
+}
+PREPARED = ("second", "column", "table")
+"""Phases that a first sync only prepares."""
 HEADER = "| line | wall s | x best peer | x COPY | CPU s | server CPU s | peak MB | equal to the source |"
 
 
@@ -56,9 +66,9 @@ class Summary:
 
 
 def summaries(records: Sequence[Record]) -> list[Summary]:
-    """In the second suite the first syncs only prepare: they are left out."""
-    phases = {record["phase"] for record in records}
-    counted = [record for record in records if not (record["phase"] == "first" and "second" in phases)]
+    """Where first syncs only prepare, they are left out."""
+    later = any(record["phase"] in PREPARED for record in records)
+    counted = [record for record in records if not (record["phase"] == "first" and later)]
     failed_first = [record for record in records if record not in counted and record["exit_code"]]
     groups: dict[str, list[Record]] = {}
     for record in [*counted, *failed_first]:
@@ -109,6 +119,18 @@ def suite_table(name: str, result: Mapping[str, Any]) -> Iterator[str]:
     yield from (row(item, best, copy) for item in items)
     yield ""
     yield from notes(items)
+    yield from wire_line(items)
+
+
+def wire_line(items: Sequence[Summary]) -> Iterator[str]:
+    """What the source has sent, where it was counted."""
+    sent = {item.name: item.middle("wire") for item in items if item.good and "wire" in item.good[0]}
+    if not sent:
+        return
+    most = max(sent.values())
+    said = (f"{name}: {size / 2**20:,.1f} MB ({size / most:.2f}x)" for name, size in sent.items())
+    yield f"Sent by the source: {'; '.join(said)}."
+    yield ""
 
 
 def notes(items: Sequence[Summary]) -> Iterator[str]:

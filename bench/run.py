@@ -1,6 +1,6 @@
 """The product beside dlt, ingestr and sling on the same PostgreSQL.
 
-    python bench/run.py [--sizes 1m,5m,many,second] [--runs 3] [--only TOOL] [--quick] [--render]
+    python bench/run.py [--sizes 1m,5m,many,second,fill,wide] [--runs 3] [--only TOOL] [--quick] [--render]
 
 Whole suites with all tools go into docs/benchmarks.md; `--only` and `--quick` runs are printed only.
 """
@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import peers
+from data import orders
 from facts import machine_facts
+from fills import run_fills, wide
 from lines import LINES, Line
 from places import RESULTS, make_places
 from report import markdown, write_page
@@ -27,7 +29,7 @@ LATEST = RESULTS / "latest.json"
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Benchmarks instep beside dlt, ingestr and sling.")
-    parser.add_argument("--sizes", default="1m,5m,many,second", help="suites, separated by commas")
+    parser.add_argument("--sizes", default="1m,5m,many,second,fill,wide", help="suites, separated by commas")
     parser.add_argument("--runs", type=int, default=3, help="rounds; the medians are shown")
     parser.add_argument("--only", action="append", default=[], metavar="TOOL", help="only this tool (repeatable)")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, one round: does it all work?")
@@ -35,8 +37,17 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def fill_suites(*, quick: bool) -> dict[str, Suite]:
+    part = 20 if quick else 1
+    found = (
+        Suite("fill", orders("fill", 1_000_000 // part), fill=True),
+        Suite("wide", wide("wide", 200_000 // part), fill=True),
+    )
+    return {suite.name: suite for suite in found}
+
+
 def chosen_suites(sizes: str, *, quick: bool) -> list[Suite]:
-    suites = all_suites(quick=quick)
+    suites = all_suites(quick=quick) | fill_suites(quick=quick)
     if unknown := set(sizes.split(",")) - set(suites):
         raise SystemExit(f"bench: no suite {', '.join(sorted(unknown))}: there are {', '.join(suites)}")
     return [suites[name] for name in sizes.split(",")]
@@ -60,7 +71,7 @@ def measure(suites: Sequence[Suite], lines: Sequence[Line], runs: int) -> dict[s
                 "facts": facts,
                 "tables": len(suite.workload.tables),
                 "rows": suite.workload.rows,
-                "records": list(run_suite(suite, lines, server, runs)),
+                "records": list((run_fills if suite.fill else run_suite)(suite, lines, server, runs)),
             }
     return results
 

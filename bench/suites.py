@@ -1,4 +1,4 @@
-"""The four suites and how they are run: interleaved (A B C, A B C, ...), each run checked against the source."""
+"""The suites and how they are run: interleaved (A B C, A B C, ...), each run checked against the source."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Suite:
-    """A workload; `second` says that the sync after the first one is what counts."""
+    """A workload; `second` says that the sync after the first one is what counts, `fill` that a column is filled."""
 
     name: str
     workload: Workload
     second: bool = False
+    fill: bool = False
 
 
 def all_suites(*, quick: bool) -> dict[str, Suite]:
@@ -51,7 +52,7 @@ def new_task(suite: Suite, line: Line, server: Server) -> Task:
     folder = OUT / file_name(suite.name, line.label)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    task = Task(suite.workload, server, folder, merge=suite.second)
+    task = Task(suite.workload, server, folder, merge=suite.second or suite.fill)
     line.prepare(task)
     return task
 

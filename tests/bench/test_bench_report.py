@@ -79,3 +79,16 @@ def test_the_text_around_the_figures_stays(tmp_path: Path, monkeypatch: pytest.M
     report.write_page({})
     report.write_page({})
     assert target.read_text() == f"before\n{report.BEGIN}\n\n{report.END}\nafter\n"
+
+
+def test_what_the_source_sent_is_compared() -> None:
+    """A sync that only prepares is left out, as in the second suite."""
+    lines = page(
+        record("a", 9.0), record("a", 2.0, phase="column", wire=1 << 20), record("a", 3.0, phase="table", wire=5 << 20),
+        suite="fill",
+    )  # fmt: skip
+    [sent] = [line for line in lines if line.startswith("Sent by the source")]
+    assert sent == (
+        "Sent by the source: a, one column filled: 1.0 MB (0.20x); a, whole table read again: 5.0 MB (1.00x)."
+    )
+    assert not cells(lines, "a")

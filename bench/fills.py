@@ -1,0 +1,91 @@
+"""A column that came later: its values filled in, beside reading the whole table again.
+
+The source gets a column whose values differ from row to row and does not move the cursor; the next sync lets it in and
+finds nothing to read. Then the same lake is made whole twice: by `backfill --column`, then by `backfill`.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from psycopg import sql
+
+from data import Columns, Workload, generate, orders, record_truth, run
+from lines import Line, Task
+from places import LOGS
+from server import Server
+from suites import Record, Suite, checked, file_name, measured, new_task, run_once, tell
+from wire import Wire, counted
+
+COLUMN = "discount"
+ADD = (
+    "alter table {table} add column discount numeric(8,4)",
+    "update {table} set discount = (id % 1000) / 8.0",
+    "vacuum full {table}",
+    "vacuum analyze {table}",
+    "checkpoint",
+)
+MORE: Columns = tuple((f"x{number:02}", "text" if number % 2 else "integer") for number in range(1, 31))
+
+
+def wide(name: str, rows: int) -> Workload:
+    """`orders` with 30 more columns."""
+    narrow = orders(name, rows)
+    return replace(narrow, columns=(*narrow.columns, *MORE))
+
+
+def generate_fill(server: Server, workload: Workload) -> None:
+    generate(server, workload)
+    more = [column for column in workload.columns if column in MORE]
+    if not more:
+        return
+    kinds = ", ".join(f"add column {name} {'text' if kind == 'text' else 'bigint'}" for name, kind in more)
+    texts = ((name, "md5(id::text)" if kind == "text" else "id * 7") for name, kind in more)
+    values = ", ".join(f"{name} = {value}" for name, value in texts)
+    with server.connect() as connection:
+        for statement in (f"alter table {{table}} {kinds}", f"update {{table}} set {values}", *ADD[2:]):
+            run(connection, statement, sql.Identifier(workload.schema, workload.tables[0]))
+
+
+def add_column(server: Server, workload: Workload) -> Workload:
+    """Adds the column at the source; returns the workload with it."""
+    with server.connect() as connection:
+        for statement in ADD:
+            run(connection, statement, sql.Identifier(workload.schema, workload.tables[0]))
+    return replace(workload, columns=(*workload.columns, (COLUMN, "decimal")))
+
+
+def run_fills(suite: Suite, lines: Sequence[Line], server: Server, runs: int) -> Iterator[Record]:
+    chosen = [line for line in lines if suite.name in line.suites]
+    with counted(server.port) as wire:
+        for number in range(1, runs + 1):
+            for line in chosen:
+                yield from fill_round(suite, line, server, wire, number)
+
+
+def fill_round(suite: Suite, line: Line, server: Server, wire: Wire, number: int) -> Iterator[Record]:
+    generate_fill(server, suite.workload)
+    task = new_task(suite, line, replace(server, port=wire.port))
+    yield run_once(suite, line, task, "first", number)
+    filled = add_column(server, suite.workload)
+    yield run_once(suite, line, task, "first", number)
+    truth = record_truth(server, filled)
+    again = replace(task, workload=filled, again=True)
+    for phase in ("column", "table"):
+        record = fill_once(suite, line, again, phase, wire, number)
+        yield checked(record, line, again, truth)
+    shutil.rmtree(task.folder, ignore_errors=True)
+
+
+def fill_once(suite: Suite, line: Line, task: Task, phase: str, wire: Wire, number: int) -> Record:
+    option: list[Any] = ["--column", COLUMN] if phase == "column" else []
+    log = LOGS / f"{file_name(suite.name, line.label, phase, number)}.log"
+    wire.take()
+    record = {"label": line.label, "peer": line.is_peer, "phase": phase, "round": number}
+    record |= measured([*line.follow_up(task), *option], line.environment(task), log, task.server)
+    record["wire"] = wire.take()
+    tell(suite, record)
+    return record
