@@ -147,7 +147,7 @@ def _found(work: _Work) -> dict[int, _Found]:
             for number in sorted({n for old in part.files for n in old.values}):
                 staged = work.staged(number)
                 met = _met(db, part, staged)
-                for place in np.unique(met["f"]):
+                for place in np.flatnonzero(np.bincount(met["f"], minlength=1)):
                     rows = met["f"] == place
                     found[int(place)].places.append(met["p"][rows])
                     found[int(place)].values.append(staged.take(pa.array(met["n"][rows])))
@@ -197,7 +197,7 @@ def _met(db: duckdb.DuckDBPyConnection, part: Part, staged: pa.Table) -> Mapping
     gets = [f"(t.u{i} AND v.s{i})" for i in range(len(part.columns))]
     if part.holds:
         gets += [f"(t.u{i} AND {_names('v', c)} AND NOT {_names('t', c)})" for i, c in enumerate(part.columns)]
-    sql = f"SELECT t.f, t.p, v.n FROM t JOIN v ON {on} WHERE {' OR '.join(gets)} ORDER BY t.f, t.p"
+    sql = f"SELECT t.f, t.p, v.n FROM t JOIN v ON {on} WHERE {' OR '.join(gets)}"
     found = db.execute(sql).fetchnumpy()
     db.unregister("v")
     return {name: np.asarray(found[name], dtype=np.int64) for name in ("f", "p", "n")}
@@ -224,7 +224,7 @@ def _rewrite(work: _Work, old: Old, found: _Found, attempt: int) -> Rewritten:
             here[: len(inside)] = inside
             writer.write(_batch(part, batch, here, values))
             start += len(batch)
-        return Rewritten(old.path, writer.close(), len(np.unique(places)))
+        return Rewritten(old.path, writer.close(), int(np.count_nonzero(which >= 0)))
     except BaseException:
         writer.abort()
         raise
