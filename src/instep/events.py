@@ -53,6 +53,19 @@ class ChangeIgnored(Event):
 
 
 @dataclass(frozen=True)
+class ChangeWaiting(Event):
+    """Policy lets it in, and it is not applied yet: `seen` by so many detections `of` those that it takes (0: `why` says
+    what it waits for)."""
+
+    type: ClassVar[str] = "change.waiting"
+    change: str
+    summary: str
+    why: str
+    seen: int = 0
+    of: int = 0
+
+
+@dataclass(frozen=True)
 class ChangeApproved(Event):
     type: ClassVar[str] = "change.approved"
     change: str

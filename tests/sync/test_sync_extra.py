@@ -145,3 +145,20 @@ def test_what_only_the_lake_has_is_kept(world: World) -> None:
     assert extra(world) == {1: {"a": 1}, 2: {"a": 2}, 3: None}
     sync(limited(world), Wanted(full=True), start=world.start)
     assert extra(world) == {1: {"a": 1}, 2: {"a": 2}, 3: None}
+
+
+@pytest.mark.parametrize("way", ["rekey", "rebuild"])
+def test_another_key_keeps_nothing_frozen_in_a_new_generation(world: World, way: Any) -> None:
+    from instep.sync import rekey
+
+    world.run(TABLE, "ALTER TABLE t ADD COLUMN v int NOT NULL DEFAULT 1", "INSERT INTO t VALUES (1, 1, 1)")
+    world.engine = "inline"
+    world.sync()
+    world.run(*columns("a int"))
+    evolved(world)
+    world.run("ALTER TABLE t DROP COLUMN a", "ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (v)")
+    evolved(world)
+    rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "public.t", ["v"], way))
+    assert names(world) == (() if way == "rebuild" else ("a",))
+    world.sync()
+    assert there(world)

@@ -48,8 +48,20 @@ def confirm_removals(
     """
     if why := _mass(decisions, accepted):
         return tuple(_broken(d, why) for d in decisions)
-    needed = 1 if proven else 2
+    needed = confirmations(proven=proven)
     return tuple(_confirmed(d, seen.get(key(d.change), 1), needed) for d in decisions)
+
+
+def confirmations(*, proven: bool) -> int:
+    """How many detections must agree on a removal before it is applied."""
+    return 1 if proven else 2
+
+
+def awaited(decision: Decision, seen: int, *, proven: bool) -> int:
+    """How many detections a removal that is held back waits for, `seen` among them; 0 if it waits for something else
+    or does not wait."""
+    needed = confirmations(proven=proven)
+    return needed if decision.effect == "waiting" and seen < needed and _open_removal(decision) else 0
 
 
 def _confirmed(decision: Decision, seen: int, needed: int) -> Decision:
@@ -149,7 +161,7 @@ def _columns_in_use(change: Change) -> tuple[str, ...]:
 def _suspected(decision: Decision, proposal: Suspicion, policy: Policy) -> Decision:
     override = override_of(decision.change, policy)
     preset = (override and override.preset) or policy.preset
-    doubt = f"may be one rename ({proposal.line})"
+    doubt = f"may be one rename ({proposal.pair})"
     if choice(SUSPECTED, preset).action == "review" and not decision.pauses:
         return replace(decision, action="review", effect="", why=f"{doubt}: waits for a review")
     modifiers = decision.modifiers.over({"removed": "retain"})

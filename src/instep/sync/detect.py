@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 
-from instep.events import ChangeDetected, ChangeIgnored, ChangeReopened, Event, RenameSuspected, ReviewNeeded
+from instep.events import (
+    ChangeDetected,
+    ChangeIgnored,
+    ChangeReopened,
+    ChangeWaiting,
+    Event,
+    RenameSuspected,
+    ReviewNeeded,
+)
 from instep.model import Review
 from instep.schema.accept import settle
 from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
@@ -21,7 +29,7 @@ from instep.schema.likeness import Suspicion
 from instep.schema.names import unusable
 from instep.schema.policy import Decision, Explicit
 from instep.schema.read import pair_tables
-from instep.schema.removal import confirm_removals, decide_all
+from instep.schema.removal import awaited, confirm_removals, decide_all
 from instep.schema.selection import Pattern, Selection, hashed, is_on, select_columns, unmatched
 from instep.schema.switch import Switch, moves, said, sides
 from instep.schema.table import Catalog, Table, fingerprint
@@ -262,7 +270,7 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
         news: list[Event] = []
         for review, decision in zip(reviews, detection.decisions, strict=False):
             if review.key not in detection.reviews:
-                news += _events(pipe.name, review, decision)
+                news += _events(pipe.name, review, decision, proven=seen.proves_absence)
             elif review.key in detection.stale:
                 news.append(ChangeReopened(pipe.name, review.id, review.summary, decision.why))
         for review, found in zip(reviews[len(detection.decisions) :], detection.doubt.proposals, strict=False):
@@ -343,10 +351,14 @@ def _finding(decision: Decision, sight: Sight, doubt: Doubt) -> Finding:
     )
 
 
-def _events(connection: str, review: Review, decision: Decision) -> list[Event]:
+def _events(connection: str, review: Review, decision: Decision, *, proven: bool) -> list[Event]:
     found: list[Event] = [ChangeDetected(connection, review.id, review.kind, review.summary)]
     if decision.needs_review:
         found.append(ReviewNeeded(connection, review.id, review.summary, decision.why))
+    elif decision.effect == "waiting":
+        of = awaited(decision, review.seen, proven=proven)
+        seen = review.seen if of else 0
+        found.append(ChangeWaiting(connection, review.id, review.summary, decision.why, seen, of))
     elif decision.action == "ignore":
         found.append(ChangeIgnored(connection, review.id, review.summary, decision.why))
     return found

@@ -108,7 +108,8 @@ def _plan(pipe: Pipe, found: Found, key: tuple[str, ...], way: Way) -> Plan:
     table = found.table
     now = with_key(table, list(key))
     if way != "rekey":
-        now = replace(now, generation=table.generation + 1)
+        # no row of the new generation has JSON of columns that the source has no more
+        now = replace(now, generation=table.generation + 1, extra=None if table.extra is None else ())
     after = assign(found.accepted.put(now), pipe.naming)
     ref = destination_ref(table, pipe.naming)
     there = pipe.destination.inspect([ref])
