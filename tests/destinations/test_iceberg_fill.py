@@ -8,12 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from instep.destinations import iceberg_fill
 from instep.destinations.base import Commit, Fill, Filled, Merge
 from instep.destinations.iceberg import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg_fill import been_through, folder_name
-from instep.destinations.iceberg_fill_task import merged
+from instep.destinations.iceberg_fill_task import _first, merged
 from instep.errors import Conflict, Fenced
 from instep.schema.kinds import ColumnAdded
 from instep.schema.step import step
@@ -232,3 +234,17 @@ def test_a_file_knows_who_has_been_through(numbers: list[int]) -> None:
     path = f"file:///x/data/{folder_name('r-20261121-2', numbers)}/part-1-fill-9.parquet"
     assert been_through(path) == frozenset(numbers)
     assert been_through("file:///x/data/r-20261121-2/part.parquet") == frozenset()
+
+
+INTS = st.lists(st.tuples(*[st.none() | st.integers(-5, 5)] * 2), max_size=20)
+LISTS = st.lists(st.tuples(*[st.none() | st.lists(st.integers(0, 3), max_size=2)] * 2), max_size=20)
+
+
+@pytest.mark.parametrize(("pairs", "kind"), [(INTS, pa.int64()), (LISTS, pa.list_(pa.int64()))])
+def test_a_value_stays_and_a_null_gives_way(pairs: Any, kind: pa.DataType) -> None:
+    @given(pairs)
+    def law(rows: list[tuple[Any, Any]]) -> None:
+        old, new = (pa.array([row[side] for row in rows], kind) for side in (0, 1))
+        assert _first(old, new).to_pylist() == [a if a is not None else b for a, b in rows]
+
+    law()

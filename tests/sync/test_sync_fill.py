@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sync_world import MakeWorld, World, cursor, preset
 
 from instep.crash import VARIABLE, Crashed
 from instep.destinations import iceberg_fill
-from instep.errors import InstepError
+from instep.errors import Blocked, InstepError
 from instep.schema.limits import BackfillLimits
 from instep.schema.policy import Rule
 from instep.sync.progress import Report
 from lake import SPARK
+from sync_world import MakeWorld, World, cursor, preset
 
 SETUP = (
     "CREATE TABLE t (id int PRIMARY KEY, name varchar(20), at int NOT NULL)",
@@ -202,4 +202,53 @@ def test_a_table_that_is_read_whole_needs_no_fill(make_world: MakeWorld) -> None
     report = world.sync()
     assert "loaded before" not in notes(report)
     assert sizes(world) == {1: 7, 2: 7, 3: 7}
+    assert waiting(world) == []
+
+
+def test_cancelled_it_leaves_whole_files_and_goes_on(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = begun(make_world(engine="inline"))
+    world.run("INSERT INTO t VALUES (4, 'd', 4)", "INSERT INTO t VALUES (5, 'e', 5)")
+    world.sync()
+    monkeypatch.setattr(iceberg_fill, "PART_ROWS", 1)
+    monkeypatch.setattr(iceberg_fill, "PARTS_PER_CORE", 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    whole, calls = iceberg_fill.run_parts, []
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return whole(*arguments)
+
+    monkeypatch.setattr(iceberg_fill, "run_parts", interrupted)
+    world.run(ADD)
+    with pytest.raises(KeyboardInterrupt):
+        world.sync()
+    assert set(sizes(world)) == {1, 2, 3, 4, 5}
+    assert not list(world.folder.glob("lake/shop/*/data/*-values-*"))
+    assert waiting(world) == [("column", "size")]
+    last = world.store.runs.latest("shop")
+    assert last is not None
+    assert last.status == "cancelled"
+    assert world.sync().status == "done"
+    assert sizes(world) == {1: 7, 2: 7, 3: 7, 4: 7, 5: 7}
+    assert waiting(world) == []
+
+
+def test_a_person_hears_what_was_not_filled(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"), backfill="none")
+    world.run(ADD)
+    world.sync()
+    ref = (world.case.schema, "t")
+    asked: dict[str, Any] = {"tables": frozenset({".".join(ref)}), "columns": ("size",), "kind": "backfill"}
+    world.store.backfills.want("shop", ref, column="size")
+    world.store.pauses.pause("shop", "for a reason", table=ref)
+    report = world.sync(**asked)
+    assert report.status == "failed"
+    assert "size is not filled: the table does not run now" in report.tables[0].error
+    world.store.pauses.resume("shop", who="test", table=ref)
+    world.store.backfills.want("shop", ref)
+    with pytest.raises(Blocked, match="the whole table has to be read first"):
+        world.sync(**asked)
+    assert world.sync().status == "done"
     assert waiting(world) == []

@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, Fills, Ref
-from instep.errors import Conflict, InstepError
+from instep.errors import Blocked, Conflict, InstepError
 from instep.model import Run, TableRun
 from instep.schema.limits import waits
 from instep.schema.names import destination_ref
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog
 from instep.sources.base import CursorRange, Snapshot
-from instep.stage.place import remove
+from instep.stage.place import disk_error, remove
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, SystemColumns
 from instep.sync.choose import choose
 from instep.sync.clean import dead_runs, sweep
@@ -77,8 +77,12 @@ class Filling:
         for backfill in gone(self.pipe, accepted):
             self.pipe.store.backfills.cancel(backfill.number)
         found = [w for w in wishes(self.pipe, accepted) if self._may(w)]
-        if not found:
-            return
+        if found:
+            self._carry_out_all(found)
+        if self.by_person and not self.outcome.filled:
+            raise Blocked("nothing was filled: the whole table has to be read first", hint="run `instep sync`")
+
+    def _carry_out_all(self, found: Sequence[Wish]) -> None:
         crashpoint("fill.before")
         self.told.step("reading new columns")
         works, staged, moved = self._read(found)
@@ -101,13 +105,22 @@ class Filling:
             return False
         size = fill_size(self.pipe, wish.table, wish.numbers)
         if size.why_not:
-            self._note(wish, f"is not filled: {size.why_not}")
+            self._leave(wish, size.why_not)
             return False
         if not self.by_person and (why := waits(self.pipe.backfill_limits, datetime.now(UTC), size.bytes)):
             command = "".join(f" --column {c.name}" for c in wish.columns)
             self._note(wish, f"is not filled yet: {why}; `instep backfill {path}{command} --now` does it now")
             return False
         return True
+
+    def _leave(self, wish: Wish, why: str) -> None:
+        """It waits; who has asked for it by a command is told so by a failure."""
+        if self.by_person:
+            self.outcome.filled[wish.table.ref] = self._result(
+                wish, "failed", error=f"{wish.names} is not filled: {why}"
+            )
+        else:
+            self._note(wish, f"is not filled: {why}")
 
     def _note(self, wish: Wish, text: str) -> None:
         self.outcome.note(f"{wish.table.path}: {wish.names} {text}")
@@ -134,9 +147,9 @@ class Filling:
             read = reads.get(wish.table.ref)
             sourced = {c.column.name for c in read.columns if c.source is not None} if read else set()
             if read is None or wish.table.ref in stopped:
-                self._note(wish, "is not filled: the table does not run now")
+                self._leave(wish, "the table does not run now, see `instep status`")
             elif unread := {*wish.table.key, *(c.name for c in wish.columns)} - sourced:
-                self._note(wish, f"is not filled: {', '.join(sorted(unread))} is not read now")
+                self._leave(wish, f"{', '.join(sorted(unread))} is not read now")
             else:
                 works[number] = self._work(number, wish, read, detection, snapshot)
                 ref = works[number].ref
@@ -191,7 +204,8 @@ class Filling:
             if isinstance(staged, InstepError):
                 raise staged
             done = self._fill(work, staged)
-        except InstepError as error:
+        except (InstepError, OSError) as failure:
+            error = disk_error(path, failure) if isinstance(failure, OSError) else failure
             self.outcome.filled[wish.table.ref] = self._result(wish, "failed", error=f"filling {wish.names}: {error}")
             self.told.table(path, step="failed")
             return
