@@ -1,0 +1,166 @@
+"""What must hold whatever happened before: looked at through the database, the destination and the store."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from instep.events import ChangeDetected, RenameSuspected
+from instep.model import Review
+from instep.schema.table import Column, Table
+from instep.schema.types import DataType
+from instep.stage.cast import cast
+from instep.store.events import LoggedEvent
+from instep.sync.progress import Report
+from memory.arrow import arrow_type
+from memory.database import MemoryTable
+from memory.world import NAME, World
+
+DELETED = "_instep_deleted"
+TOLD = (ChangeDetected.type, RenameSuspected.type)
+Row = Mapping[str, Any]
+
+
+def paired(world: World, table: Table) -> MemoryTable | None:
+    """The source's table that an accepted one is read from."""
+    held = world.database.tables.values()
+    if table.id is not None:
+        return next((h for h in held if h.table.id == table.id), None)
+    return next((h for h in held if h.table.ref == table.ref), None)
+
+
+def source_column(column: Column, source: Table) -> Column | None:
+    if column.id is not None:
+        return next((c for c in source.columns if c.id == column.id), None)
+    return source.by_name.get(column.name)
+
+
+def expected(table: Table, held: MemoryTable) -> list[dict[str, Any]]:
+    """The source's rows as the accepted table has them, by destination name; columns without a source are left out.
+    A value that does not fit is NULL, a row without its key is not there."""
+    named: dict[str, list[Any]] = {}
+    rows = held.named()
+    for column in table.live:
+        if (source := source_column(column, held.table)) is not None:
+            named[column.alias] = fitted([r[source.name] for r in rows], source.type, column.type)
+    keys = [table.by_name[k].alias for k in table.key]
+    found = [dict(zip(named, values, strict=True)) for values in zip(*named.values(), strict=True)]
+    return [row for row in found if all(row.get(k) is not None for k in keys)]
+
+
+def fitted(values: list[Any], before: DataType, after: DataType) -> list[Any]:
+    done = cast(pa.array(values, arrow_type(before)), before, arrow_type(after), after)
+    out: list[Any] = done.values.to_pylist()
+    return [None if n in done.misfits else v for n, v in enumerate(out)]
+
+
+def standing(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if not row.get(DELETED)]
+
+
+def counted(rows: Iterable[Row], columns: Iterable[str]) -> Counter[tuple[Any, ...]]:
+    names = [*columns]
+    return Counter(tuple(row[n] for n in names) for row in rows)
+
+
+def check_converged(world: World, report: Report, loose: Mapping[str, set[str]]) -> None:
+    """Promises 1 and 2: each table that a sync says it has done equals its source under the accepted schema. `loose`
+    are columns of tables with a cursor whose values no cursor tells."""
+    accepted = world.store.accepted.catalog(NAME)
+    for run in report.tables:
+        if run.status != "done":
+            continue
+        table = accepted.by_ref[run.table]
+        held = paired(world, table)
+        assert held is not None, f"{table.path} is done and not at the source"
+        wanted = expected(table, held)
+        read = [c for c in table.live if source_column(c, held.table)]
+        columns = [c.alias for c in read if c.name not in loose.get(table.name, ())]
+        there, due = counted(standing(world.rows(table)), columns), counted(wanted, columns)
+        assert there == due, f"{table.path} {columns} lacks {[*(due - there)]} and has {[*(there - due)]}"
+
+
+def check_doubled(world: World) -> None:
+    """Promise 3: no key stands twice, deleted rows included."""
+    for ref, held in world.destination.held.items():
+        keys = [held.ids[k] for k in held.table.key]
+        if keys:
+            found = Counter(tuple(row.get(k) for k in keys) for row in held.rows)
+            assert not [k for k, n in found.items() if n > 1], f"{ref} holds a key twice"
+
+
+def check_blocked(world: World, reviews: Mapping[str, Review]) -> None:
+    """Promise 4: nothing is in the destination that is not accepted, and nothing is accepted that was not let in."""
+    accepted = {world.place(t): t for t in world.store.accepted.catalog(NAME).tables}
+    for ref in world.destination.tables():
+        assert ref in accepted, f"{ref} is in the destination and not accepted"
+        held = world.destination.held[ref]
+        known = {c.alias for c in accepted[ref].columns}
+        shown = {c.name for c in (held.pending or held.table).columns if not c.name.startswith("_instep_")}
+        assert shown <= known, f"{ref} holds {shown - known}, which is not accepted"
+    for review in reviews.values():
+        if review.kind == "column.added" and review.status == "rejected":
+            table = world.store.accepted.catalog(NAME).get(review.table)
+            column = review.change["after"]
+            live = table.live if table else ()
+            in_use = [c for c in live if (c.id, c.name) == (column.get("id"), column["name"])]
+            assert not in_use, f"{review.summary} was rejected and is in"
+
+
+def check_drops(world: World) -> None:
+    """Promise 5: what was dropped, a policy's `removed: drop` or a person has named."""
+    for step in world.steps:
+        assert not step.destructive or step.consent or step.object in world.named, f"nobody has asked to {step.text}"
+
+
+def check_versions(world: World) -> None:
+    """Promise 6: versions of the accepted schema only grow, and so do their labels."""
+    history = sorted(world.store.accepted.history(NAME), key=lambda v: v.version)
+    labels = [(v.major, v.minor) for v in history]
+    assert [v.version for v in history] == list(range(1, len(history) + 1))
+    assert labels == sorted(set(labels)), labels
+    assert all(v.who and v.at for v in history)
+
+
+def check_cursors(world: World) -> None:
+    """Promise 7: no row of the source up to the recorded cursor is missing; the store's mirror is not ahead of it."""
+    mirrored = {r.table: r for r in world.store.cursors.of(NAME).values()}
+    for table in world.store.accepted.catalog(NAME).tables:
+        state, held = world.destination.state(world.place(table)), paired(world, table)
+        if state is None or not state.cursor:
+            continue
+        said = json.loads(state.cursor)
+        column = table.by_name.get(said["column"])
+        source = source_column(column, held.table) if column and held else None
+        if held is None or column is None or source is None:
+            continue
+        known = counted(world.rows(table), [column.alias])
+        due = [row[source.name] for row in held.named() if row[source.name] <= int(said["upper"])]
+        assert all((at,) in known for at in due), f"{table.path} lacks rows below its cursor {said}"
+        if table.ref in mirrored:
+            assert mirrored[table.ref].fence <= state.fence
+
+
+def check_events(world: World, log: list[LoggedEvent], reviews: Mapping[str, Review]) -> None:
+    """Promises 8, 9 and 12: the log has no holes, each change is told once and asked once until it is something else,
+    and whatever was applied is on record with a version that exists."""
+    assert [e.number for e in log] == list(range(1, len(log) + 1))
+    assert [e.at for e in log] == sorted(e.at for e in log)
+    told = Counter(e.data["change"] for e in log if e.type in TOLD)
+    assert set(told.values()) <= {1}, "a change was told twice"
+    asked = Counter(e.data["change"] for e in log if e.type == "change.review_needed")
+    assert set(asked.values()) <= {1}, "a change was asked twice"
+    last = max((v.version for v in world.store.accepted.history(NAME)), default=0)
+    applied = [e for e in log if e.type == "change.applied"]
+    assert all(1 <= e.data["version"] <= last for e in applied)
+    done = {e.data["change"] for e in applied}
+    for review in reviews.values():
+        assert review.id in told, f"{review.summary} was never told"
+        assert review.status != "applied" or review.id in done, f"{review.summary} was applied in silence"
+    assert len({r.key for r in reviews.values() if r.status in ("open", "approved", "rejected")}) == sum(
+        r.status in ("open", "approved", "rejected") for r in reviews.values()
+    ), "a change stands twice"

@@ -1,0 +1,47 @@
+"""What the stateful test has found, each as the shortest way to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from instep.events import ChangeDetected
+from instep.schema.table import Column
+from instep.schema.types import parse
+from instep.sync.detect import look, record
+from memory.world import NAME, World
+
+INT, TEXT = parse("int32"), parse("string")
+
+
+@pytest.fixture(params=[True, False], ids=["ids", "names"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """`t` has a key, `k` has none; both are loaded."""
+    made = World(ids=request.param)
+    made.database.create("t", Column("id", INT, key=1), Column("a", TEXT))
+    made.database.create("k", Column("a", INT), Column("b", TEXT))
+    made.database.insert("t", {"id": 1, "a": "x"})
+    made.database.insert("k", {"a": 1, "b": "x"})
+    made.sync()
+    yield made
+    made.close()
+
+
+def test_two_detections_at_once_tell_a_change_once(world: World) -> None:
+    world.database.add_column("t", Column("c", INT))
+    first, second = look(world.pipe), look(world.pipe)
+    record(world.pipe, first)
+    record(world.pipe, second)
+    log = world.store.events.after(0, connection=NAME, types=(ChangeDetected.type,))
+    assert set(Counter(e.data["change"] for e in log).values()) == {1}
+
+
+def test_what_is_let_go_leaves_the_destination_too(world: World) -> None:
+    world.database.drop_column("k", "a")
+    for drop_retained in (False, False, True):  # names prove a removal the second time
+        world.sync(drop_retained=drop_retained)
+    (held,) = (h for ref, h in world.destination.held.items() if ref[1] == "k")
+    assert [n for n in held.ids if not n.startswith("_instep_")] == ["b"]
+    assert [s.object for s in world.steps if s.destructive] == ["shop.k.a"]

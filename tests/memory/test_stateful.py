@@ -1,0 +1,64 @@
+"""Any order of changes, choices, runs and crashes, on a database and a destination of this process over a real store:
+the promises hold after every step.
+
+| rule | what happens |
+| --- | --- |
+| insert, update, delete, update_key, truncate | rows of the source |
+| add_column, drop_column, rename_column, swap_columns, widen, retype, change_key | its columns |
+| create_table, drop_table, recreate_table, rename_table | its tables |
+| set_policy | another preset, with or without consent to drop, misfits held or nulled |
+| exclude_table | a table is left out by a regular expression, or let in again |
+| approve, reject, answer_all, resume | what people decide |
+| undo | an applied change is taken back |
+| sync, sync_twice, reload_table, backfill_table, let_go, plan_and_apply, replay | runs, whole and of one table |
+| crash, crash_undo | a run dies at any crash point, and a new process begins |
+| restart | the process ends between two runs |
+| detect_twice | two detections look at the same source before either is recorded |
+
+| promise | how it is looked at |
+| --- | --- |
+| convergence | what a sync says it has done equals the source under the accepted schema |
+| nothing lost | the same, row by row; a second sync of an unchanged source changes nothing |
+| nothing doubled | no key stands twice, deleted rows included |
+| blocked columns never appear | the destination has accepted columns only, nothing rejected is accepted |
+| no drop without a decision | each destructive step has a policy's consent, or a person has named its object |
+| versions only grow | numbers without holes, labels in order |
+| no cursor ahead of its data | no row of the source up to the cursor is missing; the store's mirror is not ahead |
+| nothing is asked twice | one question a change |
+| each event once | each change is told once, each applied one is on record |
+| what was applied is known | events have a version that exists, in order of time |
+| excluded tables are never read | their rows are not asked for |
+| the log is whole | numbers without holes |
+
+Left out until there is a scheduler: notices, and new keys for stored secrets.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from memory.machine import Machine, MachineWithoutIds
+
+EXAMPLES, STEPS, PARTS = 200, 50, 4
+MACHINES = (Machine, MachineWithoutIds)
+
+
+def run(machine: type[Machine], examples: int) -> None:
+    """Fewer examples under the profile of the tests that run all the time."""
+    share = min(examples, settings().max_examples)
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            settings(), max_examples=share, stateful_step_count=STEPS, deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("part", range(PARTS // len(MACHINES)))
+@pytest.mark.parametrize("machine", MACHINES)
+def test_promises_hold(machine: type[Machine], part: int) -> None:
+    """Each part is a search of its own, so that two processes can share them."""
+    run(type(f"{machine.__name__}{part}", (machine,), {}), EXAMPLES // PARTS)
