@@ -93,9 +93,10 @@ def plan(
     document |= {"behind": behind} if check else {}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        say(f"wrote {out}: apply it with `instep apply {out}`")
     more = [*cost_lines(spent), *((line, "") for line in keys), *downstream]
     emit(document, lambda screen: show_plan(screen, found, every=every, more=more))
+    if out is not None:
+        say(f"wrote {out}: apply it with `instep apply {out}`")
     if check:
         show_check(behind)
     _exit(found, asked=exit_code)

@@ -37,7 +37,11 @@ def _style(line: str) -> str:
 
 
 def _waiting(found: Preview) -> Iterator[Line]:
-    ids = [r.id for r in found.reviews.values() if r.id in found.waiting and r.status == "open"]
+    """Without suspected renames, which stand with their own commands."""
+    from instep.schema.likeness import PROPOSAL
+
+    waiting = [r for r in found.reviews.values() if r.id in found.waiting and r.status == "open"]
+    ids = [r.id for r in waiting if r.rule != PROPOSAL]
     if ids:
         yield f"Waiting for you: {', '.join(ids)}", "bold yellow"
         yield (

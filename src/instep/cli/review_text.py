@@ -50,8 +50,16 @@ def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
     if asked:
         yield "Suspected renames", "bold"
     for review in asked:
-        yield f"  ? {'.'.join(filter(None, review.table))}: {review.evidence['line']}", "yellow"
+        yield f"  ? {'.'.join(filter(None, review.table))}: {_pair(review)}", "yellow"
+        for sign in review.evidence["evidence"]:
+            yield f"        {sign}", "dim"
         yield f"        {review.id}: `instep changes map {review.id}`, or `instep changes reject {review.id}`", "dim"
+
+
+def _pair(review: Review) -> str:
+    """`old -> new: score`, without what the score is made of."""
+    line: str = review.evidence["line"]
+    return line.removesuffix("; ".join(review.evidence["evidence"])).rstrip(": ")
 
 
 def _status(r: Review) -> str:

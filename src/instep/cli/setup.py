@@ -33,7 +33,8 @@ def init(
 ) -> None:
     """Write a starter instep.yml (or, with --demo, a project with a database to play with)."""
     if demo:
-        from instep.cli.demo import make, play
+        from instep.cli.demo import make
+        from instep.cli.story import play
 
         make(options.project)
         if run:

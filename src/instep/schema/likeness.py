@@ -107,7 +107,12 @@ class Suspicion:
     @property
     def line(self) -> str:
         """`old -> new: score: evidence`."""
-        return f"{self.rename.before.name} -> {self.rename.after.name}: {self.score:.2f}: {'; '.join(self.evidence)}"
+        return f"{self.pair}: {'; '.join(self.evidence)}"
+
+    @property
+    def pair(self) -> str:
+        """`old -> new: score`."""
+        return f"{self.rename.before.name} -> {self.rename.after.name}: {self.score:.2f}"
 
     @property
     def sides(self) -> tuple[str, str]:

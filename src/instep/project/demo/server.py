@@ -33,20 +33,21 @@ def down(state: Path) -> bool:
 def create_shop(where: dict[str, str]) -> None:
     """Makes the database `shop` anew with its tables and rows."""
     _execute({**where, "database": "postgres"}, "drop database if exists shop with (force)", "create database shop")
-    _execute(where, _sql("shop.sql"))
+    _execute(where, text("shop.sql"))
 
 
 def change_shop(where: dict[str, str]) -> None:
     """Alters the shop under the running pipeline: schema and rows."""
-    _execute(where, _sql("changes.sql"))
+    _execute(where, text("changes.sql"))
 
 
 def changes_sql() -> str:
     """What `change_shop` runs."""
-    return _sql("changes.sql")
+    return text("changes.sql")
 
 
-def _sql(name: str) -> str:
+def text(name: str) -> str:
+    """A file of the demo."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -70,6 +71,18 @@ def _server(state: Path) -> Any:
     folder = state / "postgres"
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        return get_server(folder.resolve(), cleanup_mode=None)
+        server = get_server(folder.resolve(), cleanup_mode=None)
+        if not (folder / "postmaster.pid").exists():  # stopped by this process, and perhaps deleted
+            folder.mkdir(exist_ok=True)
+            server.start()
+        return server
     except (OSError, subprocess.CalledProcessError, AssertionError) as error:
-        raise SetupError(f"the demo's PostgreSQL did not start in {folder}", hint=f"see {folder / 'log'}") from error
+        raise _not_started(folder, error) from error
+
+
+def _not_started(folder: Path, error: Exception) -> SetupError:
+    """With what the server's own program said last, and where its log is, if it came that far."""
+    said = str(getattr(error, "stderr", "") or error).strip().splitlines()
+    log = folder / "log"
+    hint = f"see {log}" if log.exists() else f"delete {folder} and try again"
+    return SetupError(f"the demo's PostgreSQL did not start in {folder}: {said[-1] if said else 'no reason'}", hint=hint)

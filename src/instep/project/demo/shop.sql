@@ -9,10 +9,10 @@ insert into category select i, nullif(i / 5, 0), 'Category ' || i from generate_
 
 create table product (
   id int primary key, sku char(8) not null, name varchar(80) not null, price numeric(10,2) not null,
-  weight real, tags text[], attributes jsonb, legacy_code text, photo bytea
+  weight real, warranty int, tags text[], attributes jsonb, legacy_code text, photo bytea
 );
 insert into product
-select i, lpad(i::text, 8, '0'), 'Product ' || i, (i % 900) + 0.99, i / 7.0,
+select i, lpad(i::text, 8, '0'), 'Product ' || i, (i % 900) + 0.99, i / 7.0, 12 + i % 24,
        array['tag' || i % 5, null, 'tag, with "quotes"'], jsonb_build_object('colour', i % 9, 'nested', jsonb_build_array(1, null)),
        'L' || i, decode(md5(i::text), 'hex')
 from generate_series(1, 2000) i;
