@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sync_world import MakeWorld, World, cursor
 
 from instep.schema.selection import Selection, patterns
 from instep.sync.evolve import evolve, preview
 from instep.sync.run import Wanted, sync
 from instep.sync.verify import verify
 from lake import SPARK
+from sync_world import MakeWorld, World, cursor
 
 EXTRA = "_instep_extra"
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, n int)"
@@ -156,7 +156,9 @@ def test_another_key_keeps_nothing_frozen_in_a_new_generation(world: World, way:
     world.sync()
     world.run(*columns("a int"))
     evolved(world)
-    world.run("ALTER TABLE t DROP COLUMN a", "ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (v)")
+    world.run(
+        "ALTER TABLE t DROP COLUMN a", "ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (v)"
+    )
     evolved(world)
     rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "public.t", ["v"], way))
     assert names(world) == (() if way == "rebuild" else ("a",))

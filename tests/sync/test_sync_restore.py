@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sync_world import MakeWorld, World, cursor, preset
 
 from instep.destinations.savepoints import Savepoint
 from instep.errors import Blocked, Conflict, DestinationError, InstepError
 from instep.model import TableSettings
 from instep.sync.restore import Restoring, prepare, restore, savepoints
 from lake import SPARK
+from sync_world import MakeWorld, World, cursor, preset
 
 SETUP = ("CREATE TABLE t (id int PRIMARY KEY, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
 LOG = ("CREATE TABLE t (id int, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
@@ -246,5 +246,42 @@ def test_interrupted_it_is_done_again(make_world: MakeWorld, monkeypatch: pytest
             restore(world.pipe, made, ["*"])
     restore(world.pipe, made, ["*"])
     assert world.rows("t", "id") == [(1,), (2,)]
+    world.sync()
+    assert world.differing() == {}
+
+
+def test_a_record_that_is_missing_is_completed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed after its commit: the same command again says what was done."""
+    world.run(*SETUP)
+    world.sync()
+    world.run("DELETE FROM t WHERE id = 1")
+    world.sync()
+    made, path = looked_at(world), world.accepted("t").path
+
+    def crash(name: str) -> None:
+        if name == "restore.after":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("instep.sync.restore.crashpoint", crash)
+        with pytest.raises(Killed):
+            restore(world.pipe, made, ["*"])
+    [dead] = [r for r in world.store.runs.history("shop") if r.kind == "restore"]
+    assert world.events("table.restored") == []
+    again = prepare(world.pipe, path, made.point.id)
+    assert again.interrupted == dead.id
+    assert again.lines[0].endswith("which was interrupted: its record is completed")
+    with pytest.raises(Blocked, match="are put back"):
+        restore(world.pipe, again, [])
+    restore(world.pipe, again, ["*"])
+    [event] = [e for e in world.store.events.after(0, connection="shop") if e.type == "table.restored"]
+    told = event.data
+    assert (told["run"], told["snapshot"], told["rows_before"], told["rows"]) == (dead.id, str(made.point.id), 2, 2)
+    assert told["at"] == made.point.at.isoformat()
+    assert [t.mode for t in world.store.runs.tables(dead.id)] == ["restore"]
+    with pytest.raises(Blocked, match="already"):
+        prepare(world.pipe, path, made.point.id)
+    with pytest.raises(Conflict, match="has moved since"):
+        restore(world.pipe, again, ["*"])
     world.sync()
     assert world.differing() == {}

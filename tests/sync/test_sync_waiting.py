@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sync_world import MakeWorld, World, preset
 
 from instep.events import ChangeWaiting
+from sync_world import MakeWorld, World, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a int, b int)"
 

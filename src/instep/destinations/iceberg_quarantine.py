@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import duckdb
 import numpy as np
 import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
 
 from instep.destinations.base import Amendment, Commit, Met, Outcome, Ref
 from instep.destinations.iceberg_catalog import Lake
@@ -23,6 +25,7 @@ from instep.destinations.iceberg_records import exact_rows, load_state, read_pen
 from instep.destinations.iceberg_rows import Positions, Rows, current_rows, numbered, take
 from instep.destinations.iceberg_updates import MAIN, ref_is
 from instep.destinations.iceberg_upsert import row_delta
+from instep.destinations.iceberg_within import within
 from instep.errors import Conflict, DestinationError
 
 
@@ -36,30 +39,36 @@ class _Places:
 
 
 def meet(lake: Lake, ref: Ref, keys: pa.Table) -> Met:
-    """The rows that have one of the keys (columns by name; no two alike). Reads the key columns of the whole table."""
+    """The rows that have one of the keys (columns by name; no two alike). Reads the key columns of the files whose
+    metrics allow for one of them."""
     table, metadata = load_ours(lake, ref)
     snapshot = table.metadata.current_snapshot()
     if read_pending(ref, metadata) or snapshot is None:
         raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet", hint="sync it first")
-    rows = current_rows(table)
+    wanted = _as_stored(table, keys)
+    rows = current_rows(table, within(table.schema(), wanted))
     if rows is None:
         raise DestinationError(
             f"table {'.'.join(ref)} has deletes by value, which another program has written",
             hint="compact the table with that program, or load it anew with `instep sync --full`",
         )
-    numbers, places = _met(rows, keys)
+    numbers, places = _met(rows, wanted)
     return Met(take(rows, places, arrow_schema(table.schema())), numbers, _Places(rows, places, snapshot.snapshot_id))
+
+
+def _as_stored(table: Table, keys: pa.Table) -> pa.Table:
+    """The keys in the types that the rows are read in."""
+    kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
+    return keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
 
 
 def _met(rows: Rows, keys: pa.Table) -> tuple[list[int], Positions]:
     with duckdb.connect(":memory:", config={"memory_limit": MEMORY}) as db:
         table = numbered(rows, keys.column_names)
-        kinds = [table.schema.field(f"c{i}").type for i in range(keys.num_columns)]
-        wanted = [c.cast(k) if c.type != k else c for c, k in zip(keys.columns, kinds, strict=True)]
-        number = pa.array(np.arange(len(keys)))
-        db.register("k", pa.table([*wanted, number], names=[*(f"c{i}" for i in range(len(kinds))), "n"]))
+        names, number = [f"c{i}" for i in range(keys.num_columns)], pa.array(np.arange(len(keys)))
+        db.register("k", pa.table([*keys.columns, number], names=[*names, "n"]))
         db.register("t", table)
-        same = " AND ".join(f"t.c{i} = k.c{i}" for i in range(len(kinds)))
+        same = " AND ".join(f"t.{name} = k.{name}" for name in names)
         found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
     places = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
     return [int(n) for n in found["n"]], places

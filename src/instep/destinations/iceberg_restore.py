@@ -53,6 +53,7 @@ def _savepoint(ref: Ref, metadata: Metadata, found: Mapping[int, Any], id: int, 
         id, datetime.fromtimestamp(at / 1000, UTC), summary.get(RUN, ""), state.rows if current and state else rows,
         state.cursor if current and state else _cursor(found, id), current,
         () if why_not else _later(ref, metadata, found[id]), why_not,
+        datetime.fromtimestamp(found[id]["timestamp-ms"] / 1000, UTC),
     )  # fmt: skip
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import FileScanTask, Table
 
+ALL = AlwaysTrue()
 Positions = npt.NDArray[np.int64]
 
 
@@ -27,9 +28,10 @@ class Rows:
     deletes: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
 
 
-def current_rows(table: Table) -> Rows | None:
-    """The table's rows as its current snapshot has them; None if it has deletes that are not by position."""
-    tasks = list(table.scan().plan_files())
+def current_rows(table: Table, within: BooleanExpression = ALL) -> Rows | None:
+    """The table's rows as its current snapshot has them, of the files that may have some `within`; None if one has
+    deletes that are not by position."""
+    tasks = list(table.scan(row_filter=within).plan_files())
     deletes = {t.file.file_path: tuple(t.delete_files) for t in tasks}
     if any(d.content != DataFileContent.POSITION_DELETES for files in deletes.values() for d in files):
         return None

@@ -14,7 +14,8 @@ from instep.destinations.base import Commit, Ref
 class Savepoint:
     """The table as it was from `at` on, known by its snapshot's `id`. `run` made it ("" if it was not one of ours), and
     `cursor` is what it recorded ("" for none: the whole table is read). `rows`: about how many. `later`: the table's
-    columns that came after it, which have no value in it. `why_not`: why the table cannot be put back to it."""
+    columns that came after it, which have no value in it. `why_not`: why the table cannot be put back to it. `made`:
+    when its rows were written, which was before `at` if the table was put back to it."""
 
     id: int
     at: datetime
@@ -24,6 +25,7 @@ class Savepoint:
     current: bool = False
     later: tuple[str, ...] = ()
     why_not: str = ""
+    made: datetime | None = None
 
 
 @runtime_checkable

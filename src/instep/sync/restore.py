@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -15,11 +16,12 @@ from fnmatch import fnmatchcase
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
 from instep.destinations.savepoints import KeepsSavepoints, Savepoint
-from instep.errors import Blocked, InstepError
+from instep.errors import Blocked, Conflict, InstepError
 from instep.events import TableRestored
 from instep.model import Run, TableRun
 from instep.schema.names import destination_ref
 from instep.schema.table import Table, table_fingerprint
+from instep.sync.chosen import settings_of
 from instep.sync.claim import claimed
 from instep.sync.pipe import Pipe, Ref
 
@@ -28,7 +30,8 @@ from instep.sync.pipe import Pipe, Ref
 class Restoring:
     """From `now` to `point`, which has `rows`. `since`: how many commits are taken back. `again`: live columns that
     have no value in the old rows, or were filled since, and are filled again; `whole`: the whole table was read again
-    since, and is so once more; `lost`: columns that came later and the source has no more."""
+    or by another cursor since, and is so once more; `lost`: columns that came later and the source has no more. `interrupted`: the run that
+    has put the rows back and was killed before it could say so; only that is left to do."""
 
     table: Table
     ref: Ref
@@ -39,10 +42,14 @@ class Restoring:
     again: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     whole: bool = False
+    interrupted: str = ""
 
     @property
     def lines(self) -> tuple[str, ...]:
         """For people, before it happens."""
+        if self.interrupted:
+            back = f"{self.table.path} was put back to snapshot {self.point.id} by run {self.interrupted}"
+            return (f"{back}, which was interrupted: its record is completed",)
         path, made = self.table.path, f" (run {self.point.run})" if self.point.run else ""
         found = [
             f"{path} goes back to snapshot {self.point.id} of {self.point.at:%Y-%m-%d %H:%M:%S} UTC{made}",
@@ -51,7 +58,9 @@ class Restoring:
         ]
         found += [f"column {name} came or was filled later: it is filled again by a backfill" for name in self.again]
         found += (
-            [f"{path} was read again as a whole since then: the next sync does that once more"] if self.whole else []
+            [f"{path} was read as a whole since then, or by another cursor: the next sync reads it whole"]
+            if self.whole
+            else []
         )
         found += [f"column {name} came later and is not at the source any more: its values go" for name in self.lost]
         return tuple(found)
@@ -95,6 +104,9 @@ def prepare(pipe: Pipe, path: str, snapshot: int | None = None, at: datetime | N
     point = _point(path, points, snapshot, at)
     if point.why_not:
         raise Blocked(f"{path} cannot be put back to snapshot {point.id}: {point.why_not}", hint=_LIST.format(path))
+    if point.current and (run := _interrupted(pipe, destination_ref(table, pipe.naming))):
+        before = next((p for p in points if not p.current), point)
+        return Restoring(table, destination_ref(table, pipe.naming), before, point, point.rows, 0, interrupted=run)
     if point.current:
         raise Blocked(f"{path} is at snapshot {point.id} already", hint=_LIST.format(path))
     now = next(p for p in points if p.current)
@@ -104,7 +116,24 @@ def prepare(pipe: Pipe, path: str, snapshot: int | None = None, at: datetime | N
     filled = _filled_since(pipe, table, point)
     again = tuple(c.name for c in table.live if c in later or c.name in filled)
     lost = tuple(c.name for c in later if c.retained)
-    return Restoring(table, ref, now, point, rows, points.index(point), again, lost, "" in filled)
+    whole = "" in filled or _starts_later(pipe, table, point)
+    return Restoring(table, ref, now, point, rows, points.index(point), again, lost, whole)
+
+
+def _starts_later(pipe: Pipe, table: Table, point: Savepoint) -> bool:
+    """Whether the cursor of today was not the one of the savepoint and begins at a value: the rows below it that came
+    after the savepoint would be missed."""
+    then = json.loads(point.cursor)["column"] if point.cursor else None
+    return bool(table.cursor and settings_of(pipe, table).start) and then != table.cursor
+
+
+def _interrupted(pipe: Pipe, ref: Ref) -> str:
+    """The run that made the table's last commit, if that was a restore which is not on record."""
+    state = pipe.destination.state(ref)
+    with suppress(InstepError):
+        if state and pipe.store.runs.get(state.run).kind == "restore" and not pipe.store.runs.tables(state.run):
+            return state.run
+    return ""
 
 
 def _filled_since(pipe: Pipe, table: Table, point: Savepoint) -> frozenset[str]:
@@ -136,13 +165,18 @@ def restore(pipe: Pipe, made: Restoring, allowed: Iterable[str] = ()) -> Run:
         raise Blocked(f"the rows of {path} are put back", hint=f"name it: --allow-destructive '{path}'")
     with claimed(pipe, "restore", paused_too=True) as run:
         held = replace(pipe, run=run)
+        if made.interrupted:
+            if _interrupted(pipe, made.ref) != made.interrupted:
+                raise Conflict(f"table {path} has moved since it was looked at", hint="look again, then restore")
+            _record(held, made.interrupted, made)
+            return run
         _go_back(held, run, made)
         crashpoint("restore.before")
         pipe.destination.claim(made.ref, run.fence)
         commit = Commit(run.id, run.fence, made.point.cursor, table_fingerprint(made.table))
         _keeper(pipe).restore(made.ref, made.point.id, made.now.id, made.rows, commit)
         crashpoint("restore.after")
-        _record(held, run, made)
+        _record(held, run.id, made)
         return run
 
 
@@ -157,17 +191,17 @@ def _go_back(pipe: Pipe, run: Run, made: Restoring) -> None:
         pipe.store.cursors.save(pipe.name, cursor, run=run.id, fence=run.fence)
 
 
-def _record(pipe: Pipe, run: Run, made: Restoring) -> None:
+def _record(pipe: Pipe, run: str, made: Restoring) -> None:
     ref, path = made.table.ref, made.table.path
     with pipe.transaction():
-        pipe.store.runs.record_tables(TableRun(run.id, ref, "done", "restore"))
+        pipe.store.runs.record_tables(TableRun(run, ref, "done", "restore"))
         pipe.store.events.add(
             TableRestored(
                 pipe.name,
-                run.id,
+                run,
                 path,
                 str(made.point.id),
-                made.point.at.isoformat(),
+                (made.point.made or made.point.at).isoformat(),
                 made.now.rows,
                 made.rows,
                 pipe.who,
