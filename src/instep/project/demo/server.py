@@ -85,4 +85,6 @@ def _not_started(folder: Path, error: Exception) -> SetupError:
     said = str(getattr(error, "stderr", "") or error).strip().splitlines()
     log = folder / "log"
     hint = f"see {log}" if log.exists() else f"delete {folder} and try again"
-    return SetupError(f"the demo's PostgreSQL did not start in {folder}: {said[-1] if said else 'no reason'}", hint=hint)
+    return SetupError(
+        f"the demo's PostgreSQL did not start in {folder}: {said[-1] if said else 'no reason'}", hint=hint
+    )
