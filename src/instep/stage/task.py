@@ -160,10 +160,11 @@ class _ChunkRun:
         self.casts: Counter[str] = Counter()
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """A row of only some of its columns is not held as a row."""
+        """A row is not held where only some of its columns are read, with their notes, for rows that are there."""
         done = self.conformer.conform(batch)
         self.writer.write(done.batch)
-        self.quarantine.add(done.held if self.spec.system.synced else [h for h in done.held if h.column])
+        partial = self.spec.system.meta and not self.spec.system.synced
+        self.quarantine.add([h for h in done.held if h.column] if partial else done.held)
         self.read += len(batch)
         self.written += len(done.batch)
         self.misfits += done.misfits
