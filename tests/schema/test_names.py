@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strategies import TEXT
 
 from instep.errors import SchemaError
-from instep.schema.names import SYSTEM, Naming, assign, collisions, destination_ref, quote
+from instep.schema.names import SYSTEM, Naming, assign, collisions, destination_ref, quote, unusable
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import parse
 
@@ -82,9 +82,7 @@ def test_a_name_that_nothing_can_hold_is_refused_with_its_place(what: str, name:
     assert "public.t" in str(refused.value)
     with pytest.raises(SchemaError, match="a table of schema 'public'"):
         assign(Catalog((table(name, "a"),)), NAMING)
-    facts = collisions(Catalog((table("t", name),)), NAMING)
-    assert [(f.table, f.names) for f in facts] == [(("public", "t"), (name,))]
-    assert why in facts[0].detail
+    assert why in unusable(Catalog((table("t", name),)))["public", "t", name]
 
 
 TWINS = [
@@ -190,12 +188,42 @@ def test_a_later_arrival_renames_nothing(first: Catalog, later: Catalog) -> None
     assert all(both.get(t.ref) == t for t in named.tables)
 
 
+LONG = "x" * 300
+MET = [
+    ("case", ["a", "A"], {"A": "a"}),
+    ("the one that needs no change keeps it", ["A.b", "a_b"], {"A.b": "a_b"}),
+    ("shortened", [LONG + "1", LONG + "2"], {LONG + "2": LONG + "1"}),
+    ("a system column", ["_instep_id"], {"_instep_id": "_instep_id"}),
+    ("nobody", ["a", "b", "a.b", LONG], {}),
+]
+
+
+@pytest.mark.parametrize(("what", "names", "told"), MET)
+def test_what_meets_another_s_name(what: str, names: list[str], told: dict[str, str]) -> None:
+    found = collisions(Catalog((table("t", *names),)), NAMING)
+    assert {f.column.name if f.column else "": f.other for f in found} == told, what
+    aliases = dict(zip(names, columns_of(*names), strict=True))
+    assert all(f.column and f.alias == aliases[f.column.name] for f in found)
+
+
+def test_what_has_its_alias_is_never_told() -> None:
+    named = assign(Catalog((table("t", "a", "A"),)), NAMING)
+    assert collisions(named, NAMING) == ()
+    first, second = named.tables[0].columns
+    later = replace(named.tables[0], columns=(replace(first, alias=""), second))
+    assert collisions(Catalog((later,)), NAMING) == ()
+    new = replace(second, name="\u017f", alias="")
+    later = replace(named.tables[0], columns=(replace(first, name="s", alias="s"), second, new))
+    assert [(f.column, f.other) for f in collisions(Catalog((later,)), NAMING)] == [(new, "s")]
+
+
 @given(WORLDS)
 def test_collisions_name_what_is_renamed_for_another(catalog: Catalog) -> None:
-    told = {(fact.table, name) for fact in collisions(catalog, NAMING) for name in fact.names}
+    told = {(found.table.ref, found.column.name) for found in collisions(catalog, NAMING) if found.column}
     for t in assign(catalog, NAMING).tables:
         moved = {c.name for c in t.columns if c.alias != c.name and "." not in c.name}
         assert all((t.ref, name) in told for name in moved)
+        assert all(t.by_name[name].alias != name for ref, name in told if ref == t.ref)
 
 
 def test_aliases_that_are_double_already_are_refused() -> None:

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import MakeWorld, World, by_key, counts
 
+from instep.schema.policy import Rule
 from instep.schema.selection import Selection, patterns
 from lake import SPARK
+from sync_world import MakeWorld, World, by_key, counts, preset
 
 pytestmark = [*SPARK]
 KINDS = ("postgres", "mysql", "sqlite")
 LONG = "l" * 63
+MEET = preset("allow_all", Rule(("name.collided",), "apply"))
 
 
 def awkward(world: World) -> list[str]:
@@ -54,7 +56,7 @@ def awkward(world: World) -> list[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_first_and_the_second_sync_leave_everything_equal(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind)
+    world = make_world(kind, policy=MEET)
     world.run(*awkward(world))
     for _ in range(2):
         report = world.sync()
@@ -70,6 +72,7 @@ def test_the_first_and_the_second_sync_leave_everything_equal(make_world: MakeWo
 
 
 def test_case_twins_and_schemas_get_names_of_their_own(world: World) -> None:
+    world.policy = MEET
     world.run(*awkward(world))
     world.sync()
     tables = {t.path: t.alias for t in world.store.accepted.catalog("shop").tables}

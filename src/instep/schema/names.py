@@ -9,18 +9,15 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, count
-from typing import Literal, TypeVar
+from typing import Literal
 
 from instep.errors import SchemaError
-from instep.schema.kinds import NameCollided, Ref
+from instep.schema.kinds import Ref
 from instep.schema.table import Catalog, Column, Table
-
-T = TypeVar("T", Table, Column)
 
 SYSTEM = ("synced", "deleted", "id", "meta", "extra")
 HASH = 8
@@ -102,10 +99,12 @@ def unusable(catalog: Catalog) -> dict[tuple[str, ...], str]:
 
 @dataclass(frozen=True)
 class _Wish:
-    """A name to be given: what it is now, what it should be, and what its hash is made of."""
+    """A name to be given: what it is now, what it should be, what that is without a hash, and what the hash is made
+    of."""
 
     alias: str
     natural: str
+    plain: str
     original: str
     exact: bool
 
@@ -148,30 +147,29 @@ def _table_wish(table: Table, naming: Naming) -> _Wish:
         check_name(table.name, f"a table of schema {table.schema!r}")
         check_name(table.schema or "-", "a schema")
     full = table.name if plain else f"{table.schema}__{table.name}"
-    natural = _legal(full, f"{table.schema}\0{table.name}", naming, table=True)
-    return _Wish(table.alias, natural, f"{table.schema}\0{table.name}", exact=plain and natural == full)
+    original = f"{table.schema}\0{table.name}"
+    natural, clean = _legal(full, original, naming, table=True)
+    return _Wish(table.alias, natural, clean, original, exact=plain and natural == full)
 
 
 def _column_wish(table: Table, column: Column, naming: Naming) -> _Wish:
     if not column.alias:
         check_name(column.name, f"a column of table {table.path}")
-    natural = _legal(_unsystematic(column.name, naming), column.name, naming)
-    return _Wish(column.alias, natural, column.name, exact=natural == column.name)
+    natural, clean = _legal(_unsystematic(column.name, naming), column.name, naming)
+    return _Wish(column.alias, natural, clean, column.name, exact=natural == column.name)
 
 
 def _unsystematic(name: str, naming: Naming) -> str:
     return f"src_{name}" if naming.fold(name) in naming.system else name
 
 
-def _legal(name: str, original: str, naming: Naming, *, table: bool = False) -> str:
-    """`name` if the destination can hold it, else what comes nearest with a hash of the original."""
-    forbidden = naming.forbidden_in_tables if table else naming.forbidden
+def _legal(name: str, original: str, naming: Naming, *, table: bool = False) -> tuple[str, str]:
+    """`name` if the destination can hold it, else what comes nearest with a hash of the original; and without it."""
     clean = _CONTROL.sub("_", name) if table else name
-    for character in forbidden:
+    for character in naming.forbidden_in_tables if table else naming.forbidden:
         clean = clean.replace(character, "_")
-    if clean == name and len(name.encode()) <= naming.max_bytes:
-        return name
-    return _hashed(clean, original, naming)
+    short = clean.encode()[: naming.max_bytes].decode(errors="ignore")
+    return (name if short == name else _hashed(clean, original, naming)), short
 
 
 def _hashed(name: str, original: str, naming: Naming, attempt: int = 0) -> str:
@@ -201,34 +199,55 @@ def _free(wish: _Wish, naming: Naming, taken: Set[str]) -> str:
     return next(name for name in chain([wish.natural], tries) if naming.fold(name) not in taken)
 
 
-def collisions(catalog: Catalog, naming: Naming) -> tuple[NameCollided, ...]:
-    """What `assign` would rename because of another name or refuse, as facts: tables first, then columns."""
+@dataclass(frozen=True)
+class Collision:
+    """A table, or a `column` of it, that cannot have its name at the destination: `other` has it, or a `system`
+    column does. `alias` is what it gets instead."""
+
+    table: Table
+    column: Column | None
+    alias: str
+    other: str
+    system: bool = False
+
+
+def collisions(catalog: Catalog, naming: Naming) -> tuple[Collision, ...]:
+    """What `assign` gives another name because of another's: tables first, then columns.
+
+    What has an alias keeps it and is never told. Names meet if the destination takes them for one (`A` beside `a`), and
+    if what is left of them once they are mapped or shortened is one. Raises SchemaError where `assign` does.
+    """
     tables = sorted(catalog.tables, key=lambda t: t.ref)
-    flaws = {t.ref: flaw for t in tables if (flaw := _flaw(t.name) or _flaw(t.schema or "-"))}
-    twins = _twins([(t, _table_wish(t, naming).natural) for t in tables if t.ref not in flaws], naming)
-    return (
-        *(NameCollided(t.ref, (t.path,), f"a table {flaws[t.ref]}") for t in tables if t.ref in flaws),
-        *(NameCollided(g[0].ref, tuple(t.path for t in g), "one name at the destination") for g in twins),
-        *(fact for t in tables for fact in _column_collisions(t, naming)),
-    )
+    named = assign(catalog, naming)
+    aliases = [named.by_ref[t.ref].alias for t in tables]
+    met = _met([_table_wish(t, naming) for t in tables], aliases, naming)
+    found = [Collision(tables[i], None, aliases[i], tables[other].path) for i, other in met]
+    return *found, *(c for t in tables for c in _column_collisions(t, named.by_ref[t.ref], naming))
 
 
-def _column_collisions(table: Table, naming: Naming) -> Iterator[NameCollided]:
-    sound = [c for c in table.columns if not _flaw(c.name)]
-    for column in table.columns:
-        if why := _flaw(column.name):
-            yield NameCollided(table.ref, (column.name,), f"a column {why}")
-        elif naming.fold(column.name) in naming.system:
-            yield NameCollided(table.ref, (column.name,), f"a system column's name: stored as src_{column.name}")
-    for group in _twins([(c, _column_wish(table, c, naming).natural) for c in sound], naming):
-        yield NameCollided(table.ref, tuple(c.name for c in group), "one name at the destination")
+def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[Collision]:
+    columns, aliases = table.columns, [c.alias for c in named.columns]
+    if all(c.alias for c in columns):
+        return
+    met = dict(_met([_column_wish(table, c, naming) for c in columns], aliases, naming))
+    for place, column in enumerate(columns):
+        if not column.alias and naming.fold(column.name) in naming.system:
+            yield Collision(table, column, aliases[place], naming.fold(column.name), system=True)
+        elif place in met:
+            yield Collision(table, column, aliases[place], columns[met[place]].name)
 
 
-def _twins(named: Iterable[tuple[T, str]], naming: Naming) -> list[list[T]]:
-    groups: dict[str, list[T]] = defaultdict(list)
-    for thing, name in named:
-        groups[naming.fold(name)].append(thing)
-    return [group for group in groups.values() if len(group) > 1]
+def _met(wishes: Sequence[_Wish], aliases: Sequence[str], naming: Naming) -> Iterator[tuple[int, int]]:
+    """(place, place of the one that has the name) of the wishes without an alias that are not given as they are."""
+    holders: dict[str, int] = {}
+    for place in sorted(range(len(wishes)), key=lambda i: (not wishes[i].alias, not wishes[i].exact)):
+        wish, alias = wishes[place], aliases[place]
+        mapped = wish.natural != wish.plain
+        other = holders.get(naming.fold(wish.plain))
+        if other is not None and not wish.alias and (mapped or alias != wish.natural):
+            yield place, other
+        for name in (alias, wish.plain) if mapped else (alias,):
+            holders.setdefault(naming.fold(name), place)
 
 
 def quote(name: str, style: Style = "ansi") -> str:

@@ -22,12 +22,23 @@ from instep.events import (
 from instep.model import Review
 from instep.schema.accept import settle
 from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
-from instep.schema.change import AccessLost, Change, change_to_dict, column_of, describe, key, table_of
+from instep.schema.change import (
+    AccessLost,
+    Change,
+    NameCollided,
+    change_from_dict,
+    change_to_dict,
+    column_of,
+    describe,
+    key,
+    table_of,
+)
+from instep.schema.collisions import collide
 from instep.schema.counts import Counts, counts
 from instep.schema.diff import WEAK, diff
 from instep.schema.likeness import Suspicion
 from instep.schema.names import unusable
-from instep.schema.policy import Decision, Explicit
+from instep.schema.policy import Decision, Explicit, decide
 from instep.schema.read import pair_tables
 from instep.schema.removal import awaited, confirm_removals, decide_all
 from instep.schema.selection import Pattern, Selection, hashed, is_on, select_columns, unmatched
@@ -146,7 +157,8 @@ def detect(
     personal = suspects(pipe, changes, source, answers, look=assumed is None)
     changes = split(changes, personal)
     sight = Sight.of(changes, source, accepted)
-    stale = sight.stale(changes, answers)
+    asked = _names_asked(answers)
+    stale = sight.stale([*changes, *asked], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
 
     def explicit(change: Change) -> Explicit | None:
@@ -160,8 +172,13 @@ def detect(
     decisions = asked_again(doubt.explained(decisions), answers)
     decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
     before = last.catalog if last and not rebound else Catalog()
-    decisions = hold_personal(Guard(chosen, source, accepted, before, answers).hold(decisions), personal)
-    decisions = settle(_bounded(pipe, decisions, answers), accepted)
+
+    def name(fact: NameCollided) -> Decision:
+        return decide(fact, pipe.policy, explicit=explicit(fact), tags=pipe.tags)
+
+    met = collide(decisions, accepted, source, pipe.naming, name, asked)
+    decisions = hold_personal(Guard(chosen, source, accepted, before, answers).hold(met.decisions), personal)
+    decisions = met.settled(settle(_bounded(pipe, decisions, answers), accepted))
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return Detection(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
@@ -170,6 +187,11 @@ def detect(
         doubt=doubt,
         drift=drift,
     )  # fmt: skip
+
+
+def _names_asked(answers: Mapping[str, Review]) -> list[NameCollided]:
+    found = (change_from_dict(r.change) for r in answers.values() if r.kind == NameCollided.kind)
+    return [change for change in found if isinstance(change, NameCollided)]
 
 
 def _opened(pipe: Pipe, snapshot: Snapshot | None, *, recalled: bool) -> Opened | None:

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from instep.model import Review
-from instep.schema.change import Change, ColumnAdded, TableAdded, TableRemoved, TableRenamed, key, table_of
+from instep.schema.change import (
+    Change,
+    ColumnAdded,
+    NameCollided,
+    TableAdded,
+    TableRemoved,
+    TableRenamed,
+    key,
+    table_of,
+)
 from instep.schema.diff import WEAK
 from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Column, Table, table_fingerprint
@@ -39,7 +48,7 @@ class Sight:
             return ""
         now = None if isinstance(change, TableRemoved) else self.source.get(ref)
         before = self.accepted.get(self.places.before(change))
-        if before is None and isinstance(change, ColumnAdded):
+        if before is None and isinstance(change, ColumnAdded | NameCollided):
             before = self.added.get(ref)
         return f"{_print(now)}:{_print(_touched(before, change) if before else None)}"
 
