@@ -57,6 +57,7 @@ def run(machine: type[Machine], examples: int) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS // len(MACHINES)))
 @pytest.mark.parametrize("machine", MACHINES)
 def test_promises_hold(machine: type[Machine], part: int) -> None:
