@@ -106,7 +106,7 @@ SCENARIOS = (
     Scenario("table added", all_of("table.added"), everywhere("CREATE TABLE u (id int PRIMARY KEY, a int)"), ("INSERT INTO u VALUES (1, 10), (2, 20)",), table="u"),
     Scenario("table removed", all_of("table.removed"), everywhere("DROP TABLE t"), ()),
     Scenario("table renamed", {PG: ("table.renamed",), MY: ("table.renamed",), LITE: ("table.removed", "table.added")}, everywhere("ALTER TABLE t RENAME TO u"),
-             tuple(s.replace(" t ", " u ") for s in MORE), table="u"),
+             ("INSERT INTO u VALUES (4, 40, 400)",), table="u", note="only row 4 is new here, so that the rows prove the rename where there are no ids"),
     Scenario("table replaced", {PG: ("table.replaced",), MY: ()}, {PG: ("DROP TABLE t", T), MY: ("DROP TABLE t", T)}, ("INSERT INTO t VALUES (4, 40, 400)",), note="MariaDB gives a table another id in many ways (TRUNCATE, OPTIMIZE), so that a new id under an old name proves nothing there"),
     Scenario("schema added", {PG: ("schema.added",)}, {PG: ("CREATE SCHEMA sales", "CREATE TABLE sales.u (id int PRIMARY KEY, a int)")}, ("INSERT INTO sales.u VALUES (1, 10)",), table="sales.u"),
     Scenario("schema removed", {PG: ("schema.removed",)}, {PG: ("DROP SCHEMA sales CASCADE",)}, (),

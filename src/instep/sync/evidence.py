@@ -265,7 +265,9 @@ def _table(pipe: Pipe, sides: Sides, snapshot: Snapshot, one: Candidate) -> list
     same = _equal_rows(
         [met.rows.column(c.place).to_pylist() for c in every], [values.take(places).to_pylist() for values in rows]
     )
-    return [Sample("key", len(asked), len(asked), same, whole=True)]
+    # Rows that are new since the last load cannot stand there; where hardly a key does, it is another table.
+    rows_compared = max(len(places), min(state.rows, len(asked)) // 2)
+    return [Sample("key", len(asked), rows_compared, same, whole=True)]
 
 
 def _fits(old: Column, new: Column) -> bool:
