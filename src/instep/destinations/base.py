@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 import pyarrow as pa
 
 from instep.model import Check
+from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
@@ -304,6 +305,15 @@ class Destination(Protocol):
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         """The table's rows as Arrow; soft-deleted rows included."""
+        ...
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """A destination whose tables have a layout of their own that stands on columns."""
+
+    def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
+        """The columns of those of `refs` that exist on which something stands, from metadata alone."""
         ...
 
 

@@ -24,10 +24,12 @@ from instep.destinations.base import (
     Trial,
 )
 from instep.destinations.iceberg_catalog import IcebergConfig, Lake
+from instep.destinations.iceberg_layout import check_loadable, guards
 from instep.destinations.iceberg_records import is_copy, is_ours, load_state, not_ours, ours, read_pending, read_table
 from instep.destinations.savepoints import Savepoint
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
+from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
@@ -84,6 +86,10 @@ class IcebergDestination:
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         found = (ref for ref, metadata in self.lake.metadata(refs).items() if not is_ours(metadata))
         return {ref: str(not_ours(ref)) for ref in found}
+
+    def guards(self, refs: Iterable[Ref]) -> dict[Ref, Guards]:
+        found = ((ref, guards(metadata)) for ref, metadata in self.lake.metadata(refs).items())
+        return {ref: guarded for ref, guarded in found if guarded}
 
     def claim(self, ref: Ref, fence: int) -> None:
         from instep.destinations import iceberg_load
@@ -181,6 +187,7 @@ class IcebergDestination:
         from instep.destinations.iceberg_files import arrow_schema, iceberg_schema
 
         table, metadata = iceberg_load.load_ours(self.lake, ref)
+        check_loadable(".".join(ref), metadata)
         pending = read_pending(ref, metadata)
         schema = iceberg_schema(pending_fields(pending, metadata)) if pending else table.schema()
         place = table.location()

@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from instep.destinations.base import Ref
 from instep.destinations.iceberg_exchange import Exchange, Replaced
 from instep.destinations.iceberg_fence import AssertFence, fence_requirements
+from instep.destinations.iceberg_layout import check_rows, check_writable
 from instep.destinations.iceberg_positions import Deletes, RowDelta
 from instep.destinations.iceberg_updates import creation, set_properties
 from instep.errors import Conflict, DestinationError
@@ -63,6 +64,9 @@ class Change:
 
     def append(self, files: Iterable[DataFile], summary: Mapping[str, str]) -> int:
         """Adds data files; returns the id of the new snapshot."""
+        files = list(files)
+        if files:
+            check_writable(self._table, self.metadata)
         start = self._staged.update_snapshot(snapshot_properties=dict(summary))
         return self._snapshot(start.merge_append(), files)
 
@@ -70,14 +74,17 @@ class Change:
         """Puts data files in the place of everything there is; returns the id of the new snapshot."""
         if self.metadata.current_snapshot() is None:
             return self.append(files, summary)
+        check_writable(self._table, self.metadata)
         return self._snapshot(_ReplaceAll(self._staged, self._table, summary), files)
 
     def delta(self, files: Iterable[DataFile], deletes: Deletes, summary: Mapping[str, str]) -> int:
         """Adds data files and delete files; returns the id of the new snapshot."""
+        check_rows(self._table, self.metadata)
         return self._snapshot(RowDelta(self._staged, self._table, deletes, summary), files)
 
     def exchange(self, files: Iterable[DataFile], replaced: Replaced, summary: Mapping[str, str]) -> int:
         """Puts data files in the place of some that hold the same rows; returns the id of the new snapshot."""
+        check_rows(self._table, self.metadata)
         return self._snapshot(Exchange(self._staged, self._table, replaced, summary), files)
 
     @staticmethod

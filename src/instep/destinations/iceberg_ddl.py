@@ -17,6 +17,7 @@ from instep.destinations.iceberg_commit import Change, new_table
 from instep.destinations.iceberg_evolve import as_held, check_equal, evolve, first_fields
 from instep.destinations.iceberg_fence import check_fence
 from instep.destinations.iceberg_files import iceberg_schema
+from instep.destinations.iceberg_layout import guards, kept_identifiers
 from instep.destinations.iceberg_records import (
     ACCEPTED,
     CHANGES,
@@ -55,8 +56,9 @@ from instep.destinations.iceberg_updates import (
     set_schema,
     set_tag,
 )
-from instep.errors import Conflict, DestinationError
+from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.guard import free, offence, uses
 from instep.schema.step import Step
 from instep.schema.table import Table
 
@@ -146,6 +148,7 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     read_table(ref, metadata)
     if read_pending(ref, metadata):
         return _replace(lake, ref, steps[-1], after, steps, commit)
+    _check_layout(ref, steps, metadata)
     evolution = evolve(current_fields(metadata), metadata["last-column-id"], steps, after, dropped_fields(metadata))
     change = Change(table)
     _tag(change, [step for _, step in evolution.dropped])
@@ -161,6 +164,12 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     return None
 
 
+def _check_layout(ref: Ref, steps: Sequence[Step], metadata: Metadata) -> None:
+    """Raises IllegalChange for a step that partition spec, sort order or identifier fields do not allow."""
+    if why := offence(ref, [s.change for s in steps], guards(metadata)):
+        raise IllegalChange(f"table {'.'.join(ref)}: {why}")
+
+
 def _read_back(lake: Lake, ref: Ref) -> Table:
     return read_table(ref, lake.metadata([ref])[ref])
 
@@ -170,7 +179,7 @@ def _set_fields(change: Change, metadata: Mapping[str, Any], fields: Sequence[Ic
     if tuple(fields) == current_fields(metadata):
         return
     number = max(s.get("schema-id", 0) for s in metadata["schemas"]) + 1
-    change.update(*set_schema(iceberg_schema(fields, number)))
+    change.update(*set_schema(iceberg_schema(fields, number, kept_identifiers(metadata, fields))))
     change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
 
 
@@ -190,6 +199,7 @@ def _forget(change: Change, tags: Sequence[str]) -> None:
 def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Step], commit: Commit) -> None:
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     loaded, metadata = _load(lake, ref)
+    _check_layout(ref, [step], metadata)
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
     wanted = as_held(table, first_fields(table))
     change = Change(loaded)
@@ -200,6 +210,10 @@ def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Ste
 
 def swap_in(change: Change, pending: Pending, metadata: Metadata, commit: Commit) -> tuple[IcebergField, ...]:
     """Makes the waiting generation's columns the table's, all with new field ids; returns them."""
+    if guarded := guards(metadata):
+        raise DestinationError(
+            f"table {pending.table.path} cannot get its new generation: {uses(guarded)}", hint=free(guarded)
+        )
     fields = pending_fields(pending, metadata)
     _tag(change, [pending.change])
     change.properties(remember_tag(metadata, f"{UNDO}{pending.change}", commit.fence))

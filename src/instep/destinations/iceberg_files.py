@@ -25,8 +25,8 @@ from instep.stage.spec import StagedFile
 FIELD_ID = b"PARQUET:field_id"
 
 
-def iceberg_schema(fields: Sequence[IcebergField], schema_id: int = 0) -> Schema:
-    return Schema.model_validate(schema_of(fields, schema_id))
+def iceberg_schema(fields: Sequence[IcebergField], schema_id: int = 0, identifiers: Sequence[int] = ()) -> Schema:
+    return Schema.model_validate(schema_of(fields, schema_id, identifiers))
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:

@@ -35,11 +35,13 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[IcebergField, ...]:
     )
 
 
-def schema_of(fields: Sequence[IcebergField], schema_id: int) -> dict[str, Any]:
+def schema_of(
+    fields: Sequence[IcebergField], schema_id: int, identifiers: Sequence[int] = ()
+) -> dict[str, Any]:
     """A schema in metadata form; refuses names that some reader of the table could not tell apart."""
     _check_names([f.name for f in fields], "the table")
     columns = [{"id": f.id, "name": f.name, "type": f.type, "required": f.required, "doc": f.doc} for f in fields]
-    return {"type": "struct", "schema-id": schema_id, "identifier-field-ids": [], "fields": columns}
+    return {"type": "struct", "schema-id": schema_id, "identifier-field-ids": [*identifiers], "fields": columns}
 
 
 def _check_names(names: Sequence[str], where: str) -> None:

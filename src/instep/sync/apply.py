@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from instep.crash import crashpoint
-from instep.destinations.base import Commit
+from instep.destinations.base import Commit, Guarded
 from instep.errors import DestinationError, StalePlan
 from instep.events import ChangeApplied
 from instep.model import Review, Run
 from instep.schema.accept import accept
-from instep.schema.change import ColumnRemoved, column_of, describe, key
+from instep.schema.change import ColumnRemoved, DestinationDrifted, column_of, describe, key
 from instep.schema.extra import was_extra
+from instep.schema.guard import Guards, offences, spared
 from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, check_base, desired, plan
 from instep.schema.policy import Decision, Modifiers, is_reordered_key
@@ -40,7 +41,9 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 
 def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     """What applying the decisions does; touches nothing."""
-    before = detection.accepted
+    before, guards = detection.accepted, _guards(pipe, detection.accepted)
+    decisions, kept = spared(detection.decisions, before, pipe.naming, guards)
+    detection = replace(detection, decisions=decisions)
     after = assign(accept(detection.decisions, before, detection.source), pipe.naming)
     after = record_extra(after, detection)
     wanted = _desired(pipe, after)
@@ -49,12 +52,21 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     able = pipe.destination.capabilities
     prefix = pipe.naming.prefix
     foreign = {**foreign, **_left_alone(pipe, detection, after)}
-    made = plan(detection.decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
+    made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
+    if stuck := offences(made, guards):
+        made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
+    made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
     made = repaired(pipe, made, detection.drift, detection.decisions)
     if detection.rebound:
         stored = pipe.store.accepted.catalog(pipe.name)
         made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))
     return made
+
+
+def _guards(pipe: Pipe, accepted: Catalog) -> Mapping[Ref, Guards]:
+    """What the destination's own layout of its tables stands on."""
+    refs = sorted(destination_ref(t, pipe.naming) for t in accepted.tables)
+    return pipe.destination.guards(refs) if isinstance(pipe.destination, Guarded) else {}
 
 
 def _left_alone(pipe: Pipe, detection: Detection, after: Catalog) -> dict[Ref, str]:
