@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from instep.destinations.types import ICEBERG_PROMOTIONS, STORED, iceberg_primitive
+from instep.destinations.types import DUCKDB_PROMOTIONS, ICEBERG_PROMOTIONS, STORED, iceberg_primitive
 from instep.schema.types import Array, DataType
 from instep.sources import mysql_types, postgres_types, sqlite_types
 
@@ -31,17 +31,18 @@ SYSTEM = """
 ## System columns
 They begin with the prefix `_instep_`, which a connection may change, and come from no column of the source.
 
-| column | Iceberg | what it holds |
+| column | type | what it holds |
 | --- | --- | --- |
 | `_instep_synced` | `timestamptz` | when the run began that wrote the row |
 | `_instep_deleted` | `boolean` | the source has deleted the row; tables with a key |
 | `_instep_id` | `string` | the row's id, from its values; tables without a key |
-| `_instep_meta` | `string` | JSON: what was nulled in the row, and why |
-| `_instep_extra` | `string` | JSON: values of new columns over the limit, until somebody decides; not in all tables |
+| `_instep_meta` | `json` | what was nulled in the row, and why |
+| `_instep_extra` | `json` | values of new columns over the limit, until somebody decides; not in all tables |
 """
 PROMOTIONS = """
 ## What widens in place
-These changes touch Iceberg's metadata only. Any other widening rewrites the column, and the plan shows its cost.
+These changes touch Iceberg's metadata only; DuckDB makes them by itself, in the same transaction. Any other widening
+rewrites the column, and the plan shows its cost.
 """
 _POSTGRES = (
     "character varying(n)", "character(n)", "numeric(p,s)", "numeric(50,2)", "numeric(5,-2)",
@@ -126,13 +127,19 @@ def _code(text: str) -> str:
     return text if text.startswith(("a ", "an ", "no ")) else f"`{text}`"
 
 
+def promotions() -> Iterator[Row]:
+    for pair in sorted(ICEBERG_PROMOTIONS | DUCKDB_PROMOTIONS):
+        yield *map(_code, pair), *("yes" if pair in able else "" for able in (ICEBERG_PROMOTIONS, DUCKDB_PROMOTIONS))
+
+
 def page() -> str:
     """The whole page."""
-    stored = ((_code(row.type), _code(row.iceberg), _code(row.arrow), row.note) for row in STORED)
+    stored = ((_code(row.type), _code(row.iceberg), _code(row.duckdb), _code(row.arrow), row.note) for row in STORED)
     lines = [
-        HEAD, "## At the destination", *table(("instep", "Iceberg", "Arrow", "note"), stored), SYSTEM.rstrip("\n"),
+        HEAD, "## At the destination", *table(("instep", "Iceberg", "DuckDB", "Arrow", "note"), stored),
+        SYSTEM.rstrip("\n"),
         *_source("PostgreSQL", postgres()), *_source("MySQL and MariaDB", mysql()), *_source("SQLite", sqlite()),
-        PROMOTIONS, *table(("from", "to"), sorted((_code(a), _code(b)) for a, b in ICEBERG_PROMOTIONS)),
+        PROMOTIONS, *table(("from", "to", "Iceberg", "DuckDB"), promotions()),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 

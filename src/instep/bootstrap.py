@@ -183,9 +183,17 @@ def _source(name: str, project: Project) -> Source:
 
 
 def _destination(name: str, project: Project) -> Destination:
-    from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+    settings = project.destination(name)
+    match settings.type:
+        case "duckdb":
+            from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 
-    return IcebergDestination(IcebergConfig(name=name, **project.destination(name)))
+            return DuckDbDestination(DuckDbConfig(name=name, **settings))
+        case "iceberg":
+            from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+
+            return IcebergDestination(IcebergConfig(name=name, **settings))
+    raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
 
 
 def user() -> str:

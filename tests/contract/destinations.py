@@ -6,8 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from instep.destinations.base import Destination
+from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg import IcebergConfig, IcebergDestination
 from memory.destination import MemoryDestination
+
+
+def duckdb(folder: Path) -> Destination:
+    """A DuckDB file that is not there yet."""
+    return DuckDbDestination(DuckDbConfig("lake", str(folder / "lake.duckdb")))
 
 
 def iceberg(folder: Path) -> Destination:
@@ -26,6 +32,7 @@ def memory(folder: Path) -> Destination:
 
 
 DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {
+    "duckdb": duckdb,
     "iceberg": iceberg,
     "iceberg by Spark": iceberg_by_spark,
     "memory": memory,

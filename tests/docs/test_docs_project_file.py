@@ -24,6 +24,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Sources: MySQL and MariaDB": models.MySqlSource,
     "Sources: SQLite": models.SqliteSource,
     "Destinations: Iceberg": models.IcebergDestination,
+    "Destinations: DuckDB": models.DuckDbDestination,
     "Policies": policies.PolicySection,
     "Policies: rules": policies.RuleSection,
     "Connections": models.Connection,

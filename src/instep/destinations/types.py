@@ -10,38 +10,47 @@ from instep.schema.types import Array, Binary, DataType, Decimal, String, Struct
 
 @dataclass(frozen=True)
 class Stored:
-    """One row: the text form of a type and what it is in each format. `note` tells what is special about it."""
+    """One row: the text form of a type and what it is in each format (`arrow`: in the files of a lake). `note` tells
+    what is special about it."""
 
     type: str
     iceberg: str
+    duckdb: str
     arrow: str
     note: str = ""
 
 
 STORED: tuple[Stored, ...] = (
-    Stored("boolean", "boolean", "bool"),
-    Stored("int8", "int", "int32", "read back as int8: the narrower type is recorded beside the column"),
-    Stored("int16", "int", "int32", "read back as int16: the narrower type is recorded beside the column"),
-    Stored("int32", "int", "int32"),
-    Stored("int64", "long", "int64"),
-    Stored("decimal(p,s)", "decimal(p, s)", "decimal128(p, s)"),
-    Stored("float32", "float", "float32"),
-    Stored("float64", "double", "float64"),
-    Stored("string", "string", "large_string"),
-    Stored("string(n)", "string", "large_string", "the length is recorded, not enforced"),
-    Stored("binary", "binary", "large_binary"),
-    Stored("binary(n)", "binary", "large_binary", "the length is recorded, not enforced"),
-    Stored("date", "date", "date32"),
-    Stored("time", "string", "large_string", "ISO 8601 text: Spark cannot read a table that holds a time column"),
-    Stored("timestamp", "timestamp", "timestamp[us]"),
-    Stored("timestamptz", "timestamptz", "timestamp[us, tz=UTC]"),
-    Stored("uuid", "uuid", "uuid"),
-    Stored("json", "string", "large_string"),
-    Stored("array(T)", "list<T>", "large_list<T>", "elements are optional"),
-    Stored("struct(...)", "struct<...>", "struct<...>", "fields are optional"),
-    Stored("unknown", "string", "large_string", "no value has been seen yet"),
+    Stored("boolean", "boolean", "BOOLEAN", "bool"),
+    Stored("int8", "int", "TINYINT", "int32", "Iceberg: the narrower type is recorded beside the column"),
+    Stored("int16", "int", "SMALLINT", "int32", "Iceberg: the narrower type is recorded beside the column"),
+    Stored("int32", "int", "INTEGER", "int32"),
+    Stored("int64", "long", "BIGINT", "int64"),
+    Stored("decimal(p,s)", "decimal(p, s)", "DECIMAL(p,s)", "decimal128(p, s)"),
+    Stored("float32", "float", "FLOAT", "float32"),
+    Stored("float64", "double", "DOUBLE", "float64"),
+    Stored("string", "string", "VARCHAR", "large_string"),
+    Stored("string(n)", "string", "VARCHAR", "large_string", "the length is recorded, not enforced"),
+    Stored("binary", "binary", "BLOB", "large_binary"),
+    Stored("binary(n)", "binary", "BLOB", "large_binary", "the length is recorded, not enforced"),
+    Stored("date", "date", "DATE", "date32"),
+    Stored(
+        "time",
+        "string",
+        "VARCHAR",
+        "large_string",
+        "ISO 8601 text: Spark cannot read a table that holds a time column, and 24:00:00 is one",
+    ),
+    Stored("timestamp", "timestamp", "TIMESTAMP", "timestamp[us]"),
+    Stored("timestamptz", "timestamptz", "TIMESTAMP WITH TIME ZONE", "timestamp[us, tz=UTC]"),
+    Stored("uuid", "uuid", "UUID", "uuid"),
+    Stored("json", "string", "JSON", "large_string"),
+    Stored("array(T)", "list<T>", "T[]", "large_list<T>", "elements are optional"),
+    Stored("struct(...)", "struct<...>", "STRUCT(...)", "struct<...>", "fields are optional"),
+    Stored("unknown", "string", "VARCHAR", "large_string", "no value has been seen yet"),
 )
 
+_DUCKDB: Mapping[str, str] = {row.type: row.duckdb for row in STORED}
 _ICEBERG: Mapping[str, str] = {row.type: row.iceberg for row in STORED}
 _FROM_ICEBERG: Mapping[str, str] = {
     "boolean": "boolean", "int": "int32", "long": "int64", "float": "float32", "double": "float64",
@@ -58,6 +67,14 @@ def iceberg_primitive(kind: DataType) -> str:
     if isinstance(kind, String | Binary):
         return _ICEBERG[type(kind).__name__.lower()]
     return _ICEBERG[str(kind)]
+
+
+def duckdb_primitive(kind: DataType) -> str:
+    """The DuckDB name of a type that is neither an array nor a struct."""
+    assert not isinstance(kind, Array | Struct), kind
+    if isinstance(kind, Decimal):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    return _DUCKDB[type(kind).__name__.lower() if isinstance(kind, String | Binary) else str(kind)]
 
 
 def from_iceberg_primitive(name: str) -> str | None:
@@ -78,3 +95,13 @@ ICEBERG_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
     }
 )  # fmt: skip
 """What Iceberg's own rules allow in place, as `Capabilities.promotes` spells it; the rest is refused."""
+
+DUCKDB_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("int8", "int16"), ("int8", "int32"), ("int8", "int64"), ("int16", "int32"), ("int16", "int64"),
+        ("int32", "int64"), ("int", "decimal(p,s)"), ("float32", "float64"), ("decimal(p,s)", "decimal(p+,s+)"),
+        ("string(n)", "string(n+)"), ("binary(n)", "binary(n+)"),
+        ("time", "string"), ("json", "string"), ("unknown", "string"), ("unknown", "json"), ("unknown", "time"),
+    }
+)  # fmt: skip
+"""What DuckDB converts by itself without changing a value; it writes the column again, in the same transaction."""

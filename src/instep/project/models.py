@@ -126,6 +126,10 @@ class SqliteSource(SourceSection):
     timeout: Seconds = 10
 
 
+SystemPrefix = Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")]
+QuarantineDays = Annotated[int, Field(ge=0, le=36_500)]
+
+
 class IcebergDestination(Section):
     """`catalog` is `sqlite` (a file in the warehouse), the URI of a REST catalog or another catalog type;
     `properties` go to it. `namespace` is that of connections without one; `prefix` begins system columns. Upserts
@@ -138,9 +142,9 @@ class IcebergDestination(Section):
     catalog: Url = "sqlite"
     properties: Properties = Field(default_factory=dict)
     namespace: Text = ""
-    prefix: Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")] = "_instep_"
+    prefix: SystemPrefix = "_instep_"
     upsert_rows: Annotated[int, Field(ge=0)] = 5_000_000
-    quarantine_days: Annotated[int, Field(ge=0, le=36_500)] = 30
+    quarantine_days: QuarantineDays = 30
     undo_days: Annotated[int, Field(ge=0)] = 7
 
     def local_paths(self) -> tuple[str, ...]:
@@ -157,8 +161,25 @@ class IcebergDestination(Section):
         return {**out, "properties": properties}
 
 
+class DuckDbDestination(Section):
+    """`path` of the database file; staged files and quarantine are in a folder beside it. A run waits `lock_timeout`
+    seconds for a file that another program holds. The others are as for a lake."""
+
+    files: ClassVar[tuple[str, ...]] = ("path",)
+    type: Literal["duckdb"]
+    path: Text
+    lock_timeout: Seconds = 10
+    namespace: Text = ""
+    prefix: SystemPrefix = "_instep_"
+    quarantine_days: QuarantineDays = 30
+    undo_days: Annotated[int, Field(ge=0)] = 7
+
+    def arguments(self) -> dict[str, Any]:
+        return {k: v for k, v in super().arguments().items() if k != "namespace"}
+
+
 Source = Annotated[PostgresSource | MySqlSource | SqliteSource, Field(discriminator="type")]
-Destination = IcebergDestination
+Destination = Annotated[IcebergDestination | DuckDbDestination, Field(discriminator="type")]
 
 
 class TableSection(OverrideSection):

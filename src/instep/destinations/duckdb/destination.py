@@ -1,0 +1,185 @@
+"""The DuckDB destination: one file, with its staged files in a folder beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from instep.destinations.base import (
+    Amendment,
+    Commit,
+    LoadState,
+    Merge,
+    Met,
+    Misfits,
+    Outcome,
+    Ref,
+    Revival,
+    Target,
+    Trial,
+)
+from instep.destinations.duckdb import ddl, keep, load, rows
+from instep.destinations.duckdb.ddl import CAPABILITIES
+from instep.destinations.duckdb.file import DatabaseFile
+from instep.destinations.duckdb.records import every, find, not_ours, require, twin
+from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, physical
+from instep.model import Check
+from instep.schema.plan import Step
+from instep.schema.table import Catalog, Table
+from instep.schema.types import DataType
+from instep.stage.place import children, keep_only, remove
+from instep.stage.spec import StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class DuckDbConfig:
+    """`path` of the file; what is staged for it and held in quarantine goes into `<path>.files`. One who finds the
+    file held by another process waits `lock_timeout` seconds. `undo_days`: how long what was dropped is kept."""
+
+    name: str
+    path: str
+    prefix: str = "_instep_"
+    lock_timeout: float = 10
+    quarantine_days: int = 30
+    undo_days: float = 7
+
+
+class DuckDbDestination:
+    """See `destinations.base.Destination`."""
+
+    kind = "duckdb"
+    capabilities = CAPABILITIES
+
+    def __init__(self, config: DuckDbConfig) -> None:
+        self.config = config
+        self.file = DatabaseFile(Path(config.path), config.lock_timeout)
+
+    @property
+    def quarantine_days(self) -> int:
+        return self.config.quarantine_days
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        """Spark only writes the staged files."""
+        return {}
+
+    def test(self) -> list[Check]:
+        from instep.destinations.duckdb.check import check_file
+
+        return check_file(self)
+
+    def tables(self) -> list[Ref]:
+        with self.file.reading() as session:
+            return sorted(every(session)) if session else []
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        wanted = list(refs)
+        with self.file.reading() as session:
+            if session is None:
+                return Catalog()
+            records, there, said = every(session), physical(session), comments(session)
+        found = []
+        for ref in wanted:
+            record = records.get(ref)
+            if (record is None or record.copy) and twin(ref, there):
+                raise not_ours(ref)
+            if record is not None and ref in there:
+                found.append(as_it_is(record, there[ref], said.get(ref)))
+        return Catalog.of(found)
+
+    def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
+        with self.file.reading() as session:
+            if session is None:
+                return {}
+            records, there = every(session), physical(session)
+        ours = {ref for ref, record in records.items() if not record.copy}
+        return {ref: str(not_ours(ref)) for ref in refs if ref not in ours and twin(ref, there)}
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        load.claim(self.file, ref, fence)
+
+    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        with self.file.reading() as session:
+            record = find(session, ref) if session else None
+        if record is None:
+            return
+        data, held = f"{self._folder(record.place)}/data", f"{self._folder(record.place)}/quarantine"
+        for name in children(data, {}):
+            if any(name == run or name.startswith(f"{run}-") for run in runs):
+                remove(f"{data}/{name}", {})
+        gone, names = tuple(f"{run}-" for run in runs if run not in record.runs), children(held, {})
+        if gone and any(n.startswith(gone) for n in names):
+            keep_only(held, {}, [f"{held}/{n}" for n in names if not n.startswith(gone)])
+
+    def _folder(self, place: str) -> str:
+        return (self.file.path.with_name(f"{self.file.path.name}.files") / place).as_uri()
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        ddl.execute(self.file, ref, steps, after, commit)
+
+    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+        ddl.revive(self.file, ref, table, commit)
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        return keep.is_kept(self.file, ref, source_id)
+
+    def revival(self, ref: Ref, column: str) -> Revival:
+        return keep.revival(self.file, ref, column)
+
+    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
+        """Nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
+        return 0
+
+    def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        return keep.forget(self.file, refs, fence, self.config.undo_days)
+
+    def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        return keep.keep(self.file, ref, place, commit)
+
+    def purge(self, place: Ref, fence: int) -> None:
+        keep.purge(self.file, place)
+
+    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+        return rows.misfits(self.file, ref, column, kind)
+
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+        return rows.trial(self.file, ref, column, kind, key, limit)
+
+    def target(self, ref: Ref) -> Target:
+        with self.file.reading() as session:
+            if session is None:
+                raise not_ours(ref)
+            record = require(session, ref)
+        shape, place = record.waiting if record.pending else record, self._folder(record.place)
+        return Target(arrow_schema(shape), f"{place}/data", f"{place}/quarantine")
+
+    def state(self, ref: Ref) -> LoadState | None:
+        with self.file.reading() as session:
+            record = find(session, ref) if session else None
+        return record.state if record else None
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        return load.append(self.file, ref, files, commit)
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        return load.overwrite(self.file, ref, files, commit)
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+    ) -> Outcome:
+        return load.merge(self.file, ref, files, merge, commit, self.config.prefix)
+
+    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+        return rows.meet(self.file, ref, keys)
+
+    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+        return rows.amend(self.file, ref, met, change, commit)
+
+    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+        return rows.read(self.file, ref, columns)

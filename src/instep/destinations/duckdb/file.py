@@ -1,0 +1,203 @@
+"""The database file: who has it open, and transactions over it.
+
+One process at a time may write a DuckDB file, and nobody reads it meanwhile. So it is open only while something is
+done with it, for reading alone where that is enough; within a process all share one instance, and writers queue.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from instep.destinations.sql.merge import q
+from instep.errors import Conflict, ConnectError, DestinationError
+
+_LOCKED = re.compile(r"Conflicting lock is held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)")
+_POLL = 0.05
+_SETTINGS = (
+    "SET timezone = 'UTC'",
+    "SET arrow_lossless_conversion = true",
+    "SET arrow_large_buffer_size = true",
+    "SET autoinstall_known_extensions = false",
+    "SET preserve_insertion_order = true",
+)
+
+
+@dataclass
+class _Instance:
+    """The file as this process has it open; `users` is how many are at work with it."""
+
+    base: duckdb.DuckDBPyConnection | None = None
+    read_only: bool = False
+    users: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    writer: threading.Lock = field(default_factory=threading.Lock)
+
+
+_instances: dict[Path, _Instance] = {}
+_known = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connection to the file, and the name of the file's catalog."""
+
+    db: duckdb.DuckDBPyConnection
+    catalog: str
+
+    def name(self, schema: str, table: str) -> str:
+        """A table as SQL names it, whatever the file and its schemas are called."""
+        return f"{q(self.catalog)}.{q(schema)}.{q(table)}"
+
+    def schema(self, name: str) -> str:
+        return f"{q(self.catalog)}.{q(name)}"
+
+    def count(self, sql: str, *parameters: object) -> int:
+        """The one number that a query or a change of rows answers."""
+        [(number,)] = self.run(sql, parameters)
+        return int(number)
+
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows that a statement answers: none may be left over when the next one starts."""
+        return self.db.execute(sql, list(parameters)).fetchall()
+
+    def batches(self, sql: str, rows: int) -> pa.RecordBatchReader:
+        """What a query answers, `rows` at a time."""
+        return self.db.sql(sql).to_arrow_reader(rows)
+
+    def arrow(self, sql: str) -> pa.Table:
+        """What a query answers, as one chunk a column."""
+        return self.db.sql(sql).to_arrow_table().combine_chunks()
+
+
+class DatabaseFile:
+    """The file at `path`; one who finds it held by another waits `patience` seconds for it."""
+
+    def __init__(self, path: Path, patience: float = 10) -> None:
+        self.path, self.patience = path.absolute(), patience
+        with _known:
+            self._instance = _instances.setdefault(self.path.resolve(), _Instance())
+
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    @contextmanager
+    def reading(self) -> Iterator[Session | None]:
+        """A session that only reads; None if there is no file yet. Conflict if another process keeps it."""
+        if not self.exists():
+            yield None
+            return
+        with self._opened(write=False) as session:
+            yield session
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """One transaction: all of it or, if anything is raised, nothing. The file is made if it is not there."""
+        with self._instance.writer, self._opened(write=True) as session:
+            session.db.begin()
+            try:
+                yield session
+                session.db.commit()
+            except duckdb.Error as error:
+                _rollback(session)
+                raise self.clear(error) from error
+            except BaseException:
+                _rollback(session)
+                raise
+
+    @contextmanager
+    def _opened(self, *, write: bool) -> Iterator[Session]:
+        base = self._enter(write)
+        try:
+            with base.cursor() as cursor:
+                for setting in _SETTINGS:
+                    cursor.execute(setting)
+                [(catalog,)] = cursor.execute("SELECT current_database()").fetchall()
+                yield Session(cursor, str(catalog))
+        except duckdb.Error as error:
+            raise self.clear(error) from error
+        finally:
+            self._leave()
+
+    def _enter(self, write: bool) -> duckdb.DuckDBPyConnection:
+        it, until = self._instance, time.monotonic() + self.patience
+        with it.changed:
+            error: Conflict | None = None
+            while it.base is None or (write and it.read_only):
+                if it.base is None:
+                    error = self._open(write)
+                    if error is None:
+                        break
+                elif it.users:
+                    error = Conflict(f"{self.path} is being read by this process", hint="end that read first")
+                if error is not None and time.monotonic() >= until:
+                    raise error
+                it.changed.wait(_POLL)
+            it.users += 1
+            assert it.base is not None, "an open file has a connection"
+            return it.base
+
+    def _open(self, write: bool) -> Conflict | None:
+        """Opens the file, or says who holds it."""
+        try:
+            if write:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._instance.base = duckdb.connect(str(self.path), read_only=not write)
+        except OSError as error:
+            raise ConnectError(f"{self.path}: {error.strerror}", hint="check the path and its rights") from error
+        except duckdb.Error as error:
+            if (found := _holder(str(error))) is None:
+                hint = "check that it is a DuckDB file of a version that this one reads, and its rights"
+                raise ConnectError(f"{self.path} cannot be opened: {_first(error)}", hint=hint) from error
+            hint = "one process at a time may write a DuckDB file: close it there, then run this again"
+            return Conflict(f"{self.path} is open in {found}", hint=hint)
+        self._instance.read_only = not write
+        return None
+
+    def _leave(self) -> None:
+        it = self._instance
+        with it.changed:
+            it.users -= 1
+            if not it.users and it.base is not None:
+                it.base.close()
+                it.base = None
+            it.changed.notify_all()
+
+    def clear(self, error: duckdb.Error) -> Exception:
+        """What the database said, as an error of ours."""
+        if isinstance(error, duckdb.TransactionException):
+            return Conflict(f"{self.path.name}: {_first(error)}", hint="another run was faster: run this again")
+        if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException):
+            return DestinationError(
+                f"{self.path}: {_first(error)}", hint="free memory or disk space, then run it again"
+            )
+        return DestinationError(f"{self.path.name}: {_first(error)}")
+
+
+def _holder(text: str) -> str | None:
+    """Which program has the file open."""
+    if match := _LOCKED.search(text):
+        return f"another process: {match['program'].rsplit('/', 1)[-1]}, PID {match['pid']}"
+    if "different configuration" in text:
+        return "this process, in another way"
+    return "another process" if "Could not set lock" in text else None
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _rollback(session: Session) -> None:
+    try:
+        session.db.rollback()
+    except duckdb.Error:  # a commit that failed has ended the transaction
+        return

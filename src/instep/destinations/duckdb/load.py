@@ -1,0 +1,223 @@
+# ruff: noqa: S608 - names are quoted, values are parameters
+"""Brings staged files into a table: each load is one transaction with its cursor, its fence and its counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.destinations.duckdb.ddl import swap_in
+from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.records import named, prepare, put, require
+from instep.destinations.duckdb.shape import arrow_schema, sql_type
+from instep.destinations.sql.merge import MergeSql, columns, q
+from instep.destinations.sql.records import Record, system_columns
+from instep.errors import DestinationError, StageError
+from instep.stage.spec import StagedFile
+
+OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_instep_staged"
+
+
+def local(uri: str) -> Path:
+    """The path of a staged file."""
+    return Path(unquote(urlparse(uri).path)) if uri.startswith("file://") else Path(uri)
+
+
+@contextmanager
+def loading(file: DatabaseFile, ref: Ref, commit: Commit) -> Iterator[tuple[Session, Record]]:
+    """A transaction over a table that no later run has claimed."""
+    with file.writing() as session:
+        prepare(session)
+        record = require(session, ref)
+        record.check(commit.fence)
+        yield session, record
+        crashpoint("duckdb.commit.before")
+
+
+def append(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    """The rows are added; files that the last commit has brought are not brought again."""
+    with loading(file, ref, commit) as (session, record):
+        if record.pending is not None:
+            raise _replaced(ref)
+        if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
+            return Outcome()
+        added = insert(session, record, files)
+        put(session, record.after_load(commit, rows(session, record), files, new=added))
+    consume(files)
+    return Outcome(inserted=added)
+
+
+def overwrite(file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    """The staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
+    with loading(file, ref, commit) as (session, record):
+        before = record.loaded.rows if record.loaded else 0
+        if record.pending is not None:
+            record = swap_in(session, record)
+            added = new = insert(session, record, files)
+        else:
+            added, new = _exchange(session, record, files)
+        put(session, record.after_load(commit, added, files, new=new, anew=True))
+    consume(files)
+    return Outcome(inserted=added, deleted=before)
+
+
+def _exchange(session: Session, record: Record, files: Sequence[StagedFile]) -> tuple[int, int]:
+    """How many rows came, and how many of them have no value in the columns that wait for an undo."""
+    name, key = session.name(*record.ref), record.table.key
+    waiting = [p.place for p in record.parked] if key else []
+    if waiting:
+        session.run(f"CREATE TEMP TABLE {OLD} AS SELECT {columns((*key, *waiting))} FROM {name}")
+    session.run(f"DELETE FROM {name}")
+    added = insert(session, record, files)
+    met = 0
+    if waiting:
+        sets = ", ".join(f"{q(w)} = o.{q(w)}" for w in waiting)
+        same = " AND ".join(f"t.{q(k)} = o.{q(k)}" for k in key)
+        met = session.count(f"UPDATE {name} AS t SET {sets} FROM {OLD} AS o WHERE {same}")
+        session.run(f"DROP TABLE {OLD}")
+    return added, added - met
+
+
+def _replaced(ref: Ref) -> DestinationError:
+    return DestinationError(f"table {named(ref)} was replaced: load it whole", hint="run `instep sync --full`")
+
+
+def insert(session: Session, record: Record, files: Sequence[StagedFile]) -> int:
+    """Adds the rows of the files to the table; returns how many."""
+    names = [c.name for c in record.table.columns]
+    into = f"INSERT INTO {session.name(*record.ref)} ({columns(names)})"
+    return session.count(f"{into} SELECT {columns(names)} FROM {_scan()}", _paths(files)) if _filled(files) else 0
+
+
+def _filled(files: Sequence[StagedFile]) -> list[StagedFile]:
+    """The files that hold rows, in the order of their chunks."""
+    return sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
+
+
+def _paths(files: Sequence[StagedFile]) -> list[str]:
+    return [str(local(f.path)).replace("[", "[[]") for f in _filled(files)]
+
+
+def _scan() -> str:
+    return "read_parquet(?, hive_partitioning = false)"
+
+
+def rows(session: Session, record: Record) -> int:
+    return session.count(f"SELECT count(*) FROM {session.name(*record.ref)}")
+
+
+def consume(files: Sequence[StagedFile]) -> None:
+    """The rows are in the table: their files have served."""
+    for file in files:
+        with suppress(OSError):
+            local(file.path).unlink(missing_ok=True)
+
+
+def merge(
+    file: DatabaseFile, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
+) -> Outcome:
+    """See `destinations.base.Destination`. StageError for staged rows without a key, or a table with twins."""
+    with file.reading() as session:
+        waits = session is not None and require(session, ref).pending is not None
+    if waits and not how.complete:
+        raise _replaced(ref)
+    if waits:
+        return overwrite(file, ref, files, commit)
+    if not how.key and how.since is None:
+        raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
+    with loading(file, ref, commit) as (session, record):
+        outcome = _since(session, record, files, how) if how.since else _upsert(session, record, files, how, prefix)
+        marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
+        deleted = marks and bool(system_columns(record.table, prefix).deleted)
+        after = record.after_load(commit, rows(session, record), files, new=outcome.inserted, deleted=deleted)
+        put(session, after)
+    return outcome
+
+
+def _since(session: Session, record: Record, files: Sequence[StagedFile], how: Merge) -> Outcome:
+    assert how.since is not None, "asked for by the caller"
+    column, low = how.since
+    kind = sql_type(record.table.by_name[column].type)
+    gone = f"DELETE FROM {session.name(*record.ref)} WHERE {q(column)} >= CAST(? AS {kind})"
+    deleted = session.count(gone, low)
+    return Outcome(inserted=insert(session, record, files), deleted=deleted)
+
+
+def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: Merge, prefix: str) -> Outcome:
+    system = system_columns(record.table, prefix)
+    _stage(session, record, STAGED, [c.name for c in record.table.columns], files)
+    if how.keys:
+        _stage(session, record, KEYS, how.key, how.keys)
+    keys, now = KEYS if how.keys else "", _now(session, system.synced)
+    sql = MergeSql(record.table, system, how, session.name(*record.ref), ROWS, keys, now)
+    _check(session, record, sql, how)
+    _latest(session, how)
+    if twins := session.count(sql.twins):
+        raise StageError(
+            f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
+            hint="`instep sync --full` rebuilds it",
+        )
+    updated = session.count(sql.update) if sql.update else 0
+    inserted = session.count(sql.insert)
+    updated += session.count(sql.revive) if sql.revive else 0
+    deleted = session.count(sql.remove) if sql.remove else 0
+    for table in (STAGED, ROWS, *([KEYS] if how.keys else [])):
+        session.run(f"DROP TABLE {table}")
+    return Outcome(inserted, updated, deleted)
+
+
+def _stage(session: Session, record: Record, table: str, names: Sequence[str], files: Sequence[StagedFile]) -> None:
+    """A temporary table with the rows of the files, in their order; its rowid tells it."""
+    kinds = {c.name: sql_type(c.type) for c in record.table.columns}
+    session.run(f"CREATE TEMP TABLE {table} ({', '.join(f'{q(n)} {kinds[n]}' for n in names)})")
+    if _filled(files):
+        sql = f"INSERT INTO {table} SELECT {columns(names)} FROM {_scan()}"
+        session.run(sql, [_paths(files)])
+
+
+def _check(session: Session, record: Record, sql: MergeSql, how: Merge) -> None:
+    if nulls := sum(session.count(sql.null_keys(t)) for t in (STAGED, *([KEYS] if how.keys else []))):
+        raise StageError(
+            f"table {named(record.ref)}: {nulls} staged rows have NULL in their key", hint="correct them at the source"
+        )
+
+
+def _latest(session: Session, how: Merge) -> None:
+    """One row a key: the highest by cursor, then the last one staged."""
+    order = f"{q(how.cursor)} DESC NULLS LAST, rowid DESC" if how.cursor else "rowid DESC"
+    session.run(
+        f"CREATE TEMP TABLE {ROWS} AS SELECT * FROM {STAGED} "
+        f"QUALIFY row_number() OVER (PARTITION BY {columns(how.key)} ORDER BY {order}) = 1"
+    )
+
+
+def _now(session: Session, synced: str) -> str:
+    """The time of the staged rows, as rows that leave or return get it."""
+    found = session.run(f"SELECT epoch_us(max({q(synced)})) FROM {STAGED}") if synced else []
+    at = found[0][0] if found and found[0][0] is not None else time.time_ns() // 1000
+    return f"make_timestamptz({int(at)})"
+
+
+def claim(file: DatabaseFile, ref: Ref, fence: int) -> None:
+    """From now on a lower fence is refused. A table that is not there is fine."""
+    with file.reading() as session:
+        if session is None:
+            return
+        from instep.destinations.duckdb.records import find
+
+        record = find(session, ref)
+    if record is None or record.fence == fence:
+        return
+    with file.writing() as session:
+        record = require(session, ref)
+        record.check(fence)
+        put(session, replace(record, fence=fence))
+
+
+__all__ = ["append", "arrow_schema", "claim", "consume", "insert", "loading", "local", "merge", "overwrite"]

@@ -1,0 +1,140 @@
+# ruff: noqa: S608 - names are quoted or ours
+"""The tables in which the file keeps its records: one row a table that is ours, one a dropped table that waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from instep.destinations.base import Ref
+from instep.destinations.duckdb.file import Session
+from instep.destinations.duckdb.shape import physical
+from instep.destinations.sql.records import Record, dump, load
+from instep.errors import DestinationError
+
+SCHEMA = "_instep"
+PARKED = "_instep_dropped_"
+"""How names of parked tables and columns begin."""
+_NEW = (
+    "CREATE TABLE IF NOT EXISTS {tables} (namespace VARCHAR, name VARCHAR, fence BIGINT, record VARCHAR)",
+    "CREATE TABLE IF NOT EXISTS {dropped} (namespace VARCHAR, name VARCHAR, place VARCHAR, source_id VARCHAR, "
+    "dropped_at BIGINT, record VARCHAR)",
+)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A dropped table: it waits in its schema under the name `place` since `at` (milliseconds since 1970 UTC)."""
+
+    ref: Ref
+    place: str
+    source_id: str | None
+    at: int
+    text: str
+
+
+def _tables(session: Session) -> str:
+    return session.name(SCHEMA, "tables")
+
+
+def _dropped(session: Session) -> str:
+    return session.name(SCHEMA, "dropped")
+
+
+def begun(session: Session) -> bool:
+    """Whether anything of ours has ever been in the file."""
+    sql = "SELECT count(*) FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = 'dropped'"
+    return session.count(sql, session.catalog, SCHEMA) > 0
+
+
+def prepare(session: Session) -> None:
+    """Makes the tables of records, if they are not there."""
+    if not begun(session):
+        session.run(f"CREATE SCHEMA IF NOT EXISTS {session.schema(SCHEMA)}")
+        for statement in _NEW:
+            session.run(statement.format(tables=_tables(session), dropped=_dropped(session)))
+
+
+def find(session: Session, ref: Ref) -> Record | None:
+    """The record of a table; None without one."""
+    if not begun(session):
+        return None
+    sql = f"SELECT fence, record FROM {_tables(session)} WHERE namespace = ? AND name = ?"
+    rows = session.run(sql, ref)
+    return load(ref, *rows[0]) if rows else None
+
+
+def every(session: Session) -> dict[Ref, Record]:
+    """All records, those of copies included."""
+    if not begun(session):
+        return {}
+    rows = session.run(f"SELECT namespace, name, fence, record FROM {_tables(session)}")
+    return {(schema, name): load((schema, name), fence, text) for schema, name, fence, text in rows}
+
+
+def named(ref: Ref) -> str:
+    return ".".join(ref)
+
+
+def not_ours(ref: Ref) -> DestinationError:
+    """What is said of a table that something else made."""
+    return DestinationError(
+        f"table {named(ref)} exists and is not ours: no record of it is in the file",
+        hint="choose another namespace or table name",
+    )
+
+
+def missing(ref: Ref) -> DestinationError:
+    return DestinationError(f"table {named(ref)} is not there", hint="plan again")
+
+
+def require(session: Session, ref: Ref) -> Record:
+    """The record of a table that is ours; DestinationError if it is not there, or somebody else's, or a copy."""
+    record = find(session, ref)
+    if record is None or record.copy:
+        raise not_ours(ref) if record or is_taken(session, ref) else missing(ref)
+    return record
+
+
+def is_taken(session: Session, ref: Ref) -> bool:
+    """Whether the file has a table or view of this name, in any case."""
+    return twin(ref, physical(session)) is not None
+
+
+def twin(ref: Ref, there: Iterable[Ref]) -> Ref | None:
+    """The table that DuckDB means by this name."""
+    return next(
+        (r for r in there if (r[0].casefold(), r[1].casefold()) == (ref[0].casefold(), ref[1].casefold())), None
+    )
+
+
+def put(session: Session, record: Record, was: Ref | None = None) -> None:
+    """Writes a record, in the place of that of `was` if the table had another name."""
+    remove(session, was or record.ref)
+    values = [*record.ref, record.fence, dump(record)]
+    session.run(f"INSERT INTO {_tables(session)} VALUES (?, ?, ?, ?)", values)
+
+
+def remove(session: Session, ref: Ref) -> None:
+    session.run(f"DELETE FROM {_tables(session)} WHERE namespace = ? AND name = ?", ref)
+
+
+def dropped(session: Session, ref: Ref | None = None) -> list[Dropped]:
+    """The dropped tables that wait, of one name or all; the last one first."""
+    if not begun(session):
+        return []
+    what = "namespace, name, place, source_id, dropped_at, record"
+    sql = f"SELECT {what} FROM {_dropped(session)} ORDER BY dropped_at DESC, place DESC"
+    rows = session.run(sql)
+    found = [Dropped((schema, name), *more) for schema, name, *more in rows]
+    return [d for d in found if ref is None or d.ref == ref]
+
+
+def put_dropped(session: Session, record: Record, place: str, at: int) -> None:
+    values = [*record.ref, place, record.table.id, at, dump(record)]
+    session.run(f"INSERT INTO {_dropped(session)} VALUES (?, ?, ?, ?, ?, ?)", values)
+
+
+def remove_dropped(session: Session, one: Dropped) -> None:
+    sql = f"DELETE FROM {_dropped(session)} WHERE namespace = ? AND place = ?"
+    session.run(sql, [one.ref[0], one.place])

@@ -1,0 +1,160 @@
+# ruff: noqa: S608 - names are quoted, values are parameters
+"""Rows of a table as Arrow: read, looked up by key, put in the place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
+from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.load import loading, rows
+from instep.destinations.duckdb.records import find, is_taken, missing, named, not_ours, put
+from instep.destinations.duckdb.shape import arrow_schema, arrow_type
+from instep.destinations.sql.merge import columns, q
+from instep.destinations.sql.records import Record
+from instep.errors import Conflict, DestinationError
+from instep.schema.types import DataType, Json, String
+from instep.stage.cast import cast
+from instep.stage.trial import differing
+
+BATCH = 100_000
+_NEW, _KEYS = "_instep_new", "_instep_asked"
+
+
+def shown(record: Record, names: Sequence[str], side: str = "t") -> str:
+    """Columns as they are read: a JSON document is its text."""
+    kinds = {c.name: c.type for c in record.table.columns}
+    out = (f"{side}.{q(n)}::VARCHAR AS {q(n)}" if isinstance(kinds[n], Json) else f"{side}.{q(n)}" for n in names)
+    return ", ".join(out)
+
+
+def _present(session: Session | None, ref: Ref) -> Record:
+    """The record of a table or copy that can be read; while a replacement waits it is the old table."""
+    record = find(session, ref) if session is not None else None
+    if record is None:
+        raise not_ours(ref) if session is not None and is_taken(session, ref) else missing(ref)
+    return record
+
+
+def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    """The rows, as they are now; the file stays open until the last batch was taken."""
+    with ExitStack() as stack:
+        session = stack.enter_context(file.reading())
+        record = _present(session, ref)
+        assert session is not None, "a table that is there is in a file"
+        wanted = list(names) or [c.name for c in record.table.columns]
+        if odd := next((n for n in wanted if n not in record.table.by_name), None):
+            raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
+        sql = f"SELECT {shown(record, wanted)} FROM {session.name(*ref)} AS t"
+        reader = session.batches(sql, BATCH)
+        schema = pa.schema([arrow_schema(record).field(n) for n in wanted])
+        kept = stack.pop_all()
+    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, kept))
+
+
+def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, kept: ExitStack) -> Iterator[pa.RecordBatch]:
+    with kept:
+        for batch in reader:
+            yield as_read(batch, schema)
+
+
+def as_read(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the table's own fields; values are what they were."""
+    pairs = zip(batch.columns, schema, strict=True)
+    return pa.RecordBatch.from_arrays([c if c.type == f.type else c.cast(f.type) for c, f in pairs], schema=schema)
+
+
+def _table(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_batches([as_read(b, schema) for b in reader], schema)
+
+
+def meet(file: DatabaseFile, ref: Ref, keys: pa.Table) -> Met:
+    """The rows that have one of the keys (columns by name; no two alike)."""
+    with file.reading() as session:
+        record = _present(session, ref)
+        if session is None or record.state is None:
+            raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
+        names = [c.name for c in record.table.columns]
+        session.db.register(_KEYS, keys.append_column("n", pa.array(range(len(keys)), pa.int64())).rename_columns(
+            [*(f"k{i}" for i in range(keys.num_columns)), "n"]
+        ))  # fmt: skip
+        same = " AND ".join(f"t.{q(name)} = k.k{i}" for i, name in enumerate(keys.column_names))
+        source = f"{session.name(*ref)} AS t JOIN {_KEYS} AS k ON {same}"
+        sql = f"SELECT k.n AS _instep_n, {shown(record, names)} FROM {source}"
+        found = session.arrow(sql)
+        numbers = found.column(0).to_pylist()
+        schema = arrow_schema(record)
+        met = _table(found.drop_columns(["_instep_n"]).to_reader(), schema)
+    return Met(met, numbers, (record.version, tuple(keys.column_names)))
+
+
+def amend(file: DatabaseFile, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+    assert isinstance(met.places, tuple), "`meet` made it"
+    version, key = met.places
+    with loading(file, ref, commit) as (session, record):
+        if record.version != version or record.state is None:
+            raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
+        names, target = [c.name for c in record.table.columns], session.name(*ref)
+        if len(change.rows):
+            old = met.rows.take(pa.array(change.rows, pa.int64())).select(list(key))
+            values = [*old.columns, *change.updated.select(names).columns]
+            labels = [*(f"k{i}" for i in range(len(key))), *(f"v{i}" for i in range(len(names)))]
+            session.db.register(_NEW, pa.table(values, names=labels))
+            sets = ", ".join(f"{q(n)} = s.v{i}" for i, n in enumerate(names))
+            same = " AND ".join(f"t.{q(k)} = s.k{i}" for i, k in enumerate(key))
+            session.run(f"UPDATE {target} AS t SET {sets} FROM {_NEW} AS s WHERE {same}")
+            session.db.unregister(_NEW)
+        if len(change.inserted):
+            session.db.register(_NEW, change.inserted)
+            session.run(f"INSERT INTO {target} ({columns(names)}) SELECT {columns(names)} FROM {_NEW}")
+            session.db.unregister(_NEW)
+        put(session, record.after_load(commit, rows(session, record), new=len(change.inserted)))
+    return Outcome(len(change.inserted), len(change.rows), 0)
+
+
+def trial(file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+    """Casts the values of the first rows there and back."""
+    with file.reading() as session:
+        record = _present(session, ref)
+        assert session is not None, "a table that is there is in a file"
+        others = [k for k in key if k != column]
+        sql = f"SELECT {shown(record, [column, *others])} FROM {session.name(*ref)} AS t LIMIT {limit}"
+        sample = session.arrow(sql)
+    schema = arrow_schema(record)
+    sample = _table(sample.to_reader(), pa.schema([schema.field(n) for n in (column, *others)])).combine_chunks()
+    values = sample.column(column).combine_chunks()
+    misfits, changed = differing(values, record.table.by_name[column].type, kind, arrow_type(kind))
+    odd = min(misfits | changed, default=None)
+    row = {} if odd is None else sample.select(list(key)).slice(odd, 1).to_pylist()[0]
+    return Trial(len(values) - values.null_count, len(misfits), len(changed), row)
+
+
+def misfits(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> Misfits:
+    """How many values of a column do not fit a type, and one of them; reads that column only."""
+    with file.reading() as session:
+        record = find(session, ref) if session is not None else None
+    if record is None:
+        return Misfits()
+    before, target = record.table.by_name[column].type, arrow_type(kind)
+    count, example = 0, ""
+    for batch in read(file, ref, [column]):
+        values = batch.column(0)
+        odd = [*cast(values, before, target, kind).misfits, *_too_long(values, kind)]
+        if odd and not example:
+            example = str(values[odd[0]].as_py())
+        count += len(odd)
+    return Misfits(count, example)
+
+
+def _too_long(values: pa.Array, kind: DataType) -> list[int]:
+    """Where a text is longer than its type says."""
+    import pyarrow.compute as pc
+
+    if not isinstance(kind, String) or kind.length is None:
+        return []
+    found: list[int] = pc.indices_nonzero(pc.greater(pc.utf8_length(values), kind.length)).to_pylist()
+    return found

@@ -1,0 +1,179 @@
+"""What the columns of a table are in the file, in Arrow and in its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from instep.destinations.duckdb.file import Session
+from instep.destinations.sql.merge import q
+from instep.destinations.sql.records import Record
+from instep.destinations.types import duckdb_primitive
+from instep.errors import SchemaError
+from instep.schema.table import Column, Table
+from instep.schema.types import (
+    Array,
+    Binary,
+    Boolean,
+    DataType,
+    Date,
+    Decimal,
+    Field,
+    Float,
+    Int,
+    Json,
+    String,
+    Struct,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Uuid,
+)
+
+FIELD_ID = "PARQUET:field_id"
+_INTS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+def sql_type(kind: DataType, *, inner: bool = False) -> str:
+    """The type of a column; a JSON document within another value is text."""
+    match kind:
+        case Array(element):
+            return f"{sql_type(element, inner=True)}[]"
+        case Struct(fields):
+            _check_names([f.name for f in fields], str(kind))
+            return f"STRUCT({', '.join(f'{q(f.name)} {sql_type(f.type, inner=True)}' for f in fields)})"
+        case Json() if inner:
+            return "VARCHAR"
+    return duckdb_primitive(kind)
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """What values of a type are in staged files and when they are read: what DuckDB itself makes of them."""
+    match kind:
+        case Boolean():
+            return pa.bool_()
+        case Int(bits):
+            return _INTS[bits]
+        case Decimal(precision, scale):
+            return pa.decimal128(precision, scale)
+        case Float(bits):
+            return pa.float64() if bits == 64 else pa.float32()
+        case Binary():
+            return pa.large_binary()
+        case Date():
+            return pa.date32()
+        case Timestamp():
+            return pa.timestamp("us")
+        case TimestampTz():
+            return pa.timestamp("us", "UTC")
+        case Uuid():
+            return pa.uuid()
+        case Array(element):
+            return pa.large_list(pa.field("element", arrow_type(element)))
+        case Struct(fields):
+            return pa.struct([pa.field(f.name, arrow_type(f.type)) for f in fields])
+    return pa.large_string()
+
+
+def arrow_schema(record: Record) -> pa.Schema:
+    """What a task writes: the columns in order, with their numbers."""
+    return pa.schema([
+        pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name])})
+        for c in record.table.columns
+    ])  # fmt: skip
+
+
+def check_names(table: Table) -> None:
+    """Raises SchemaError for a table that DuckDB could not hold under these names."""
+    _check_names([c.name for c in table.columns], f"table {table.path}")
+    for column in table.columns:
+        sql_type(column.type)
+
+
+def _check_names(names: list[str], where: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if (twin := seen.setdefault(name.casefold(), name)) is not name:
+            raise SchemaError(
+                f"columns {twin!r} and {name!r} of {where} differ in case only",
+                hint="give one of them an alias: DuckDB holds them for one name",
+            )
+
+
+@dataclass(frozen=True)
+class Physical:
+    """A column as the file has it."""
+
+    name: str
+    type: str
+    nullable: bool
+    comment: str | None
+
+
+_COLUMNS = (
+    "SELECT schema_name, table_name, column_name, data_type, is_nullable, comment FROM duckdb_columns() "
+    "WHERE database_name = ? AND NOT internal ORDER BY column_index"
+)
+_TABLES = "SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = ? AND NOT internal"
+
+
+def physical(session: Session) -> dict[tuple[str, str], tuple[Physical, ...]]:
+    """The columns of every table and view of the file, by (schema, name)."""
+    found: dict[tuple[str, str], list[Physical]] = {}
+    for schema, table, *facts in session.run(_COLUMNS, [session.catalog]):
+        found.setdefault((schema, table), []).append(Physical(*facts))
+    return {ref: tuple(columns) for ref, columns in found.items()}
+
+
+def comments(session: Session) -> dict[tuple[str, str], str | None]:
+    """The comment of every table of the file."""
+    rows = session.run(_TABLES, [session.catalog])
+    return {(schema, name): comment for schema, name, comment in rows}
+
+
+def as_it_is(record: Record, there: tuple[Physical, ...], comment: str | None) -> Table:
+    """The table as its record and the file together tell: what the file says wins."""
+    if record.pending is not None:
+        return record.pending
+    hidden = {p.place for p in record.parked}
+    by_name = {p.name: p for p in there if p.name not in hidden}
+    known = [_column(c, by_name.pop(c.name), record) for c in record.table.columns if c.name in by_name]
+    foreign = [Column(p.name, data_type(p.type), nullable=p.nullable, comment=p.comment) for p in by_name.values()]
+    return replace(record.table, columns=(*known, *foreign), comment=comment or None)
+
+
+def _column(column: Column, there: Physical, record: Record) -> Column:
+    """A recorded type holds only while the column is still stored as it."""
+    kind, note = column.type, column.note
+    if there.type != record.stored.get(column.name):
+        kind, note = data_type(there.type), ""
+    return replace(column, type=kind, note=note, nullable=there.nullable, comment=there.comment or None)
+
+
+def data_type(text: str) -> DataType:
+    """The type that a type of DuckDB is read as; what we have no type for is json."""
+    return Json() if text == "JSON" else _data_type(duckdb.sqltype(text))
+
+
+def _data_type(kind: Any) -> DataType:
+    match kind.id:
+        case "decimal":
+            sizes = dict(kind.children)
+            return Decimal(sizes["precision"], sizes["scale"])
+        case "list" | "array":
+            return Array(_data_type(dict(kind.children)["child"]))
+        case "struct":
+            return Struct(tuple(Field(name, _data_type(child)) for name, child in kind.children))
+    return _NAMED.get(kind.id, Json())
+
+
+_NAMED: dict[str, DataType] = {
+    "boolean": Boolean(), "tinyint": Int(8), "smallint": Int(16), "integer": Int(32), "bigint": Int(64),
+    "utinyint": Int(16), "usmallint": Int(32), "uinteger": Int(64), "ubigint": Decimal(20, 0),
+    "hugeint": Decimal(38, 0), "float": Float(32), "double": Float(64), "varchar": String(), "blob": Binary(),
+    "date": Date(), "time": Time(), "timestamp": Timestamp(), "timestamp with time zone": TimestampTz(),
+    "uuid": Uuid(), "enum": String(),
+}  # fmt: skip

@@ -1,0 +1,116 @@
+"""From the steps of one table to what becomes of its columns: where each comes from, and what is parked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from instep.destinations.sql.records import Parked
+from instep.errors import DestinationError
+from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed
+from instep.schema.step import ReviveColumn, RewriteColumn, Step
+from instep.schema.table import Column, Table
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a column of the table that is wanted comes from: `before` is what it is now (None: it is new), `parked`
+    the dropped column that comes back, `rewrite` the step that casts its values."""
+
+    column: Column
+    before: Column | None = None
+    parked: Parked | None = None
+    rewrite: RewriteColumn | None = None
+
+    @property
+    def place(self) -> str:
+        """Its name in the database before anything is done; "" for a new one."""
+        if self.parked is not None:
+            return self.parked.place
+        return self.before.name if self.before else ""
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """The columns that a table gets, in order, and those that it loses."""
+
+    columns: tuple[Source, ...]
+    dropped: tuple[Column, ...]
+
+
+@dataclass
+class _Entry:
+    """A column on its way; one that was renamed gives way to another of its old name."""
+
+    name: str
+    before: Column | None
+    parked: Parked | None = None
+    moved: bool = False
+    rewrite: RewriteColumn | None = None
+
+
+def evolve(now: Table, parked: Sequence[Parked], steps: Sequence[Step], after: Table) -> Evolution:
+    """The columns that `steps` lead to: identity from the steps, everything else from `after`. Renames are simultaneous
+    (a swap is two of them) or in sequence. DestinationError if steps and `after` do not fit together."""
+    entries = [_Entry(c.name, c) for c in now.columns]
+    dropped = [found for step in steps if (found := _run(entries, parked, step)) is not None]
+    wanted = {c.name for c in after.columns}
+    if len(entries) != len(wanted) or {e.name for e in entries} != wanted:
+        odd = sorted(wanted ^ {e.name for e in entries}) or sorted(e.name for e in entries)
+        raise DestinationError(
+            f"the steps for table {after.path} do not lead to the table that is wanted: {', '.join(odd)}",
+            hint="plan again: the destination may have been changed by hand",
+        )
+    by_name = {e.name: e for e in entries}
+    pairs = ((c, by_name[c.name]) for c in after.columns)
+    return Evolution(tuple(Source(_held(c, e), e.before, e.parked, e.rewrite) for c, e in pairs), tuple(dropped))
+
+
+def _held(column: Column, entry: _Entry) -> Column:
+    """NOT NULL is only ever relaxed: a column that is added to rows that exist is optional."""
+    strict = entry.before is not None and not entry.before.nullable and entry.rewrite is None
+    return replace(column, nullable=column.nullable or not strict, comment=column.comment or None)
+
+
+def _run(entries: list[_Entry], parked: Sequence[Parked], step: Step) -> Column | None:
+    """Applies one step to the entries; returns what it dropped."""
+    match step.change:
+        case ColumnAdded(after=column):
+            entries.append(_Entry(column.name, None))
+        case ReviveColumn(before=before, after=column):
+            entries.append(_Entry(column.name, None, _parked(parked, before.name, step)))
+        case ColumnRenamed(before=before, after=column):
+            entry = _find(entries, before.name, step)
+            entry.name, entry.moved = column.name, True
+        case RewriteColumn(before=before) as rewrite:
+            _find(entries, before.name, step, at_end=True).rewrite = rewrite
+        case ColumnRemoved(before=before):
+            entry = _find(entries, before.name, step)
+            entries.remove(entry)
+            return entry.before
+    return None
+
+
+def latest(parked: Sequence[Parked], name: str) -> Parked | None:
+    """Of the parked columns of one name the one that was dropped last."""
+    return max((p for p in parked if p.name == name), key=lambda p: (p.at, p.field), default=None)
+
+
+def _parked(parked: Sequence[Parked], name: str, step: Step) -> Parked:
+    if (found := latest(parked, name)) is None:
+        raise DestinationError(
+            f"table {'.'.join(step.table)}: no column {name!r} is kept",
+            hint="its time for undoing is over: load the column again, or restore a backup",
+        )
+    return found
+
+
+def _find(entries: list[_Entry], name: str, step: Step, *, at_end: bool = False) -> _Entry:
+    """The column of that name, by the old names first; `at_end`: by the names after all renames."""
+    found = sorted((e for e in entries if e.name == name), key=lambda e: e.moved, reverse=at_end)
+    if not found:
+        raise DestinationError(
+            f"table {'.'.join(step.table)} has no column {name!r} for the step: {step.text}",
+            hint="plan again: the destination may have been changed by hand",
+        )
+    return found[0]

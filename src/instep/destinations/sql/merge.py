@@ -1,0 +1,110 @@
+# ruff: noqa: S608 - names are quoted, values are parameters or literals of ours
+"""How staged rows meet those of a table, as plain SQL statements: PostgreSQL's and DuckDB's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from instep.destinations.base import Merge
+from instep.schema.names import quote
+from instep.schema.table import Table
+from instep.stage.spec import SystemColumns
+
+
+def q(name: str) -> str:
+    return quote(name, "ansi")
+
+
+def columns(names: Sequence[str], side: str = "") -> str:
+    return ", ".join(f"{side}.{q(n)}" if side else q(n) for n in names)
+
+
+@dataclass(frozen=True)
+class MergeSql:
+    """The statements of one merge. `target`: the table as SQL names it; `staged`: a table with the staged rows, one a
+    key; `keys`: one with all keys of the source, "" without. `now` is the time, as SQL, of rows that leave or return.
+    Run `update`, `insert`, `revive` and `remove` in this order, in one transaction."""
+
+    table: Table
+    system: SystemColumns
+    how: Merge
+    target: str
+    staged: str
+    keys: str
+    now: str
+
+    @cached_property
+    def stamps(self) -> tuple[str, ...]:
+        return tuple(c for c in (self.system.synced, self.system.deleted) if c)
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """Columns whose values are compared: retained and unread ones are not."""
+        out = {*self.stamps, *self.how.key, *self.how.unread}
+        return tuple(c.name for c in self.table.live if c.name not in out)
+
+    def same_key(self, a: str, b: str) -> str:
+        return " AND ".join(f"{a}.{q(k)} = {b}.{q(k)}" for k in self.how.key)
+
+    @cached_property
+    def _gone(self) -> str:
+        return f"coalesce(t.{q(self.system.deleted)}, false)" if self.system.deleted else "false"
+
+    @property
+    def update(self) -> str:
+        """Rows that came with another value, or were marked as deleted; an older version is none."""
+        names = (*self.values, *self.stamps)
+        if not names:
+            return ""
+        differs = [self._gone, *(f"t.{q(c)} IS DISTINCT FROM s.{q(c)}" for c in self.values)]
+        sets = ", ".join(f"{q(c)} = s.{q(c)}" for c in names)
+        older = f" AND NOT coalesce(s.{q(c)} < t.{q(c)}, false)" if (c := self.how.cursor) else ""
+        return (
+            f"UPDATE {self.target} AS t SET {sets} FROM {self.staged} AS s "
+            f"WHERE {self.same_key('t', 's')} AND ({' OR '.join(differs)}){older}"
+        )
+
+    @property
+    def insert(self) -> str:
+        names = columns([c.name for c in self.table.columns])
+        there = f"SELECT 1 FROM {self.target} AS t WHERE {self.same_key('t', 's')}"
+        return f"INSERT INTO {self.target} ({names}) SELECT {names} FROM {self.staged} AS s WHERE NOT EXISTS ({there})"
+
+    @property
+    def revive(self) -> str:
+        """Rows marked as deleted whose key is at the source again; "" where that cannot be."""
+        if not self.keys or not self.system.deleted:
+            return ""
+        here = f"EXISTS (SELECT 1 FROM {self.keys} AS k WHERE {self.same_key('t', 'k')})"
+        return f"UPDATE {self.target} AS t SET {self._marked('false')} WHERE {self._gone} AND {here}"
+
+    @property
+    def remove(self) -> str:
+        """Rows that the source has no more; "" where nothing is known of them."""
+        if self.how.deletes == "ignore" or not (self.keys or self.how.complete):
+            return ""
+        sides = [s for s in (self.staged, self.keys) if s]
+        lost = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {s} AS s WHERE {self.same_key('t', 's')})" for s in sides)
+        if self.how.deletes == "hard":
+            return f"DELETE FROM {self.target} AS t WHERE {lost}"
+        if not self.system.deleted:
+            return ""
+        return f"UPDATE {self.target} AS t SET {self._marked('true')} WHERE NOT {self._gone} AND {lost}"
+
+    def _marked(self, deleted: str) -> str:
+        synced = f", {q(self.system.synced)} = {self.now}" if self.system.synced else ""
+        return f"{q(self.system.deleted)} = {deleted}{synced}"
+
+    def null_keys(self, rows: str) -> str:
+        """Counts the rows of a staged table that lack a part of their key."""
+        lacks = " OR ".join(f"{q(k)} IS NULL" for k in self.how.key)
+        return f"SELECT count(*) FROM {rows} WHERE {lacks}"
+
+    @property
+    def twins(self) -> str:
+        """Counts the keys of staged rows that the table holds more than once."""
+        key = columns(self.how.key, "t")
+        met = f"SELECT {key} FROM {self.target} AS t JOIN {self.staged} AS s ON {self.same_key('t', 's')}"
+        return f"SELECT count(*) FROM ({met} GROUP BY {key} HAVING count(*) > 1) AS twins"

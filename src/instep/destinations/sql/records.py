@@ -1,0 +1,160 @@
+"""What is recorded of one table, in a table of records that every transaction checks and writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from instep.destinations.base import Commit, LoadState, Ref
+from instep.errors import Fenced
+from instep.schema.table import Table, table_from_dict, table_to_dict
+from instep.stage.spec import StagedFile, SystemColumns
+
+KEPT = 200
+"""How many ids of changes, runs and backfills a table remembers."""
+ROLES = ("synced", "deleted", "id", "meta", "extra")
+
+
+@dataclass(frozen=True)
+class Parked:
+    """A dropped column that waits under the name `place`: `name` is what it was, `at` milliseconds since 1970 UTC,
+    `written` the rows that came since and have no value in it."""
+
+    name: str
+    place: str
+    field: int
+    at: int
+    written: int = 0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the last data commit recorded; `files` and `bytes` of all staged files that are in the table, `last` the
+    names of those that the commit brought."""
+
+    run: str
+    fence: int
+    cursor: str
+    accepted: str
+    rows: int
+    files: int
+    bytes: int
+    deleted: bool
+    last: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> LoadState:
+        return LoadState(
+            self.run, self.fence, self.cursor, self.accepted, self.rows, self.bytes, self.files, deleted=self.deleted
+        )
+
+
+@dataclass(frozen=True)
+class Record:
+    """One table. `numbers`: a number by column that no other column of the table has ever had. `stored`: the types by
+    column as the database told them when it made them; another one was made by hand. `pending` waits for its rows.
+    `place` names the table's folder of staged files; it outlives renames. `version` counts commits. `copy` is the
+    place and version of the table that this one is a copy of."""
+
+    table: Table
+    place: str
+    fence: int = 0
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    next_number: int = 1
+    stored: Mapping[str, str] = field(default_factory=dict)
+    loaded: Loaded | None = None
+    pending: Table | None = None
+    parked: tuple[Parked, ...] = ()
+    changes: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    fills: tuple[int, ...] = ()
+    version: int = 0
+    copy: str = ""
+
+    @property
+    def ref(self) -> Ref:
+        return self.table.ref
+
+    @property
+    def state(self) -> LoadState | None:
+        return None if self.loaded is None or self.pending is not None else self.loaded.state
+
+    @property
+    def waiting(self) -> Record:
+        """The generation that the next whole load fills: no number of an old column is used again."""
+        assert self.pending is not None, "no replacement waits"
+        return numbered(replace(self, table=self.pending, pending=None, loaded=None, parked=(), numbers={}))
+
+    def check(self, fence: int) -> None:
+        """Raises Fenced if a later run holds the table."""
+        if self.fence > fence:
+            raise Fenced(
+                f"table {self.table.path} was claimed by a later run (fence {self.fence}, ours is {fence}): "
+                "nothing was written"
+            )
+
+    def after_load(
+        self, commit: Commit, rows: int, files: Sequence[StagedFile] = (), *, new: int, anew: bool = False,
+        deleted: bool = False,
+    ) -> Record:  # fmt: skip
+        """As a data commit leaves it: with `rows`, of which `new` came with it; `anew`: all of them are of `files`."""
+        was = None if anew else self.loaded
+        loaded = Loaded(
+            commit.run, commit.fence, commit.cursor, commit.accepted, rows, len(files) + (was.files if was else 0),
+            sum(f.bytes for f in files) + (was.bytes if was else 0), deleted or bool(was and was.deleted),
+            tuple(sorted(f.path for f in files)),
+        )  # fmt: skip
+        parked = tuple(replace(p, written=p.written + new) for p in self.parked)
+        runs = _last((*self.runs, commit.run))
+        return replace(self, loaded=loaded, parked=parked, runs=runs, version=self.version + 1)
+
+    def after_changes(self, commit: Commit, changes: Sequence[str]) -> Record:
+        done = _last((*self.changes, *changes))
+        return replace(self, fence=max(commit.fence, self.fence), changes=done, version=self.version + 1)
+
+
+def _last(values: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(values))[-KEPT:]
+
+
+def numbered(record: Record) -> Record:
+    """The record with a number for each column that has none."""
+    known = {c.name: record.numbers[c.name] for c in record.table.columns if c.name in record.numbers}
+    new = [c.name for c in record.table.columns if c.name not in known]
+    fresh = dict(zip(new, range(record.next_number, record.next_number + len(new)), strict=True))
+    return replace(record, numbers=known | fresh, next_number=record.next_number + len(new))
+
+
+def dump(record: Record) -> str:
+    """JSON; the fence and the table's name have columns of their own."""
+    plain = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in ("table", "pending", "fence")}
+    plain["loaded"] = asdict(record.loaded) if record.loaded else None
+    plain["parked"] = [asdict(p) for p in record.parked]
+    plain["table"] = table_to_dict(record.table)
+    plain["pending"] = table_to_dict(record.pending) if record.pending else None
+    return json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
+
+
+def load(ref: Ref, fence: int, text: str) -> Record:
+    data = json.loads(text)
+    named = {"schema": ref[0], "name": ref[1]}
+    loaded, pending = data.pop("loaded"), data.pop("pending")
+    return Record(
+        table=table_from_dict({**data.pop("table"), **named}),
+        fence=fence,
+        loaded=Loaded(**{**loaded, "last": tuple(loaded["last"])}) if loaded else None,
+        pending=table_from_dict({**pending, **named}) if pending else None,
+        parked=tuple(Parked(**p) for p in data.pop("parked")),
+        changes=tuple(data.pop("changes")),
+        runs=tuple(data.pop("runs")),
+        fills=tuple(data.pop("fills")),
+        **data,
+    )
+
+
+def system_columns(table: Table, prefix: str) -> SystemColumns:
+    """The names of the table's system columns: they bear the prefix and come from no source column."""
+    names = {c.name for c in table.columns if not c.alias}
+    return SystemColumns(**{role: prefix + role for role in ROLES if prefix + role in names})
