@@ -25,7 +25,16 @@ from instep.destinations.base import (
 )
 from instep.destinations.iceberg_catalog import IcebergConfig, Lake
 from instep.destinations.iceberg_layout import check_loadable, guards
-from instep.destinations.iceberg_records import is_copy, is_ours, load_state, not_ours, ours, read_pending, read_table
+from instep.destinations.iceberg_records import (
+    Metadata,
+    is_copy,
+    is_ours,
+    load_state,
+    not_ours,
+    ours,
+    read_pending,
+    read_table,
+)
 from instep.destinations.savepoints import Savepoint
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
@@ -63,6 +72,7 @@ class IcebergDestination:
     def __init__(self, config: IcebergConfig) -> None:
         self.config = config
         self.lake = Lake(config)
+        self._read: dict[Ref, tuple[Metadata, Table]] = {}
 
     def spark_catalog(self) -> Mapping[str, str]:
         """Spark settings under which the lake is the catalog `self.lake.name`; nothing secret is among them."""
@@ -74,7 +84,14 @@ class IcebergDestination:
         return check_lake(self.lake)
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
-        return Catalog.of(read_table(ref, metadata) for ref, metadata in self.lake.metadata(refs).items())
+        return Catalog.of(self._table(ref, metadata) for ref, metadata in self.lake.metadata(refs).items())
+
+    def _table(self, ref: Ref, metadata: Metadata) -> Table:
+        """What a metadata file says stays what it said: a run looks at its tables more than once."""
+        known = self._read.get(ref)
+        if known is None or known[0] is not metadata:
+            known = self._read[ref] = (metadata, read_table(ref, metadata))
+        return known[1]
 
     def tables(self) -> list[Ref]:
         hidden = (self.lake.staging, self.lake.dropped)

@@ -65,7 +65,8 @@ def read_table(ref: Ref, metadata: Metadata) -> Table:
 
 def _column(field: IcebergField, record: Mapping[str, Any]) -> Column:
     """A recorded type holds only while the column is still stored as it: what Iceberg says wins."""
-    column = column_from_dict({"type": str(data_type(field.type)), **record, "name": field.name})
+    kind = record.get("type") or str(data_type(field.type))
+    column = column_from_dict({**record, "type": kind, "name": field.name})
     if not is_stored_as(field.type, column.type):
         column = replace(column, type=data_type(field.type), note="")
     return replace(column, nullable=not field.required, comment=field.doc)

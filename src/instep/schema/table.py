@@ -152,7 +152,7 @@ def column_to_dict(column: Column) -> dict[str, Any]:
 
 
 def column_from_dict(data: Mapping[str, Any]) -> Column:
-    return replace(_COLUMN, **{**data, "type": parse(data["type"])})
+    return Column(**{**data, "type": parse(data["type"])})
 
 
 def table_to_dict(table: Table) -> dict[str, Any]:

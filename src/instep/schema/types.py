@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from instep.errors import SchemaError
 
@@ -178,6 +179,7 @@ _SIZED = re.compile(r"(string|binary)\((\d+)\)")
 _FIELD_NAME = re.compile(r'"((?:[^"]|"")*)" ')
 
 
+@lru_cache(4096)
 def parse(text: str) -> DataType:
     """The type whose text form is `text`; raises SchemaError if there is none."""
     kind, end = _parse(text, 0)

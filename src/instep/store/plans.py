@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, insert, select, update
@@ -127,12 +128,12 @@ class Plans:
 
     def unfinished(self, connection: str) -> list[StoredPlan]:
         """Those that may have left tables half way, newest first: nothing has ended well since."""
-        found = []
-        for plan in self.history(connection, 20):
-            if plan.status == "done":
-                break
-            found.append(plan)
-        return found
+        status = (
+            select(plans.c.status).where(plans.c.connection == connection).order_by(plans.c.number.desc()).limit(20)
+        )
+        with self._db.read() as transaction:
+            since = list(takewhile(lambda one: one != "done", transaction.execute(status).scalars()))
+            return [_plan(row) for row in _newest(transaction, connection, len(since))] if since else []
 
 
 class Steps:
