@@ -116,6 +116,9 @@ UNDO = (
 )
 """All changes of a sync are taken back, a drop among them."""
 
+PROMOTE = ("promote.before", "promote.committed", "promote.done")
+"""A column is let in whose values only the lake has, as JSON: tests/sync/test_sync_promote.py."""
+
 RESTORE = ("restore.before", "restore.after")
 """A table is put back to a snapshot."""
 

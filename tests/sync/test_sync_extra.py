@@ -53,7 +53,7 @@ def test_the_column_comes_when_it_is_needed_and_stays(world: World) -> None:
     world.answer("approved")
     evolved(world, 1)
     assert (names(world), there(world)) == ((), True)
-    assert [b.column for b in world.store.backfills.waiting("shop")] == ["b"]
+    assert [(b.scope, b.column) for b in world.store.backfills.waiting("shop")] == [("column", "b"), ("extra", "b")]
 
 
 def test_a_rejected_column_leaves(world: World) -> None:

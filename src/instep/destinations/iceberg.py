@@ -35,6 +35,7 @@ from instep.destinations.iceberg_records import (
     read_pending,
     read_table,
 )
+from instep.destinations.kept import Kept, Promoted
 from instep.destinations.savepoints import Savepoint
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
@@ -161,6 +162,11 @@ class IcebergDestination:
         from instep.destinations import iceberg_fill
 
         return iceberg_fill.fill(self.lake, session, ref, fill, commit, told, go_on)
+
+    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+        from instep.destinations import iceberg_promote
+
+        return iceberg_promote.promote(self.lake, ref, columns, extra, commit)
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         from instep.destinations import iceberg_undo

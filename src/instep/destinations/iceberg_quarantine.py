@@ -30,7 +30,7 @@ from instep.errors import Conflict, DestinationError
 
 
 @dataclass(frozen=True)
-class _Places:
+class Places:
     """Where the rows that were met stand: lines of (file number, position), and the snapshot that says so."""
 
     rows: Rows
@@ -53,7 +53,7 @@ def meet(lake: Lake, ref: Ref, keys: pa.Table) -> Met:
             hint="compact the table with that program, or load it anew with `instep sync --full`",
         )
     numbers, places = _met(rows, wanted)
-    return Met(take(rows, places, arrow_schema(table.schema())), numbers, _Places(rows, places, snapshot.snapshot_id))
+    return Met(take(rows, places, arrow_schema(table.schema())), numbers, Places(rows, places, snapshot.snapshot_id))
 
 
 def _as_stored(table: Table, keys: pa.Table) -> pa.Table:
@@ -78,7 +78,7 @@ def amend(lake: Lake, ref: Ref, met: Met, change: Amendment, commit: Commit) -> 
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
     table, metadata = load_ours(lake, ref)
     seen, state = met.places, load_state(metadata)
-    assert isinstance(seen, _Places)
+    assert isinstance(seen, Places)
     main = table.metadata.current_snapshot()
     if state is None or main is None or main.snapshot_id != seen.snapshot:
         raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")

@@ -13,14 +13,15 @@ from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import backfills
 
-Scope = Literal["table", "column", "since"]
+Scope = Literal["table", "column", "since", "extra"]
 BackfillStatus = Literal["wanted", "running", "done", "cancelled"]
 
 
 @dataclass(frozen=True)
 class Backfill:
     """`column` is empty for a whole table; `change` names the change that asked for it, if one did. The scope `since`
-    reads the rows again that have changed since the column was first seen."""
+    reads the rows again that have changed since the column was first seen; `extra` reads nothing: values that are kept
+    as JSON beside the rows become the column's."""
 
     number: int
     connection: str

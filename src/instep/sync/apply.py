@@ -25,7 +25,7 @@ from instep.schema.table import Catalog, fingerprint
 from instep.store.backfills import Backfill
 from instep.sync.detect import Detection, remember
 from instep.sync.drift import as_left, repaired, want_reload
-from instep.sync.extras import record_extra
+from instep.sync.extras import record_extra, want_values
 from instep.sync.fill_plan import follow_columns
 from instep.sync.fill_since import was_held
 from instep.sync.identity import by_names
@@ -158,6 +158,8 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
             pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
             late = was_extra(before.get(places.before(decision.change)), decision.change)
             _want_backfill(pipe, decision, review, places.after(decision.change), late=late)
+            was = before.get(places.before(decision.change))
+            want_values(pipe, was, decision.change, review, places.after(decision.change))
             want_reload(pipe, made, review, places.after(decision.change))
             if may_be_swapped(pipe, decision.change, made.after.get(places.after(decision.change))):
                 pipe.store.backfills.want(pipe.name, places.after(decision.change), why=WHY, change=review.id)

@@ -25,6 +25,7 @@ from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_colu
 from instep.schema.change import (
     AccessLost,
     Change,
+    ColumnAdded,
     NameCollided,
     change_from_dict,
     change_to_dict,
@@ -36,6 +37,7 @@ from instep.schema.change import (
 from instep.schema.collisions import collide
 from instep.schema.counts import Counts, counts
 from instep.schema.diff import WEAK, diff
+from instep.schema.extra import explained, left_behind
 from instep.schema.likeness import Suspicion
 from instep.schema.names import unusable
 from instep.schema.policy import Decision, Explicit, decide
@@ -156,9 +158,10 @@ def detect(
     changes += remembered(answers) if recalled else drift.changes
     personal = suspects(pipe, changes, source, answers, look=assumed is None)
     changes = split(changes, personal)
-    sight = Sight.of(changes, source, accepted)
+    kept = left_behind(_columns_asked(answers), changes, accepted, source)
+    sight = Sight.of([*changes, *kept], source, accepted)
     asked = _names_asked(answers)
-    stale = sight.stale([*changes, *asked], answers)
+    stale = sight.stale([*changes, *kept, *asked], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
 
     def explicit(change: Change) -> Explicit | None:
@@ -166,7 +169,7 @@ def detect(
 
     doubt = suspect(pipe, changes, discovery, sight, answers, explicit, _opened(pipe, snapshot, recalled=recalled))
     decisions, proposals = decide_all(
-        doubt.changes, pipe.policy, explicit=explicit, tags=pipe.tags, suspected=doubt.proposals
+        [*doubt.changes, *kept], pipe.policy, explicit=explicit, tags=pipe.tags, suspected=doubt.proposals
     )
     seen = {k: r.seen + count for k, r in answers.items()}
     decisions = asked_again(doubt.explained(decisions), answers)
@@ -178,7 +181,8 @@ def detect(
 
     met = collide(decisions, accepted, source, pipe.naming, name, asked)
     decisions = hold_personal(Guard(chosen, source, accepted, before, answers).hold(met.decisions), personal)
-    decisions = met.settled(settle(_bounded(pipe, decisions, answers), accepted))
+    decisions = explained(_bounded(pipe, decisions, answers), kept, f"{pipe.naming.prefix}extra")
+    decisions = met.settled(settle(decisions, accepted))
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return Detection(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
@@ -192,6 +196,10 @@ def detect(
 def _names_asked(answers: Mapping[str, Review]) -> list[NameCollided]:
     found = (change_from_dict(r.change) for r in answers.values() if r.kind == NameCollided.kind)
     return [change for change in found if isinstance(change, NameCollided)]
+
+
+def _columns_asked(answers: Mapping[str, Review]) -> list[Change]:
+    return [change_from_dict(r.change) for r in answers.values() if r.kind == ColumnAdded.kind]
 
 
 def _opened(pipe: Pipe, snapshot: Snapshot | None, *, recalled: bool) -> Opened | None:

@@ -106,7 +106,7 @@ def wishes(pipe: Pipe, accepted: Catalog) -> Iterator[Wish]:
 
 def gone(pipe: Pipe, accepted: Catalog) -> list[Backfill]:
     """Backfills of columns that are not accepted any more, or kept without being read."""
-    waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope != "table"]
+    waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope in ("column", "since")]
     tables = ((b, accepted.get(b.table)) for b in waiting)
     return [b for b, table in tables if table is None or b.column not in {c.name for c in table.live}]
 

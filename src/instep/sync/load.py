@@ -204,7 +204,7 @@ def _unread(load: Load, prefix: str) -> tuple[str, ...]:
     long as it holds what the source has no more."""
     read = {c.column.name for c in load.read.columns if c.source is not None}
     own = tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
-    return (*own, f"{prefix}extra") if gone(load.table, load.read.source) else own
+    return (*own, f"{prefix}extra") if load.only_copies or gone(load.table, load.read.source) else own
 
 
 def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Commit) -> Outcome:

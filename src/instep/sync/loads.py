@@ -29,7 +29,8 @@ class Load:
     cursor value on. `number` names the table in chunks and specs; `folder` is where its files are staged, below the
     table's location. `misfit` is what the decisions about the table say to values that do not fit, `holds` the
     (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
-    are the numbers of the backfills that it does beside."""
+    are the numbers of the backfills that it does beside. `only_copies`: accepted columns whose values are still in the
+    JSON and nowhere else."""
 
     number: int
     read: TableRead
@@ -47,6 +48,7 @@ class Load:
     holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     extra: tuple[ColumnRead, ...] = ()
     serves: tuple[int, ...] = ()
+    only_copies: tuple[str, ...] = ()
 
     @property
     def wide(self) -> TableRead:

@@ -19,7 +19,7 @@ from instep.sync.apply import rebuilds
 from instep.sync.chosen import settings_of
 from instep.sync.clean import dead_runs, folder, sweep
 from instep.sync.detect import Detection
-from instep.sync.extras import extra_reads, held_columns
+from instep.sync.extras import extra_reads, held_columns, only_copies
 from instep.sync.fill_plan import whole_tables
 from instep.sync.fill_since import noted
 from instep.sync.load import Loaded
@@ -109,7 +109,8 @@ class Pass:
                 continue
             misfit = self._misfit(load, misfits.get(ref, "quarantine"))
             extra = extra_reads(self.pipe, read, extras.get(ref, ()))
-            loads.append(replace(load, misfit=misfit, holds=holds.get(ref, {}), extra=extra))
+            copies = only_copies(self.pipe, read)
+            loads.append(replace(load, misfit=misfit, holds=holds.get(ref, {}), extra=extra, only_copies=copies))
         return loads
 
     def _is_wanted(self, path: str, ref: Ref) -> bool:

@@ -25,6 +25,7 @@ from instep.sync.claim import claimed, status_of
 from instep.sync.clean import PASSES, discard
 from instep.sync.detect import Detection, asked, detect, record
 from instep.sync.engine import Engine, OnSpark
+from instep.sync.extras import EXTRA
 from instep.sync.fill import Filling
 from instep.sync.fill_since import settle
 from instep.sync.fresh import seen_now
@@ -37,6 +38,7 @@ from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
 from instep.sync.planning import Outcome, Pass, Wanted, rows_of
 from instep.sync.progress import Progress, Report, Silent
+from instep.sync.promote import promote_first, promote_rest
 from instep.sync.quarantine import expire
 from instep.sync.tidy import forget_dropped
 
@@ -68,6 +70,7 @@ def sync(
             if not wanted.columns:
                 work.all()
             Filling(work.pipe, run, rows_by, work.told, work.outcome, wanted).all()
+            promote_rest(work.pipe, run, work.outcome)
         finally:
             tables = work.record()
         expire(pipe, run)
@@ -182,6 +185,7 @@ class _Sync:
         crashpoint("sync.held")
         plan = make_plan(pipe, detection)
         apply_plan(pipe, self.run, plan, reviews, detection)
+        promote_first(pipe, self.run, detection, outcome)
         outcome.applied += tuple(s.text for s in plan.steps)
         for note in detection.notes:
             outcome.note(note)
@@ -215,7 +219,7 @@ class _Sync:
             pipe.store.events.add(*(_event(pipe, run, result) for result in tables))
             pipe.store.cursors.save(pipe.name, {d.table.ref: d.cursor for d in loaded}, run=run.id, fence=run.fence)
             for backfill in pipe.store.backfills.waiting(pipe.name):
-                if backfill.table in whole or backfill.number in served:
+                if backfill.scope != EXTRA and (backfill.table in whole or backfill.number in served):
                     settle(pipe, backfill)
                     pipe.store.backfills.done(backfill.number)
         crashpoint("sync.noted")

@@ -68,7 +68,7 @@ def _touched(table: Table, change: Change) -> Table:
     column = getattr(change, "before", None) or getattr(change, "after", None)
     name = column.name if isinstance(column, Column) else ""
     kept = tuple(c for c in table.columns if (c.name == name if name else c.key))
-    return replace(table, columns=kept, comment=None, alias="", cursor=None if name else table.cursor)
+    return replace(table, columns=kept, comment=None, alias="", extra=None, cursor=None if name else table.cursor)
 
 
 def _print(table: Table | None) -> str:
