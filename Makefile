@@ -19,7 +19,7 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh src/instep/spark/jar
 setup-test: $(STAMP)
 	@scripts/setup_test.sh
 
-demo: $(STAMP) ## a shop database changes under a running pipeline: plan, review, apply, backfill, verify
+demo: $(STAMP) ## two databases change under a running pipeline: plan, quarantine, backfill, undo, renames, verify
 	@$(BIN)/instep init --demo --project demo --run
 
 test: setup-test ## all tests but the crash and load suites

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 from cli_world import ANSI, Shop
+from hypothesis import example, given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from instep.cli.main import hoisted, main
 from instep.cli.screen import Screen, cell
-from instep.cli.text import json_text, one_line, visible
+from instep.cli.text import folded, json_text, one_line, visible
 
 READS = [
     ("version",), ("validate",), ("doctor",), ("source", "test"), ("source", "discover"), ("destination", "test"),
@@ -115,6 +117,29 @@ def test_a_screen_prints_text_as_it_is() -> None:
     screen.write("[b]x[/b] :smile: a\nb")
     screen.print("two\nlines \x1b")
     assert screen.file.getvalue() == "[b]x[/b] :smile: a\\nb\ntwo\nlines \\x1b\n"
+
+
+FOLDS: list[tuple[str, str, int, str]] = [
+    ("short", "  a b", 5, "  a b"),
+    ("words", "  one two three", 10, "  one two\n      three"),
+    ("a long word stays", "one internationalisation two", 10, "one\n    internationalisation\n    two"),
+    ("a command stays", "so: `instep apply x`, or", 18, "so:\n    `instep apply x`,\n    or"),
+    ("commands in a row", "  instep a b · instep c d", 20, "  instep a b\n      instep c d"),
+    ("an odd backquote", "a ` b c", 5, "a ` b\n    c"),
+    ("wide characters", "漢字 漢字", 6, "漢字\n    漢字"),
+]
+
+
+@pytest.mark.parametrize(("line", "width", "rows"), [case[1:] for case in FOLDS], ids=[case[0] for case in FOLDS])
+def test_a_terminal_folds_lines_between_words(line: str, width: int, rows: str) -> None:
+    assert folded(line, width) == rows
+
+
+@example("  ", 1)
+@given(st.text("ab `·", max_size=60), st.integers(1, 40))
+def test_folding_loses_no_word(line: str, width: int) -> None:
+    kept = folded(line, width).replace("·", " ").split()
+    assert kept == line.replace("·", " ").split()
 
 
 ANYWHERE: list[tuple[Sequence[str], Sequence[str]]] = [

@@ -102,9 +102,11 @@ def _waits(pipe: Pipe, found: Estimate) -> str:
 def _show(out: Screen, found: Estimate, waits: str) -> None:
     what = f"{found.table}: {', '.join(found.columns) or 'the whole table'}"
     out.write(what, "bold")
+    from instep.schema.explain import size
+
     about = "" if found.sure else " (the source has no statistics: sync or analyze it for a better guess)"
-    out.write(f"  reads about {found.rows:,} rows, {found.read:,} bytes from the source{about}")
-    out.write(f"  writes {found.files:,} of {found.of:,} files again, {found.rewritten:,} bytes (from metadata, exact)")
+    out.write(f"  reads about {found.rows:,} rows, {size(found.read)} from the source{about}")
+    out.write(f"  writes {found.files:,} of {found.of:,} files again, {size(found.rewritten)} (from metadata, exact)")
     if found.why_not:
         out.write(f"  cannot be done: {found.why_not}", "yellow")
     if waits:

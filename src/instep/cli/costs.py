@@ -50,6 +50,11 @@ def _source(found: Preview, step: Step) -> tuple[str, str]:
     return next(same, ("", ""))
 
 
+def _named(step: dict[str, Any]) -> str:
+    """The step with its table, which most texts name themselves."""
+    return step["text"] if step["table"] in step["text"] else f"{step['table']}: {step['text']}"
+
+
 def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
     """What is worth telling people; a change of metadata alone is not."""
     heavy = [s for s in data["steps"] if s["estimate"]]
@@ -57,8 +62,8 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
     if heavy or fixed or data["lossy"]:
         yield "What it costs", "bold"
     for step in heavy:
-        yield f"  {step['table']}: {step['text']}: {step['estimate']['text']}", ""
+        yield f"  {_named(step)}: {step['estimate']['text']}", ""
     for step in fixed:
-        yield f"  {step['table']}: {step['text']}: undo is refused once a value needs the new type", "yellow"
+        yield f"  {_named(step)}: undo is refused once a value needs the new type", "yellow"
     for one in data["lossy"]:
         yield f"  {one['text']}", "yellow" if one["misfits"] or one["changed"] else "dim"

@@ -57,7 +57,7 @@ def make(folder: Path) -> None:
     (folder / ".env").write_text(
         f"SHOP_HOST={where['host']}\nSHOP_PORT={where['port']}\nSHOP_USER={where['user']}\n", encoding="utf-8"
     )
-    say(f"made {folder}: instep.yml, a shop in PostgreSQL (8 tables, 200,000 rows), a till in SQLite, two views")
+    say(f"made {folder}: a shop in PostgreSQL (8 tables, 200,000 rows), a till in SQLite, instep.yml")
 
 
 def change_sources(folder: Path) -> None:

@@ -59,6 +59,8 @@ class Board:
             rows, size = sum(r.rows for r in self._rows.values()), sum(r.bytes for r in self._rows.values())
             done = sum(r.step == "done" for r in self._rows.values())
             seconds = time.monotonic() - self._begun
+            if not self._rows:
+                return f"{seconds:5.1f} s  {self._step or 'starting'}"
             rate = rows / seconds if seconds else 0
             return (
                 f"{seconds:5.1f} s  {self._step}: {rows:,} rows ({rate:,.0f}/s, {size / 2**20:,.1f} MB), "

@@ -57,6 +57,7 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
     with open_app() as app:
         pipe = app.pipe(one_connection(app, connection))
         with watched() as progress:
+            progress.step("comparing")
             verdicts = run_verify(pipe, frozenset(table or ()), progress)
         for name in sorted(set(table or ()) - {v.table for v in verdicts}):
             raise unknown_table(pipe.name, name, (t.path for t in pipe.store.accepted.catalog(pipe.name).tables))
@@ -78,8 +79,9 @@ def _show_report(out: Screen, report: Report) -> None:
 
     from instep.cli.screen import cell
 
-    grid = Grid(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("table", "mode", "read", "inserted", "updated", "deleted", "held", "status"):
+    grid = Grid(box=None, header_style="bold", padding=(0, 1 if out.narrow else 2, 0, 0))
+    grid.add_column("table", overflow="fold")  # the only one that gives way
+    for name in ("mode", *_NUMBERS, "status"):
         grid.add_column(name, justify="right" if name in _NUMBERS else "left", no_wrap=True)
     for t in report.tables:
         style = {"done": "green", "failed": "bold red"}.get(t.status, "yellow")
@@ -100,6 +102,8 @@ def _show_report(out: Screen, report: Report) -> None:
 def _show_verdicts(out: Screen, verdicts: list[Verdict]) -> None:
     from instep.cli.screen import cell
 
+    if not verdicts:
+        out.print("nothing to compare: no table has been synced yet")
     for v in verdicts:
         mark = cell("equal  ", "green") if v.equal else cell("DIFFERS", "bold red")
         text = f" {v.table}: {v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"

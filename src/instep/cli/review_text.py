@@ -28,13 +28,28 @@ def show_changes(out: Screen, found: list[Review]) -> None:
     if not found:
         out.print("no changes")
         return
+    if out.narrow:
+        for r in found:
+            _show_in_lines(out, r)
+        return
     grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for r in found:
-        style = "yellow" if r.status == "open" and r.action != "ignore" else ""
+        style = "yellow" if _asks(r) else ""
         grid.add_row(
             r.id, cell("\n".join([r.summary, *_evidence(r)])), r.action, cell(r.rule), cell(_status(r), style=style)
         )
     out.print(grid)
+
+
+def _show_in_lines(out: Screen, r: Review) -> None:
+    out.write(f"{r.id}  {r.summary}")
+    for line in _evidence(r):
+        out.write(f"          {line}", "dim")
+    out.write(f"          {r.action}, by {r.rule}: {_status(r)}", "yellow" if _asks(r) else "dim")
+
+
+def _asks(r: Review) -> bool:
+    return r.status == "open" and r.action != "ignore"
 
 
 def _evidence(r: Review) -> list[str]:

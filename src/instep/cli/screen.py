@@ -7,10 +7,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from instep.cli.text import one_line, visible
+from instep.cli.text import folded, one_line, visible
 
 LOG_WIDTH = 10_000
 """Columns where no terminal tells its own: nothing is cut or folded in logs and pipes."""
+
+NARROW = 100
 
 
 def cell(value: object, style: str = "") -> Text:
@@ -29,12 +31,18 @@ class Screen(Console):
         if not self.is_terminal:
             self.width = LOG_WIDTH
 
+    @property
+    def narrow(self) -> bool:
+        """A terminal that is too small for wide tables."""
+        return self.width < NARROW
+
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
 
     def write(self, text: str, style: str = "") -> None:
-        """One line, whatever names are in the text."""
-        self.print(one_line(text), style=style)
+        """One line, whatever names are in the text; on a terminal folded at its width, commands in one piece."""
+        line = one_line(text)
+        self.print(folded(line, self.width) if self.is_terminal else line, style=style)
 
     def on_broken_pipe(self) -> None:
         """Who reads has seen enough: told to the entry point."""

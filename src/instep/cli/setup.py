@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Examples: instep init · instep init --demo --run")(init)
     app.command(epilog="Example: instep validate --project shop")(validate)
     app.command(epilog="Example: instep doctor")(doctor)
-    app.command()(version)
+    app.command(epilog="Example: instep version --output json")(version)
 
 
 def init(

@@ -33,7 +33,7 @@ class _Story:
         self.number += 1
         out = console()
         out.print()
-        out.print(f"{self.number}. {title}", style="bold cyan")
+        out.write(f"{self.number}. {title}", "bold cyan")
 
     def run(self, *words: str) -> None:
         out = console()
@@ -52,7 +52,7 @@ class _Story:
 
 
 def _first_sync(story: _Story) -> None:
-    story.tell("Two databases are replicated into one lake: PostgreSQL with 8 tables, SQLite with one.")
+    story.tell("A PostgreSQL shop and a SQLite till are replicated into one lake.")
     story.run("sync", "shop")
     story.run("sync", "till")
 
@@ -68,56 +68,56 @@ def _sources_change(story: _Story) -> None:
 
 
 def _plan(story: _Story) -> None:
-    story.tell("The plan says what would happen, which rule decided, what it touches, and who breaks.")
+    story.tell("What would happen, which rule decides, what it touches, and who breaks.")
     story.run("plan", "shop", "-o", "plan.json")
 
 
 def _apply(story: _Story) -> None:
-    story.tell("The plan is applied as it was reviewed. What waits for an answer stops nothing else.")
+    story.tell("The plan is applied as it was reviewed. What waits stops nothing else.")
     story.run("apply", "plan.json", "--yes")
 
 
 def _fill(story: _Story) -> None:
-    story.tell("Old orders have no discount yet. Reading the table again, or that column alone, takes:")
+    story.tell("Old orders have no discount yet. The whole table again, or one column:")
     story.run("backfill", "public.order", "-c", "shop", "--dry-run")
     story.run("backfill", "public.order", "-c", "shop", "--column", "discount", "--dry-run")
 
 
 def _second_sync(story: _Story) -> None:
-    story.tell("instep.yml says `backfill: column`, so the sync fills it. Rows do not wait for answers, either.")
+    story.tell("instep.yml says `backfill: column`, so the sync fills it, without asking.")
     story.run("sync", "shop")
 
 
 def _undo(story: _Story) -> None:
-    story.tell("The view call_list needs its phone: the rename is taken back, in old rows and in new.")
+    story.tell("The view call_list needs its phone: the rename is undone, in all rows.")
     story.run("undo", _change_of("shop", "column.renamed"), "--yes")
     story.run("query", "select id, name, phone from shop.customer order by id limit 3")
 
 
 def _held(story: _Story) -> None:
-    story.tell("40 warranties are no numbers any more. Their rows are in the lake, the values are held.")
+    story.tell("40 warranties are no numbers any more: their rows came, the values wait.")
     story.run("quarantine", "list", "public.product", "-c", "shop", "--rows", "2")
 
 
 def _approve(story: _Story) -> None:
-    story.tell("A person approves the new type, and that the dropped column goes on with its old values.")
-    story.run("changes", "approve", "--match", "public.product.*", "-c", "shop")
+    story.tell("A person approves the new type, and that the dropped column keeps its values.")
+    story.run("changes", "approve", "--match", "public.product.*", "-c", "shop", "--yes")
     story.run("apply", "shop", "--yes")
 
 
 def _replay(story: _Story) -> None:
-    story.tell("Now the held values fit: each goes into its row, unless a newer value is there.")
+    story.tell("Now the held values fit: each goes into its row, never over a newer one.")
     story.run("quarantine", "replay", "-c", "shop")
     story.run("query", "select id, warranty, legacy_code from shop.product where id in (49, 50) order by id")
 
 
 def _evidence(story: _Story) -> None:
-    story.tell("SQLite has no ids for columns: a rename looks like a removal and an addition. Rows tell more.")
+    story.tell("SQLite's columns have no ids: is it a rename? The rows tell.")
     story.run("plan", "till")
 
 
 def _map(story: _Story) -> None:
-    story.tell("A person says yes: it is one column with all its values, under its new name.")
+    story.tell("A person says yes: one column with all its values, under its new name.")
     story.run("changes", "map", _change_of("till", ""), "--yes")
     story.run("sync", "till")
 

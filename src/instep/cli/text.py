@@ -10,6 +10,7 @@ from datetime import date, time
 from typing import Any
 
 _HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_PIECE = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
 
 
 def visible(text: str) -> str:
@@ -20,6 +21,26 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """As `visible`, with line breaks and tabs as escapes, too: one name, one line."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def folded(line: str, width: int) -> str:
+    """One line as several of at most `width` cells, all indented as the first, the others by 4 more. A command in
+    backquotes or between ` · ` stays in one piece, and so does a word, however long."""
+    from rich.cells import cell_len
+
+    if cell_len(line) <= width:
+        return line
+    text = line.lstrip()
+    indent = line[: len(line) - len(text)]
+    between = " · " if " · " in text else " "
+    pieces = text.split(between) if between != " " else _PIECE.findall(text)
+    rows = [indent + "".join(pieces[:1])]
+    for piece in pieces[1:]:
+        if cell_len(rows[-1] + between + piece) <= width:
+            rows[-1] += between + piece
+        else:
+            rows.append(f"{indent}    {piece}")
+    return "\n".join(rows)
 
 
 def text_of(value: Any) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import duckdb
@@ -12,6 +14,8 @@ import duckdb
 from instep.destinations.base import Destination, Ref
 from instep.errors import DestinationError, InstepError
 from instep.schema.names import quote
+
+_MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 
 
 @dataclass(frozen=True)
@@ -32,8 +36,19 @@ def ask(destination: Destination, sql: str) -> Answer:
             columns = [d[0] for d in cursor.description or ()]
             return Answer(columns, cursor.fetchall())
         except duckdb.Error as error:
-            hint = 'names that are reserved words or have capitals need quotes: shop."order"'
-            raise InstepError(f"the query failed: {error}", hint=hint) from None
+            raise InstepError(f"the query failed: {error}", hint=_hint(str(error), destination)) from None
+
+
+def _hint(error: str, destination: Destination) -> str:
+    """The table that was probably meant, or the tables that there are."""
+    missing = _MISSING.search(error)
+    if missing is None:
+        return 'names that are reserved words or have capitals need quotes: shop."order"'
+    known = sorted(".".join(ref) for ref in destination.tables())
+    near = get_close_matches(missing[1], [*known, *(name.partition(".")[2] for name in known)], 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"the lake has {', '.join(known[:8])}{' and others' * (len(known) > 8)}" if known else "the lake is empty"
 
 
 def _wanted(connection: duckdb.DuckDBPyConnection, destination: Destination, sql: str) -> dict[Ref, Ref]:
