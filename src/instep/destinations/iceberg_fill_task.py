@@ -8,7 +8,6 @@ left out, so that their delete files can go.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
+from instep.destinations.notes import merged
 from instep.stage.conform import compact_json
 from instep.stage.spec import StagedFile, StageSpec
 from instep.stage.task import Progress, Report
@@ -265,14 +265,3 @@ def _notes(part: Part, columns: Mapping[str, pa.Array], hit: Any, staged: pa.Chu
             lacking = {c for c in part.columns if not columns[c][at].is_valid}
             texts[at] = merged(texts[at], new, lacking, part.columns)
     return pa.array(texts, old.type)
-
-
-def merged(old: str | None, new: str | None, lacking: set[str], columns: Sequence[str]) -> str | None:
-    """The note of a row with that of its staged values: of `columns` those that are `lacking` a value stay noted."""
-    note: dict[str, Any] = json.loads(old) if old else {}
-    staged = json.loads(new).get("changes", ()) if new else ()
-    kept = [c for c in note.get("changes", ()) if c.get("field") not in columns or c["field"] in lacking]
-    known = {c.get("field") for c in kept}
-    kept += [c for c in staged if c["field"] in lacking and c["field"] not in known]
-    note = {**{k: v for k, v in note.items() if k != "changes"}, **({"changes": kept} if kept else {})}
-    return compact_json(note) if note else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,9 @@ import pyarrow as pa
 from instep.destinations.base import (
     Amendment,
     Commit,
+    Fill,
+    Filled,
+    FillSize,
     LoadState,
     Merge,
     Met,
@@ -23,6 +26,7 @@ from instep.destinations.base import (
     Trial,
 )
 from instep.destinations.duckdb import ddl, keep, load, rows
+from instep.destinations.duckdb import fill as _fill
 from instep.destinations.duckdb.ddl import CAPABILITIES
 from instep.destinations.duckdb.file import DatabaseFile
 from instep.destinations.duckdb.records import every, find, not_ours, require, twin
@@ -144,6 +148,23 @@ class DuckDbDestination:
 
     def purge(self, place: Ref, fence: int) -> None:
         keep.purge(self.file, place)
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        return _fill.size(self.file, ref, columns)
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        fill: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """In one transaction, so that nothing is asked in between."""
+        done = _fill.fill(self.file, ref, fill, commit)
+        told(done.rows, done.bytes)
+        return done
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         return rows.misfits(self.file, ref, column, kind)

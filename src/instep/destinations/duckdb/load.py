@@ -14,8 +14,8 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.duckdb.ddl import swap_in
 from instep.destinations.duckdb.file import DatabaseFile, Session
-from instep.destinations.duckdb.records import named, prepare, put, require
-from instep.destinations.duckdb.shape import arrow_schema, sql_type
+from instep.destinations.duckdb.records import find, named, prepare, put, require
+from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q
 from instep.destinations.sql.records import Record, system_columns
 from instep.errors import DestinationError, StageError
@@ -113,10 +113,12 @@ def rows(session: Session, record: Record) -> int:
 
 
 def consume(files: Sequence[StagedFile]) -> None:
-    """The rows are in the table: their files have served."""
+    """The rows are in the table: their files have served, and the folder of their run with them."""
     for file in files:
         with suppress(OSError):
             local(file.path).unlink(missing_ok=True)
+            if (folder := local(file.path).parent).name != "data":
+                folder.rmdir()
 
 
 def merge(
@@ -151,9 +153,9 @@ def _since(session: Session, record: Record, files: Sequence[StagedFile], how: M
 
 def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: Merge, prefix: str) -> Outcome:
     system = system_columns(record.table, prefix)
-    _stage(session, record, STAGED, [c.name for c in record.table.columns], files)
+    stage(session, record, STAGED, [c.name for c in record.table.columns], files)
     if how.keys:
-        _stage(session, record, KEYS, how.key, how.keys)
+        stage(session, record, KEYS, how.key, how.keys)
     keys, now = KEYS if how.keys else "", _now(session, system.synced)
     sql = MergeSql(record.table, system, how, session.name(*record.ref), ROWS, keys, now)
     _check(session, record, sql, how)
@@ -172,7 +174,7 @@ def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: 
     return Outcome(inserted, updated, deleted)
 
 
-def _stage(session: Session, record: Record, table: str, names: Sequence[str], files: Sequence[StagedFile]) -> None:
+def stage(session: Session, record: Record, table: str, names: Sequence[str], files: Sequence[StagedFile]) -> None:
     """A temporary table with the rows of the files, in their order; its rowid tells it."""
     kinds = {c.name: sql_type(c.type) for c in record.table.columns}
     session.run(f"CREATE TEMP TABLE {table} ({', '.join(f'{q(n)} {kinds[n]}' for n in names)})")
@@ -207,17 +209,10 @@ def _now(session: Session, synced: str) -> str:
 def claim(file: DatabaseFile, ref: Ref, fence: int) -> None:
     """From now on a lower fence is refused. A table that is not there is fine."""
     with file.reading() as session:
-        if session is None:
-            return
-        from instep.destinations.duckdb.records import find
-
-        record = find(session, ref)
+        record = find(session, ref) if session else None
     if record is None or record.fence == fence:
         return
     with file.writing() as session:
         record = require(session, ref)
         record.check(fence)
         put(session, replace(record, fence=fence))
-
-
-__all__ = ["append", "arrow_schema", "claim", "consume", "insert", "loading", "local", "merge", "overwrite"]
