@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cli_world import CHANGED, PROJECT, REMOVED, Shop
 
+from events.shows import shows
+
 ADDED = "column main.order.note added (string)"
 APPROVE = PROJECT.replace("preset: PRESET", "preset: approve")
 
@@ -140,6 +142,7 @@ MOVED = [
 
 
 @pytest.mark.parametrize(("script", "side"), [m[1:] for m in MOVED], ids=[m[0] for m in MOVED])
+@shows(event=71)
 def test_approving_what_has_moved_is_refused_once(changed: Shop, script: str, side: str) -> None:
     id = changed.changes()[REMOVED]
     changed.sql(script)
@@ -186,6 +189,7 @@ def test_applying_an_approval_whose_table_has_moved_is_refused(changed: Shop) ->
     assert changed.json("changes", "show", id)["status"] == "open", "an old approval never comes back by itself"
 
 
+@shows(event=71)
 def test_a_plan_file_with_a_stale_approval_is_refused(changed: Shop, tmp_path: Path) -> None:
     file = str(tmp_path / "plan.json")
     changed.ok("changes", "approve", changed.changes()[REMOVED])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from events.shows import shows
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Table
 from instep.schema.types import Decimal, Int, String
@@ -89,6 +90,7 @@ def test_an_empty_database_is_an_empty_catalog(case: Case) -> None:
     assert found.fingerprint == case.source().fingerprint()
 
 
+@shows(event=58)
 def test_views_are_listed_with_their_kind(orders: Case) -> None:
     orders.execute("CREATE VIEW cheap AS SELECT id FROM orders")
     assert find(orders, "cheap").kind == "view"
@@ -138,6 +140,7 @@ def _ids(case: Case, name: str) -> dict[str, str | None]:
     return {c.name: c.id for c in find(case, name).columns}
 
 
+@shows(event=(44, 45, 46))
 def test_column_ids_follow_renames_swaps_and_chains(orders: Case) -> None:
     if not orders.column_ids:
         pytest.skip("no column ids")
@@ -150,6 +153,7 @@ def test_column_ids_follow_renames_swaps_and_chains(orders: Case) -> None:
     assert _ids(orders, "orders")["amount"] == before["version"]
 
 
+@shows(event=43)
 def test_a_column_added_again_has_another_id(orders: Case) -> None:
     if not orders.column_ids:
         pytest.skip("no column ids")
@@ -161,6 +165,7 @@ def test_a_column_added_again_has_another_id(orders: Case) -> None:
     assert load(orders, "orders") == [(1, 10, None), (2, 20, None), (3, None, None)]
 
 
+@shows(event=(49, 50))
 def test_table_ids_follow_swaps_and_mark_replacements(orders: Case) -> None:
     if not orders.table_ids:
         pytest.skip("no table ids")
@@ -354,6 +359,7 @@ def test_moved_names_the_tables_whose_schema_changed(orders: Case) -> None:
         assert snapshot.moved(expected) == {(orders.schema, "orders"), (orders.schema, "gone")}
 
 
+@shows(event=62)
 def test_moved_sees_a_change_made_during_the_snapshot(orders: Case) -> None:
     if not orders.isolates:
         pytest.skip("no change can be made during the snapshot")
@@ -365,6 +371,7 @@ def test_moved_sees_a_change_made_during_the_snapshot(orders: Case) -> None:
         assert snapshot.moved(catalog) == {(orders.schema, "orders"), (orders.schema, "other")}
 
 
+@shows(trap=16, event=64)
 def test_a_denied_table_is_named_and_proves_nothing(orders: Case) -> None:
     if orders.deny is None:
         pytest.skip("no privileges")

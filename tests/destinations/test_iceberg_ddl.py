@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from events.shows import shows
 from instep.destinations.base import Commit, Merge
 from instep.destinations.iceberg import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg_updates import PROPERTIES
@@ -112,6 +113,7 @@ def test_steps_that_do_not_fit_change_nothing(
     assert metadata(lake) == before
 
 
+@shows(trap=4)
 def test_an_added_not_null_column_is_nullable(lake: IcebergDestination) -> None:
     create(lake, AB)
     strict = column("c", "int32", nullable=False)

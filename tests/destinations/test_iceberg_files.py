@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from events.shows import shows
 from instep.destinations.base import Commit
 from instep.destinations.iceberg import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg_files import FIELD_ID, latest, null_keys
@@ -54,6 +55,7 @@ WRONG: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("change", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+@shows(trap=3)
 def test_a_file_of_another_schema_is_refused(lake: IcebergDestination, change: Any, said: str) -> None:
     schema = change(lake.target(REF).schema)
     file = stage_table(lake, REF, pa.Table.from_pylist([{"id": 1}], schema=schema))

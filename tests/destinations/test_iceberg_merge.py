@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from events.shows import shows
 from instep.crash import VARIABLE, Crashed
 from instep.destinations import iceberg_merge
 from instep.destinations.base import Commit, Merge, Outcome
@@ -195,6 +196,7 @@ def test_null_keys_are_refused_before_spark_is_asked(lake: IcebergDestination) -
     ("how", "said"),
     [(Merge(()), "no key"), (Merge(("nope",)), "'nope'"), (replace(KEYED, cursor="gone"), "'gone'")],
 )
+@shows(trap=3)
 def test_a_merge_that_cannot_be_is_refused(lake: IcebergDestination, how: Merge, said: str) -> None:
     with pytest.raises(DestinationError, match=said):
         lake.merge(None, REF, [], how, Commit("run-2", 1))  # type: ignore[arg-type]

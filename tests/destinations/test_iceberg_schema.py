@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from events.shows import shows
 from instep.destinations.iceberg import CAPABILITIES
 from instep.destinations.iceberg_schema import (
     IcebergField,
@@ -108,6 +109,7 @@ def test_what_iceberg_forbids_is_refused(before: str, after: str) -> None:
         ('array(struct("a" float32))', 'array(struct("b" int8, "a" float64))'),
     ],
 )
+@shows(trap=18)
 def test_nested_types_grow_and_keep_their_ids(before: str, after: str) -> None:
     stored = iceberg_type(parse(before), count(1))
     grown = promote_stored(stored, parse(after), count(50), "c")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from lineage_world import LAKE, judged, model
 
+from events.shows import shows
 from instep.errors import ProjectError
 from instep.lineage.assess import assess
 from instep.lineage.folder import read_sql
@@ -32,6 +33,7 @@ def test_a_view_of_a_view(sql: str, level: str) -> None:
     assert judged(model("m", sql), STAGING)["m"].level == level
 
 
+@shows(event=69)
 def test_what_breaks_a_model_breaks_its_readers() -> None:
     found = judged(
         model("a", "select city from shop.customer"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from events.shows import shows
 from instep.events import ChangeDetected
 from instep.schema.table import Column
 from instep.schema.types import parse
@@ -29,6 +30,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made.close()
 
 
+@shows(event=70)
 def test_two_detections_at_once_tell_a_change_once(world: World) -> None:
     world.database.add_column("t", Column("c", INT))
     first, second = look(world.pipe), look(world.pipe)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from strategies import catalogs, pairs_of_catalogs, tables
 
+from events.shows import shows
 from instep.schema.change import apply, describe, reverse, symbol
 from instep.schema.diff import bare, diff, pair, pair_columns
 from instep.schema.table import Catalog, Column, Table
@@ -273,6 +274,7 @@ def test_a_retained_key_column_keeps_the_key_removed_until_that_is_decided() -> 
     assert said("t: -a | b / key a", "t: b") == "- primary key of s.t removed (was (a))"
 
 
+@shows(event=61)
 def test_ten_thousand_tables_that_did_not_change_are_compared_within_a_second() -> None:
     listed = " | ".join(f"c{i} decimal(12,2) #{i}" for i in range(20))
     one = table(f"t: {listed} / key c1")

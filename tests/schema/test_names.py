@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import TEXT
 
+from events.shows import shows
 from instep.errors import SchemaError
 from instep.schema.names import SYSTEM, Naming, assign, collisions, destination_ref, quote, unusable
 from instep.schema.table import Catalog, Column, Table
@@ -199,6 +200,7 @@ MET = [
 
 
 @pytest.mark.parametrize(("what", "names", "told"), MET)
+@shows(trap=7)
 def test_what_meets_another_s_name(what: str, names: list[str], told: dict[str, str]) -> None:
     found = collisions(Catalog((table("t", *names),)), NAMING)
     assert {f.column.name if f.column else "": f.other for f in found} == told, what
@@ -249,6 +251,7 @@ QUOTED = [
 
 
 @pytest.mark.parametrize(("name", "style", "quoted"), QUOTED)
+@shows(trap=7)
 def test_identifiers_are_always_quoted(name: str, style: str, quoted: str) -> None:
     assert quote(name, style) == quoted  # type: ignore[arg-type]
 

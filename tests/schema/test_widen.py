@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from strategies import types
 
+from events.shows import shows
 from instep.schema.types import Array, DataType, Decimal, Field, Float, Int, String, Struct, Unknown, parse
 from instep.schema.widen import narrows, promote, widens
 
@@ -96,6 +97,7 @@ def _holds(kind: DataType, value: Fraction) -> bool:
 NUMBERS = [t for t in SAMPLE if isinstance(t, Int | Decimal | Float)]
 
 
+@shows(trap=1)
 def test_no_number_is_lost() -> None:
     for a, b in product(NUMBERS, NUMBERS):
         joined = promote(a, b)

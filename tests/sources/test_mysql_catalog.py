@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from events.shows import shows
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, SetupError
 from instep.schema.types import Json, String
 from instep.sources.mysql import MySqlConfig, MySqlSource
@@ -237,6 +238,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
+@shows(event=61)
 def test_ten_thousand_tables_are_listed_in_three_seconds(mariadb: MariaDatabase, source: MySqlSource) -> None:
     from time import perf_counter
 

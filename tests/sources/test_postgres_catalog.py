@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from events.shows import shows
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Column, Table
 from instep.sources.base import CursorRange
@@ -23,6 +24,7 @@ def columns(database: Database, path: str = "public.t") -> dict[str, Column]:
     return dict(tables(database)[path].by_name)
 
 
+@shows(event=58)
 def test_every_kind_is_listed_and_system_schemas_are_not(postgres: Database) -> None:
     postgres.execute(
         "CREATE TABLE t (id int); CREATE UNLOGGED TABLE u (id int); CREATE VIEW v AS SELECT 1 AS one;"
@@ -45,6 +47,7 @@ def test_ids_are_oid_and_attnum_and_dropped_columns_leave_a_gap(postgres: Databa
     assert postgres.execute("SELECT oid::text FROM pg_database WHERE datname = current_database()") == [(database,)]
 
 
+@shows(event=55)
 def test_defaults_identity_generated_and_domains(postgres: Database) -> None:
     postgres.execute(
         "CREATE DOMAIN cents AS numeric(9,2); CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY,"
@@ -150,6 +153,7 @@ INSERT INTO t SELECT i, CASE WHEN i % 2 = 0 THEN 'eu' ELSE 'us' END FROM generat
 """
 
 
+@shows(event=56)
 def test_partitions_are_one_table_with_a_set_of_chunks_each(postgres: Database) -> None:
     postgres.execute(PARTS)
     postgres.execute("ANALYZE t")
@@ -169,6 +173,7 @@ def test_partitions_that_may_not_be_read_alone_are_read_through_their_parent(pos
     assert (len(queries), "ONLY" in queries[0], sorted(ids)) == (1, False, list(range(1, 101)))
 
 
+@shows(event=57)
 def test_an_inheriting_table_is_a_table_and_part_of_its_parent(postgres: Database) -> None:
     postgres.execute("CREATE TABLE t (id int); CREATE TABLE child (extra int) INHERITS (t)")
     postgres.execute("INSERT INTO t VALUES (1); INSERT INTO child VALUES (2, 0)")

@@ -10,6 +10,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from events.shows import shows
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SchemaError
 from instep.schema.read import ColumnRead, TableRead
 from instep.sources.base import CursorRange
@@ -127,6 +128,7 @@ def test_a_bad_regular_expression_is_an_error_of_the_project(postgres: Database)
         PostgresSource(replace(postgres.config, include=("re:(",))).discover()
 
 
+@shows(event=63)
 def test_a_statement_that_takes_too_long_is_cancelled(table: Database) -> None:
     table.execute("CREATE VIEW slow AS SELECT pg_sleep(20)::text AS s")
     with PostgresSource(replace(table.config, statement_timeout=0.3)).snapshot() as snapshot:
@@ -188,6 +190,7 @@ def test_without_the_system_identifier_no_ids_are_given(table: Database) -> None
     assert PostgresSource(table.reader).discover().proves_absence
 
 
+@shows(event=67)
 def test_row_security_is_noted(table: Database) -> None:
     table.execute("ALTER TABLE t ENABLE ROW LEVEL SECURITY")
     assert not next(c for c in PostgresSource(table.reader).test() if c.name == "row security").ok

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from events.shows import shows
 from instep.errors import ReadError
 from instep.schema.types import Binary, Float, Int, String, parse
 from instep.sources import sqlite as module
@@ -172,6 +173,7 @@ def test_chunks_yield_each_row_once(
     assert len(chunks) == (-(-len(ids) // 10) if even else 1)
 
 
+@shows(event=(55, 58))
 def test_views_and_generated_columns_are_read(make: Make) -> None:
     source = make(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, a int, b int AS (a * 2), c int AS (a * 3) STORED);"

@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from stage_world import LOCAL, UTC, arrow
 
+from events.shows import shows
 from instep.schema.types import Unknown, parse
 from instep.stage.cast import Cast, cast, original
 from instep.stage.exact import CUT_MICROS, DROPPED_ZONE
@@ -327,6 +328,7 @@ def test_exact(values: pa.Array, source: str, target: pa.DataType, expected: lis
         ),
     ],
 )
+@shows(trap=1)
 def test_misfit(values: pa.Array, source: str, target: pa.DataType, expected: list[Any], reason: str | None) -> None:
     out = done(values, source, target)
     assert out.values.to_pylist() == expected
@@ -348,6 +350,7 @@ def test_misfit(values: pa.Array, source: str, target: pa.DataType, expected: li
         ),
     ],
 )
+@shows(trap=1)
 def test_lossy(values: pa.Array, source: str, target: pa.DataType, lossy: dict[str, int]) -> None:
     out = done(values, source, target)
     assert dict(out.lossy) == lossy
@@ -397,6 +400,7 @@ def test_every_pair_gives_a_value_or_a_misfit(source: str, accepted: str) -> Non
 @given(
     st.lists(st.one_of(st.none(), st.decimals(allow_nan=True, places=None), st.text(max_size=6).map(str)), max_size=80)
 )
+@shows(trap=1)
 def test_decimal_text_is_exact_or_held(values: list[Any]) -> None:
     """Law: what lands equals the text as a number; the rest is a misfit; nothing else is NULL."""
     texts = [None if v is None else str(v).encode("utf-8", "replace").decode() for v in values]

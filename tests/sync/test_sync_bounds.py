@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sync_world import World
-
+from events.shows import shows
 from instep.schema.policy import Policy, Rule
 from instep.sync.evolve import evolve, preview
+from sync_world import World
 
 RETYPE = Policy(rules=(Rule(("column.retyped", "column.widened", "column.narrowed"), "apply"),))
 
 
+@shows(trap=14)
 def test_a_flood_of_columns_is_let_in_up_to_the_limit(world: World) -> None:
     world.run("create table item (id int primary key)")
     world.evolve()
@@ -37,6 +38,7 @@ def test_the_first_selection_is_no_flood(world: World) -> None:
     assert len(world.accepted("item").columns) == 9
 
 
+@shows(trap=14)
 def test_a_type_that_goes_back_and_forth_is_held(world: World) -> None:
     world.policy = RETYPE
     world.run("create table item (id int primary key, v int)")

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sync_world import MakeWorld, World
 
+from events.shows import shows
 from lake import SPARK
+from sync_world import MakeWorld, World
 
 pytestmark = [*SPARK]
 Rows = list[tuple[Any, ...]]
@@ -133,6 +134,7 @@ def mixed(world: World, text: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ALL)
+@shows(event=(41, 42, 44, 47))
 def test_what_a_sync_makes_of_changes(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)
     cases = [c for c in CASES if kind in c.on]

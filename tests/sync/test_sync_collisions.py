@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from events.shows import shows
 from instep.errors import Blocked
 from instep.schema.policy import Rule
 from sync_world import MakeWorld, World, preset
@@ -22,6 +23,7 @@ def alias(world: World, table: str, column: str) -> str:
     return world.accepted(table).by_name[column].alias
 
 
+@shows(trap=7)
 def test_a_new_column_waits_alone_and_is_taken_under_its_alias(world: World) -> None:
     world.run(*T)
     world.sync()
@@ -151,6 +153,7 @@ def test_a_system_column_s_name_is_prefixed_without_a_question(world: World) -> 
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
+@shows(trap=7)
 def test_tables_that_meet(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind, engine="inline")
     quote = world.case.quote

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from pyiceberg.types import LongType, StringType
-from sync_world import MakeWorld, World, preset
 
+from events.shows import shows
 from instep.schema.policy import Rule
+from sync_world import MakeWorld, World, preset
 
 Edit = Callable[[Any], object]
 
@@ -60,6 +61,7 @@ def drift(world: World, *statuses: Any) -> list[str]:
 
 @pytest.mark.parametrize(("edit", "said", "after"), [c[1:] for c in [*EDITS, *HARMLESS]],
                          ids=[c[0] for c in [*EDITS, *HARMLESS]])  # fmt: skip
+@shows(trap=15, event=68)
 def test_it_is_asked_about_and_approving_repairs_or_adopts(
     left: World, edit: Edit, said: str, after: list[str]
 ) -> None:

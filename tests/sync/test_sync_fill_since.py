@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import MakeWorld, World, cursor, preset
 
+from events.shows import shows
 from instep.schema.policy import Rule
 from instep.sync.loads import lowest
+from sync_world import MakeWorld, World, cursor, preset
 
 HELD = Rule(("column.added",), "review")
 SETUP = (
@@ -34,6 +35,7 @@ def approved(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
+@shows(trap=17)
 def test_updates_between_seen_and_accepted_arrive(make_world: MakeWorld, kind: str) -> None:
     world = begun(make_world(kind, engine="inline"))
     world.run("ALTER TABLE t ADD COLUMN size int")

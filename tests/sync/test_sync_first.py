@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from events.shows import shows
 from instep.schema.policy import Rule
 from instep.schema.selection import Selection, patterns
 from lake import SPARK
@@ -55,6 +56,7 @@ def awkward(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@shows(trap=10)
 def test_the_first_and_the_second_sync_leave_everything_equal(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind, policy=MEET)
     world.run(*awkward(world))
@@ -84,6 +86,7 @@ def test_case_twins_and_schemas_get_names_of_their_own(world: World) -> None:
     assert names[2].startswith("A_")
 
 
+@shows(event=58)
 def test_what_is_off_is_not_read_and_a_named_view_is(world: World) -> None:
     world.run(
         "CREATE TABLE a (id int PRIMARY KEY, secret text, mail text)", "INSERT INTO a VALUES (1, 's', 'm@x')",

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from sync_world import MakeWorld, World
 
+from events.shows import shows
 from instep.schema.personal import Protect
 from instep.schema.switch import Switch, bind
 from instep.sync.engine import Inline
 from instep.sync.run import sync
+from sync_world import MakeWorld, World
 
 SECRET = "ann@example.org"
 T = "CREATE TABLE t (id int PRIMARY KEY, email varchar(200), n int)"
@@ -56,6 +57,7 @@ def test_a_hashed_column_is_in_clear_nowhere(make_world: MakeWorld, kind: str) -
     assert all(SECRET not in str(e.data) for e in world.store.events.after(connection="shop"))
 
 
+@shows(trap=12)
 def test_a_renamed_column_goes_on_as_hashes(make_world: MakeWorld) -> None:
     world = make_world("postgres", engine="inline")
     world.run(T)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sync_world import MakeWorld, World, preset
 
+from events.shows import shows
 from instep.control.history import Side, catalog_of, compare, version_at, versions
 from instep.control.trail import trail
 from instep.crash import Crashed
 from instep.schema.names import destination_ref
 from instep.schema.plan import desired
 from instep.schema.table import fingerprint
+from sync_world import MakeWorld, World, preset
 
 FIRST = "CREATE TABLE t (id int PRIMARY KEY, a int, b int)"
 SIDES: tuple[Side, ...] = ("source", "accepted", "destination")
@@ -49,6 +50,7 @@ def test_each_side_has_its_own_versions(make_world: MakeWorld, kind: str) -> Non
     assert world.store.runs.get(run).kind == "apply"
 
 
+@shows(trap=6)
 def test_what_is_kept_of_the_destination_is_what_is_there(world: World) -> None:
     world.policy = preset("allow_all")
     world.run(FIRST, "CREATE TABLE u (id int PRIMARY KEY)")
@@ -113,6 +115,7 @@ def test_another_server_is_no_change_of_the_schema(world: World) -> None:
     assert [e.kind for e in trail(world.store, "shop", "t.a").entries] == ["table.added"]
 
 
+@shows(trap=6)
 def test_nothing_is_kept_before_all_of_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accepted version and destination are one transaction; the next run repairs what the destination has already."""
     world.run(FIRST)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from sync_world import MakeWorld, World, by_key, cursor, preset
 
+from events.shows import shows
 from instep.model import TableSettings
 from instep.sync import recursor
+from sync_world import MakeWorld, World, by_key, cursor, preset
 
 IDS = ("postgres", "mysql")
 DROP = {"postgres": "ALTER TABLE t DROP CONSTRAINT t_pkey", "mysql": "ALTER TABLE t DROP PRIMARY KEY"}
@@ -60,6 +61,7 @@ CASES = [(kind, way) for way in WAYS for kind in way.kinds]
 
 
 @pytest.mark.parametrize(("kind", "way"), CASES, ids=[f"{kind}: {way.name}" for kind, way in CASES])
+@shows(trap=(8, 9), event=48)
 def test_what_a_key_or_cursor_does(make_world: MakeWorld, kind: str, way: Way) -> None:
     world = make_world(kind, engine="inline")
     world.settings["t"] = way.settings
@@ -75,6 +77,7 @@ def test_what_a_key_or_cursor_does(make_world: MakeWorld, kind: str, way: Way) -
     assert world.rows("t", "b") == rows
 
 
+@shows(event=48)
 def test_a_reordered_key_reads_nothing_anew(make_world: MakeWorld) -> None:
     world = make_world(engine="inline")
     world.run(PAIR, "INSERT INTO t VALUES (1, 1, 1)")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sync_world import MakeWorld, World, preset
 
+from events.shows import shows
 from instep.errors import Blocked, InstepError
 from instep.schema.policy import Rule
 from instep.schema.selection import Selection, patterns
 from instep.sync import map as mapping
 from instep.sync.claim import claimed
 from lake import SPARK
+from sync_world import MakeWorld, World, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a int, b varchar(20), c bigint)"
 RENAMED = ("ALTER TABLE t DROP COLUMN a", "ALTER TABLE t ADD COLUMN z int")
@@ -150,6 +151,7 @@ def _resumed(world: World) -> None:
 @SPARK[1]
 @SPARK[2]
 @pytest.mark.parametrize("kind", ["postgres"])
+@shows(trap=5)
 def test_old_rows_keep_their_values_and_new_ones_arrive(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)
     world.run(TABLE, "INSERT INTO t VALUES (1, 10, 'x', 1), (2, 20, 'y', 2)")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from sync_world import MakeWorld, World, cursor
 
+from events.shows import shows
 from instep.sync.swapped import WHY
+from sync_world import MakeWorld, World, cursor
 
 SETUP = (
     "CREATE TABLE t (id int PRIMARY KEY, n int, a int, b int)",
@@ -96,6 +97,7 @@ def found(world: World) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("poll", [c[1] for c in CASES], ids=[c[0] for c in CASES])
+@shows(trap=13, event=(43, 45, 46))
 def test_whole_compare(make_world: MakeWorld, kind: str, poll: Poll) -> None:
     world = make_world(kind, engine="inline")
     begun(world, poll)
@@ -108,6 +110,7 @@ def test_whole_compare(make_world: MakeWorld, kind: str, poll: Poll) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("poll", [c[1] for c in CASES], ids=[c[0] for c in CASES])
+@shows(trap=13, event=(43, 45))
 def test_with_a_cursor(make_world: MakeWorld, kind: str, poll: Poll) -> None:
     """Either equal to the source, or what is not is said with what to do."""
     world = make_world(kind, engine="inline", settings={"t": cursor("n")})

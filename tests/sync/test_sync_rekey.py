@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import MakeWorld, World, counts
 
+from events.shows import shows
 from instep.errors import Blocked
 from instep.sync import rekey
 from instep.sync.keycount import Count
+from sync_world import MakeWorld, World, counts
 
 PAIRS = "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w int)"
 ROWS = "INSERT INTO t VALUES (1, 1, 1), (2, 1, 2), (3, 3, 3)"
@@ -95,6 +96,7 @@ def test_a_chosen_key_outlives_detections_and_renames(make_world: MakeWorld) -> 
     assert world.rows("u", "z", "b") == [(1, 1), (2, 5)]
 
 
+@shows(trap=9)
 def test_duplicates_and_nulls_are_counted_and_refused(make_world: MakeWorld) -> None:
     world = make_world(engine="inline")
     world.run("CREATE TABLE t (a int, b int, c int)", "INSERT INTO t VALUES (1, 1, 1), (1, 2, NULL), (2, 2, 3)")

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import MakeWorld, World, preset
 
+from events.shows import shows
 from instep.model import Review, TableSettings
 from instep.schema.likeness import PROPOSAL
 from instep.schema.policy import Rule
 from instep.schema.selection import Selection, patterns
 from instep.sync import map as mapping
+from sync_world import MakeWorld, World, preset
 
 KINDS = ["sqlite", pytest.param("mysql", marks=pytest.mark.server)]
 AUTO = Rule(on=("column.renamed",), decide="apply", modifiers={"rename_threshold": 0.95})
@@ -39,6 +40,7 @@ def proposals(world: World) -> list[Review]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@shows(event=44)
 def test_a_rename_is_proposed_with_evidence_and_mapped(make_world: MakeWorld, kind: str) -> None:
     world = renamed(filled(make_world(kind, engine="inline")))
     world.run("UPDATE t SET client_name = 'moved' WHERE id = 7", "INSERT INTO t VALUES (99, 'late', 1)")
@@ -298,6 +300,7 @@ SWAP = [
 
 
 @pytest.mark.parametrize(("values", "swapped"), [c[1:] for c in SWAP], ids=[c[0] for c in SWAP])
+@shows(event=45)
 def test_two_columns_that_exchange_their_types_may_be_two_names(
     make_world: MakeWorld, values: tuple[str, str], swapped: bool
 ) -> None:

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from sync_world import MakeWorld, World, preset
 
+from events.shows import shows
 from instep.errors import Blocked, InstepError, RunInProgress
 from instep.schema.selection import Selection, patterns
 from instep.sync.progress import Silent
 from instep.sync.run import Wanted, sync
 from lake import SPARK
+from sync_world import MakeWorld, World, preset
 
 pytestmark = [*SPARK]
 
@@ -49,6 +50,7 @@ def tables(world: World, *names: str) -> None:
         world.run(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)", f"INSERT INTO {name} VALUES (1, 1)")
 
 
+@shows(event=70)
 def test_a_second_sync_is_refused_while_one_runs(world: World) -> None:
     tables(world, "t")
     inside, done = threading.Event(), threading.Event()
@@ -66,6 +68,7 @@ def test_a_second_sync_is_refused_while_one_runs(world: World) -> None:
     assert world.sync().status == "done"
 
 
+@shows(event=62)
 def test_a_table_that_is_dropped_while_it_is_read(world: World) -> None:
     tables(world, "t", "u")
     world.sync()
@@ -76,6 +79,7 @@ def test_a_table_that_is_dropped_while_it_is_read(world: World) -> None:
     assert (world.rows("t"), world.rows("u")) == ([(1, 1)], [(1, 2)])
 
 
+@shows(event=62)
 def test_a_schema_that_moves_while_it_is_read_is_read_again(world: World) -> None:
     tables(world, "t", "u")
     report = run_with(
@@ -111,6 +115,7 @@ def test_a_renamed_table_is_read_again_under_its_new_name(world: World) -> None:
     assert world.rows("t") == [(1, 6)]
 
 
+@shows(trap=16, event=64)
 def test_a_table_that_may_not_be_read_any_more_is_in_error_and_never_removed(world: World) -> None:
     assert world.case.deny is not None
     world.restricted = True
@@ -132,6 +137,7 @@ def test_a_table_that_may_not_be_read_any_more_is_in_error_and_never_removed(wor
     assert world.reviews() == world.differing() == {}
 
 
+@shows(event=64)
 def test_a_column_that_may_not_be_read_any_more(world: World) -> None:
     assert world.case.deny is not None
     world.restricted = True
@@ -181,6 +187,7 @@ def test_right_taken_while_it_is_read(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+@shows(event=65)
 def test_a_mass_disappearance_stops_the_connection(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)
     names = [f"t{i}" for i in range(6)]
@@ -269,6 +276,7 @@ def test_names_that_are_not_synced_are_refused(world: World) -> None:
     assert world.statuses(world.sync(tables=frozenset({"public.u"}))) == {"u": "done"}
 
 
+@shows(event=66)
 def test_another_server_with_the_same_names_is_told_by_names(world: World) -> None:
     """As after a restore: the ids are others, and some are those that other tables and columns had."""
     world.run(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+
+from events.shows import shows
 from sync_world import MakeWorld
 
 ROWS = "INSERT INTO {} (id, a) VALUES (1, 10), (2, 20)"
@@ -12,6 +14,7 @@ TOOLS = [("_t_gho", "_t_del"), ("_t_new", "_t_old"), ("_t_gho", "_t_202611211200
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 @pytest.mark.parametrize(("shadow", "old"), TOOLS)
 @pytest.mark.parametrize("seen", [False, True], ids=["between two syncs", "over a sync"])
+@shows(trap=11, event=50)
 def test_a_swap_is_an_alter_of_the_same_table(
     make_world: MakeWorld, kind: str, shadow: str, old: str, seen: bool
 ) -> None:

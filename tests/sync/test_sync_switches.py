@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sync_world import MakeWorld, World, preset
-
+from events.shows import shows
 from instep.schema.switch import Switch, bind
 from instep.sync.selected import selected_reads
+from sync_world import MakeWorld, World, preset
 
 T = "CREATE TABLE t (id int PRIMARY KEY, email text, note text)"
 
@@ -26,6 +26,7 @@ def reads(world: World) -> dict[str, str]:
     return {name: " ".join(listed) for name, listed in columns.items()}
 
 
+@shows(trap=12)
 def test_a_hashed_column_stays_hashed_through_renames_and_moves(world: World) -> None:
     world.run(T)
     world.evolve()

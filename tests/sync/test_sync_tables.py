@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sync_world import MakeWorld, World, counts, preset
 
+from events.shows import shows
 from lake import SPARK
+from sync_world import MakeWorld, World, counts, preset
 
 pytestmark = [*SPARK]
 
@@ -19,6 +20,7 @@ def table(name: str, *rows: str, columns: str = "id int PRIMARY KEY, v int") -> 
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
+@shows(event=49)
 def test_tables_come_and_go(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)
     world.run(*table("stays", "(1, 1)"), *table("goes", "(1, 2)"), *table("x", "(1, 2)"), *table("y", "(1, 2)"))
@@ -88,6 +90,7 @@ def test_a_held_rename_is_read_under_the_accepted_name(world: World) -> None:
     assert world.rows("u", "id", "x", "w") == [(1, 1, 3), (2, 2, 9000000000)]
 
 
+@shows(event=49)
 def test_a_table_is_replaced_under_its_name(world: World) -> None:
     world.run(
         *table("t", "(1, 1), (2, 2)"), *table("k", "(1, 1)"), *table("n", "(1, 1), (1, 1)", columns="a int, b int")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import MakeWorld, World, counts, cursor, preset
 
+from events.shows import shows
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
 from instep.sync.undo import Takeback, find, prepare, takeback
 from lake import SPARK
+from sync_world import MakeWorld, World, counts, cursor, preset
 
 pytestmark = [*SPARK]
 
@@ -32,6 +33,7 @@ def undone(world: World, *summaries: str, allowed: tuple[str, ...] = ()) -> Take
     return made
 
 
+@shows(trap=5)
 def test_a_rename_keeps_old_rows_and_new(world: World) -> None:
     world.run(*SETUP)
     world.sync()
