@@ -46,7 +46,7 @@ def kept(world: World) -> dict[int, Any]:
 
 
 def values(world: World, column: str = "a") -> dict[int, Any]:
-    return dict(world.rows("t", "id", column, deleted=True))  # type: ignore[arg-type]
+    return {row[0]: row[1] for row in world.rows("t", "id", column, deleted=True)}
 
 
 def waiting(world: World) -> list[tuple[str, str]]:
