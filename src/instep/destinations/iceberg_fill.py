@@ -60,6 +60,8 @@ def size(lake: Lake, ref: Ref, columns: Mapping[str, int]) -> FillSize:
     table, metadata = load_ours(lake, ref)
     if read_pending(ref, metadata) or table.metadata.current_snapshot() is None:
         return FillSize(why_not="it has not been loaded yet")
+    if gone := sorted(columns.keys() - set(table.schema().column_names)):
+        return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
     tasks = list(table.scan().plan_files())
     if any(d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files):
         return FillSize(why_not="it has deletes by value, which another program has written")

@@ -30,10 +30,11 @@ from instep.sync.fill_plan import follow_columns
 from instep.sync.fill_since import was_held
 from instep.sync.identity import by_names
 from instep.sync.journal import Journal, journal
+from instep.sync.neighbours import taken
 from instep.sync.pause import releases, resume
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
-from instep.sync.swapped import WHY, may_be_swapped
+from instep.sync.swapped import WHY, comes_back, may_be_swapped
 
 REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "cursor.removed")
 """Kinds after which the whole table is read into a new generation, so that no two keys are ever mixed."""
@@ -51,7 +52,7 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     known = by_names(there) if detection.rebound else there
     able = pipe.destination.capabilities
     prefix = pipe.naming.prefix
-    foreign = {**foreign, **_left_alone(pipe, detection, after)}
+    foreign = {**foreign, **taken(pipe, there), **_left_alone(pipe, detection, after)}
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
     if stuck := offences(made, guards):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
@@ -156,8 +157,9 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
         for decision in applied:
             review = reviews[key(decision.change)]
             pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
-            late = was_extra(before.get(places.before(decision.change)), decision.change)
-            _want_backfill(pipe, decision, review, places.after(decision.change), late=late)
+            old = before.get(places.before(decision.change))
+            late, back = was_extra(old, decision.change), comes_back(old, decision.change, made.decisions)
+            _want_backfill(pipe, decision, review, places.after(decision.change), late=late, back=back)
             was = before.get(places.before(decision.change))
             want_values(pipe, was, decision.change, review, places.after(decision.change))
             want_reload(pipe, made, review, places.after(decision.change))
@@ -179,14 +181,17 @@ def _keep(pipe: Pipe, made: Plan, why: str, answered: Set[str]) -> int:
     return version
 
 
-def _want_backfill(pipe: Pipe, decision: Decision, review: Review, ref: Ref, *, late: bool = False) -> None:
+def _want_backfill(
+    pipe: Pipe, decision: Decision, review: Review, ref: Ref, *, late: bool = False, back: bool = False
+) -> None:
     """A rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was
-    kept as JSON so far (`late`)."""
+    kept as JSON so far (`late`). What comes `back` has old values: the whole table is read, and always for a table,
+    whose cursor says nothing about the rows of another one."""
     change = decision.change
-    if change.kind in REBUILDS and not is_reordered_key(change):
+    if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and change.kind == "table.added"):
         pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
     elif (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
-        whole = decision.modifiers.backfill == "table" or change.kind == "column.retyped"
+        whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"
         column = "" if whole else column_of(change)
         pipe.store.backfills.want(pipe.name, ref, column=column, why=review.summary, change=review.id)
     elif was_held(pipe, pipe.store.accepted.catalog(pipe.name).get(ref), change):

@@ -61,6 +61,7 @@ from instep.sync.places import Places
 from instep.sync.privacy import Guard
 from instep.sync.protect import hold as hold_personal
 from instep.sync.protect import split, suspects
+from instep.sync.returned import returned
 from instep.sync.sight import Sight, asked_again
 from instep.sync.suspect import Doubt, Opened, suspect
 
@@ -295,6 +296,8 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
         seen = detection.discovery
         store.switches.follow(pipe.name, moves(store.switches.of(pipe.name), seen.catalog, seen.identity))
         note_cursors(pipe, detection.decisions, detection.accepted)
+        for ref, why in returned(known, {f.key for f in findings}, detection.accepted, detection.source):
+            store.backfills.want(pipe.name, ref, why=why)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
         reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
         news: list[Event] = []

@@ -141,7 +141,8 @@ class Filling:
 
     def _works(self, found: Sequence[Wish], detection: Detection, snapshot: Snapshot) -> dict[int, _Work]:
         reads = {r.table.ref: r for r in selected_reads(self.pipe, detection)[0]}
-        stopped = {*self.pipe.store.pauses.tables(self.pipe.name), *detection.unkeyed, *detection.denied}
+        drifted = detection.drift.held(detection.decisions)
+        stopped = {*self.pipe.store.pauses.tables(self.pipe.name), *detection.unkeyed, *detection.denied, *drifted}
         dead, works = dead_runs(self.pipe, self.run), {}
         for number, wish in enumerate(found):
             read = reads.get(wish.table.ref)

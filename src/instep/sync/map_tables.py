@@ -21,7 +21,7 @@ from instep.schema.diff import pair
 from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, desired, plan
 from instep.schema.policy import Decision
-from instep.schema.selection import is_on
+from instep.schema.selection import column_is_on, hashed, is_on
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.widen import fitting
 from instep.store.mappings import Mapping
@@ -63,7 +63,8 @@ def prepare(pipe: Pipe, old: str, new: str) -> MappedTable:
     """What mapping `old` to `new` (schema.table both) does; writes nothing.
 
     Raises InstepError if either is not there, Blocked if the old table is still at the source, or the two cannot be
-    one: another key, columns of one name whose types do not fit, a table that is switched off.
+    one: another key, columns of one name whose types do not fit or that only one side hashes, a table that is
+    switched off.
     """
     detection = look(pipe, count=False)
     accepted = detection.accepted
@@ -156,6 +157,14 @@ def _check(pipe: Pipe, accepted: Catalog, seen: Catalog, old: Table, new: Table)
                 f"{old.path}.{column.name} is {column.type} and {new.path}.{column.name} is {now.type}: "
                 "values of one are none of the other",
                 hint="keep both tables, or change the type at the source first",
+            )
+    for column in new.columns:
+        before, now = (column_is_on(s, t, column)[0] for s, t in ((pipe.selected_before, old), (pipe.selection, new)))
+        was, is_ = hashed(pipe.selected_before, old.ref, column.name), hashed(pipe.selection, new.ref, column.name)
+        if (before, was) != (now, is_):
+            raise Blocked(
+                f"only one of {old.path}.{column.name} and {new.path}.{column.name} is hashed or switched off",
+                hint="let the selection say the same of both, by command or in the project file",
             )
     return interim
 

@@ -10,7 +10,7 @@ from instep.sync.detect import Detection
 from instep.sync.fill_plan import held_up, why_whole
 from instep.sync.pipe import Pipe
 from instep.sync.places import Places
-from instep.sync.swapped import swap_notes, what_stays
+from instep.sync.swapped import NOTHING, swap_notes, what_stays
 
 
 def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tuple[str, ...]:
@@ -24,17 +24,22 @@ def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tupl
         if not isinstance(change, ColumnAdded) or decision.modifiers.backfill == "table":
             continue
         table = accepted.get(places.after(change))
+        kept = what_stays(detection, change)
         if decision.modifiers.backfill == "column":
-            if table is not None and (why := why_whole(pipe, table, change.after.name)):
+            if table is not None and kept != NOTHING:
+                found.append(
+                    f"{table.path}.{change.after.name}: it comes back with old values, so a sync reads the whole table"
+                )
+            elif table is not None and (why := why_whole(pipe, table, change.after.name)):
                 found.append(f"{table.path}.{change.after.name}: {why}, so a sync reads the whole table for it")
             elif table is not None and (why := held_up(pipe, table)):
                 found.append(f"{table.path}.{change.after.name}: rows loaded before are not filled at once: {why}")
             continue
         if table is not None and _cursor(pipe, table):
-            kept = what_stays(detection, change)
+            option = _option(pipe, table, change.after.name) if kept == NOTHING else ""
             found.append(
                 f"{table.path}.{change.after.name}: rows that do not change keep {kept} in it until "
-                f"`instep backfill {table.path}{_option(pipe, table, change.after.name)}`"
+                f"`instep backfill {table.path}{option}`"
             )
     return (*found, *swap_notes(pipe, detection, accepted))
 

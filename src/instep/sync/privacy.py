@@ -63,7 +63,10 @@ class Guard:
     def _excluded(self, change: ColumnAdded | TableAdded) -> str:
         if isinstance(change, TableAdded):
             table = self._by_id.get(change.after.id or "")
-            return _asks(f"it was excluded as {table.path}", "exclude") if table and self._table_off(table) else ""
+            if table and self._table_off(table):
+                return _asks(f"it was excluded as {table.path}", "exclude")
+            gone = "" if change.after.id else self._gone_with(change.after)
+            return _asks(f"{gone} is hashed or switched off, and gone since this table came", "hash") if gone else ""
         if change.after.id is None and (gone := self._gone(change)):
             return _asks(f"{gone} is hashed or switched off, and gone since this column came", "hash")
         old = self._before(change)
@@ -78,6 +81,17 @@ class Guard:
         columns = {c.name: c for table in known if table for c in table.live if c.name not in now.by_name}
         covered = (n for n in columns if hashed(self.chosen.before, change.table, n))
         return next(covered, "")
+
+    def _gone_with(self, new: Table) -> str:
+        """The hashed or excluded column of a table that went as this one came, which has it in clear: without ids it
+        may be the same table renamed."""
+        shown = [c.name for c in new.live if not hashed(self.chosen.now, new.ref, c.name)]
+        known = (*self.accepted.tables, *self.last.tables)
+        went = [t for t in known if not t.retained and t.ref not in self.source.by_ref]
+        covered = (f"{t.path}.{n}" for t in went for n in shown if hashed(self.chosen.before, t.ref, n))
+        asked = (f"{t.path}.{r.column}" for t in went for r in self.answers.values()
+                 if r.rule == RULE and r.table == t.ref and r.column in shown)  # fmt: skip
+        return next(covered, "") or next(asked, "")
 
     @cached_property
     def _by_id(self) -> Mapping[str, Table]:

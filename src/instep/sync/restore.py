@@ -29,9 +29,9 @@ from instep.sync.pipe import Pipe, Ref
 @dataclass(frozen=True)
 class Restoring:
     """From `now` to `point`, which has `rows`. `since`: how many commits are taken back. `again`: live columns that
-    have no value in the old rows, or were filled since, and are filled again; `whole`: the whole table was read again
-    or by another cursor since, and is so once more; `lost`: columns that came later and the source has no more. `interrupted`: the run that
-    has put the rows back and was killed before it could say so; only that is left to do."""
+    have no value in the old rows, or were filled since, and are filled again; `whole`: the whole table was read since,
+    or by another cursor, and is read once more; `lost`: columns that came later and the source has no more.
+    `interrupted`: the run that has put the rows back and was killed before it could say so; only that is left to do."""
 
     table: Table
     ref: Ref

@@ -4,10 +4,11 @@ values, so that such a table is read anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from instep.errors import ProjectError
-from instep.schema.change import Change, ColumnAdded, ColumnReordered
+from instep.schema.change import Change, ColumnAdded, ColumnRemoved, ColumnReordered, TableAdded
+from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Table
 from instep.schema.widen import fitting
 from instep.sync.choose import choose
@@ -17,6 +18,7 @@ from instep.sync.pipe import Pipe
 from instep.sync.places import Places
 
 WHY = "the order of its columns is another one, and without column ids names may have been swapped"
+NOTHING = "NULL"
 
 
 def may_be_swapped(pipe: Pipe, change: Change, table: Table | None) -> bool:
@@ -42,5 +44,19 @@ def what_stays(detection: Detection, change: ColumnAdded) -> str:
     """What rows that do not change have in an added column: a name that comes back with a fitting type is the column
     that was kept."""
     table = detection.accepted.get(Places.of(detection.decisions).before(change))
-    old = table.by_name.get(change.after.name) if table else None
-    return "what they had" if old is not None and fitting(old.type, change.after.type) else "NULL"
+    return "what they had" if comes_back(table, change, detection.decisions) else NOTHING
+
+
+def comes_back(table: Table | None, change: Change, decisions: Iterable[Decision]) -> bool:
+    """Whether what is added goes on in what was kept of it, with old values that nobody has read since; `table` is the
+    accepted one before. Values that are there cannot be told from those of today: filling NULLs is not enough."""
+    if table is None or not isinstance(change, ColumnAdded):
+        return table is not None and isinstance(change, TableAdded) and table.retained
+    went = {d.change.before.name for d in decisions
+            if isinstance(d.change, ColumnRemoved) and d.applied and d.change.table == change.table
+            and d.modifiers.removed == "retain"}  # fmt: skip
+    new = change.after
+    kept = (c for c in table.columns if c.retained or c.name in went)
+    return any(
+        fitting(c.type, new.type) for c in kept if c.name == new.name or (c.retained and c.id and c.id == new.id)
+    )
