@@ -88,3 +88,10 @@ def test_what_is_worth_telling() -> None:
         "  shop.t: rewrite column a: undo is refused once a value needs the new type", "  t.a: 1 of 3",
     ]  # fmt: skip
     assert list(cost_lines({"steps": [], "lossy": []})) == []
+
+
+def test_a_plan_in_sql(grown: Shop) -> None:
+    sql = "ALTER TABLE `shop`.`order` ADD COLUMN `note` STRING;"
+    assert grown.json("plan")["ddl"] == [sql]
+    assert f"In SQL: to read, the steps above are what is done\n  {sql}\n" in grown.ok("plan", "--ddl").out
+    assert "ALTER TABLE" not in grown.ok("plan").out

@@ -25,6 +25,7 @@ from instep.cli.context import (
     unknown_table,
 )
 from instep.cli.costs import cost_lines, costs
+from instep.cli.ddl import ddl_lines, ddl_of
 from instep.cli.history import plan_check, show_check
 from instep.cli.impact import plan_lines as impact_lines
 from instep.cli.review_text import show_changes, show_detection, show_one
@@ -44,7 +45,7 @@ changes = typer.Typer(help="Changes that were found: list, look at, decide.", no
 
 def register(app: typer.Typer) -> None:
     app.command(epilog="Example: instep detect shop --exit-code")(detect)
-    app.command(epilog="Examples: instep plan · instep plan -o plan.json · instep plan --check")(plan)
+    app.command(epilog="Examples: instep plan --ddl · instep plan -o plan.json · instep plan --check")(plan)
     app.command(epilog="Examples: instep apply · instep apply plan.json")(apply)
     reviews.register(changes)
     app.add_typer(changes, name="changes")
@@ -75,6 +76,7 @@ def plan(
     every: Annotated[bool, typer.Option("--all", help="Show how every table is synced, not only new ones.")] = False,
     sample: Annotated[int, typer.Option("--sample", min=0, help="Rows to try type changes on; 0: none.")] = 1000,
     check: Annotated[bool, typer.Option("--check", help="Exit with 2 if accepted schema or lock is behind.")] = False,
+    ddl: Annotated[bool, typer.Option("--ddl", help="Show the steps as SQL too, as a person would write it.")] = False,
 ) -> None:
     """Show what applying the open changes does: decisions, steps, impact, and how tables are synced."""
     from instep.schema.plan import plan_to_dict
@@ -86,14 +88,15 @@ def plan(
         behind = plan_check(app, name, found) if check else []
         downstream = impact_lines(app, name, found)
         spent = costs(app, name, found, sample)
+        sql = ddl_of(app, name, found)
         keys = key_lines(app, name, [r for r in found.reviews.values() if r.id in found.waiting])
     notes = [*found.partial, *found.detection.notes]
     document = {"connection": name, "id": found.id, "plan": plan_to_dict(found.plan), "notes": notes}
-    document |= {"keys": keys, "costs": spent}
+    document |= {"keys": keys, "costs": spent, "ddl": sql}
     document |= {"behind": behind} if check else {}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    more = [*cost_lines(spent), *((line, "") for line in keys), *downstream]
+    more = [*(ddl_lines(sql) if ddl else ()), *cost_lines(spent), *((line, "") for line in keys), *downstream]
     emit(document, lambda screen: show_plan(screen, found, every=every, more=more))
     if out is not None:
         say(f"wrote {out}: apply it with `instep apply {out}`")

@@ -318,6 +318,15 @@ class Guarded(Protocol):
 
 
 @runtime_checkable
+class Speaks(Protocol):
+    """A destination whose steps can be written as SQL."""
+
+    def ddl(self, steps: Sequence[Step]) -> Sequence[str]:
+        """Statements that a person would write for these steps, in order; to read, never executed."""
+        ...
+
+
+@runtime_checkable
 class Keeps(Protocol):
     """A destination that can keep a table as it is under another name, without writing its rows again."""
 

@@ -109,6 +109,11 @@ class IcebergDestination:
         found = ((ref, guards(metadata)) for ref, metadata in self.lake.metadata(refs).items())
         return {ref: guarded for ref, guarded in found if guarded}
 
+    def ddl(self, steps: Sequence[Step]) -> list[str]:
+        from instep.destinations.iceberg_sql import statements
+
+        return statements(steps)
+
     def claim(self, ref: Ref, fence: int) -> None:
         from instep.destinations import iceberg_load
 

@@ -1,0 +1,116 @@
+"""The steps of a plan as the Spark SQL that a person would write for them: to read, never executed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from instep.destinations.types import iceberg_primitive
+from instep.schema.change import (
+    ColumnAdded,
+    ColumnComment,
+    ColumnNullability,
+    ColumnRemoved,
+    ColumnRenamed,
+    ColumnRetyped,
+    ColumnWidened,
+    TableAdded,
+    TableComment,
+    TableRemoved,
+    TableRenamed,
+    TableReplaced,
+)
+from instep.schema.step import Ref, ReviveColumn, RewriteColumn, Step, StepChange
+from instep.schema.table import Column, Table
+from instep.schema.types import Array, DataType, Struct
+
+_SPARK = {"long": "BIGINT", "timestamp": "TIMESTAMP_NTZ", "timestamptz": "TIMESTAMP", "uuid": "STRING"}
+"""Spark's own words where they differ; a uuid column reads as text."""
+
+
+def statements(steps: Sequence[Step]) -> list[str]:
+    """One or more statements for each step that changes what the destination says, in order; a comment where SQL has
+    no word for it."""
+    return [line for ref, group in groupby(steps, key=lambda s: s.table) for line in _of_table(ref, list(group))]
+
+
+def _of_table(ref: Ref, steps: Sequence[Step]) -> Iterator[str]:
+    for step in steps:
+        yield from _statement(ref, step.change)
+
+
+def _statement(ref: Ref, change: StepChange) -> Iterator[str]:
+    table = f"ALTER TABLE {_path(ref)}"
+    match change:
+        case TableAdded(after=after):
+            yield _create(ref, after)
+        case TableRemoved():
+            yield f"DROP TABLE {_path(ref)}; -- kept out of sight until the undo window ends"
+        case TableRenamed(before=before, after=after):
+            yield f"ALTER TABLE {_path(before.ref)} RENAME TO {_path(after.ref)};"
+        case TableReplaced(after=after):
+            yield f"-- the next load swaps in a new generation of {_path(ref)}, made as:"
+            yield _create(ref, after, "CREATE OR REPLACE TABLE")
+        case TableComment(after=comment):
+            yield f"COMMENT ON TABLE {_path(ref)} IS {_text(comment or '')};"
+        case ColumnAdded(after=column):
+            yield f"{table} ADD COLUMN {_column(column)};"
+        case ColumnRemoved(before=column):
+            yield f"{table} DROP COLUMN {_name(column.name)};"
+        case ColumnRenamed(before=before, after=column):
+            yield f"{table} RENAME COLUMN {_name(before.name)} TO {_name(column.name)};"
+        case ColumnWidened(before=before, after=column) | ColumnRetyped(before=before, after=column):
+            if spark_type(before.type) != spark_type(column.type):
+                yield f"{table} ALTER COLUMN {_name(column.name)} TYPE {spark_type(column.type)};"
+        case ColumnNullability(after=column) if column.nullable:
+            yield f"{table} ALTER COLUMN {_name(column.name)} DROP NOT NULL;"
+        case ColumnComment(after=column):
+            yield f"{table} ALTER COLUMN {_name(column.name)} COMMENT {_text(column.comment or '')};"
+        case RewriteColumn(after=column):
+            yield from _rewrite(ref, column)
+        case ReviveColumn(after=column):
+            yield f"-- {table} ADD COLUMN {_column(column)} would lack the old values: they come back by field id"
+
+
+def _rewrite(ref: Ref, column: Column) -> Iterator[str]:
+    """In one commit here; a person needs a column beside it."""
+    table, name, new = f"ALTER TABLE {_path(ref)}", _name(column.name), _name(f"{column.name}__new")
+    kind = spark_type(column.type)
+    yield f"{table} ADD COLUMN {new} {kind};"
+    yield f"UPDATE {_path(ref)} SET {new} = CAST({name} AS {kind});"  # noqa: S608 - to read, never executed
+    yield f"{table} DROP COLUMN {name};"
+    yield f"{table} RENAME COLUMN {new} TO {name};"
+
+
+def _create(ref: Ref, table: Table, verb: str = "CREATE TABLE") -> str:
+    columns = ",\n".join(f"  {_column(c)}" for c in table.columns)
+    comment = f"\nCOMMENT {_text(table.comment)}" if table.comment else ""
+    return f"{verb} {_path(ref)} (\n{columns}\n) USING iceberg{comment};"
+
+
+def _column(column: Column) -> str:
+    comment = f" COMMENT {_text(column.comment)}" if column.comment else ""
+    return f"{_name(column.name)} {spark_type(column.type)}{comment}"
+
+
+def spark_type(kind: DataType) -> str:
+    """The type as Spark SQL spells it for an Iceberg column."""
+    if isinstance(kind, Array):
+        return f"ARRAY<{spark_type(kind.element)}>"
+    if isinstance(kind, Struct):
+        return f"STRUCT<{', '.join(f'{_name(f.name)}: {spark_type(f.type)}' for f in kind.fields)}>"
+    stored = iceberg_primitive(kind)
+    return _SPARK.get(stored, stored.upper().replace(", ", ","))
+
+
+def _path(ref: Ref) -> str:
+    return ".".join(_name(part) for part in ref)
+
+
+def _name(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
