@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,6 +87,16 @@ def test_reading_a_column_takes_a_part_of_reading_the_table(story: str) -> None:
 def test_it_ends_with_everything_equal(story: str) -> None:
     verdicts = re.findall(r"^(equal|DIFFERS) +\w+\.(\w+)", story, re.MULTILINE)
     assert [verdict for verdict, _ in verdicts] == ["equal"] * TABLES
+
+
+def test_what_it_says_to_try_works(folder: Path, story: str) -> None:
+    commands = re.findall(r"^  instep (.+)$", story.partition("The project stays in")[2], re.MULTILINE)
+    assert commands.pop() == "demo down"
+    assert len(commands) >= 5
+    for command in commands:
+        tried = instep(folder, *shlex.split(command))
+        assert tried.returncode == 0, (command, tried.stderr)
+        assert tried.stdout
 
 
 def test_what_it_leaves_goes_on(folder: Path, story: str) -> None:

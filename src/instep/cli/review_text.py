@@ -22,6 +22,7 @@ def show_detection(out: Screen, found: list[Review], counts: Counts) -> None:
 def show_changes(out: Screen, found: list[Review]) -> None:
     """Changes as a list."""
     from rich.table import Table as Grid
+    from rich.text import Text
 
     from instep.cli.screen import cell
 
@@ -35,9 +36,8 @@ def show_changes(out: Screen, found: list[Review]) -> None:
     grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for r in found:
         style = "yellow" if _asks(r) else ""
-        grid.add_row(
-            r.id, cell("\n".join([r.summary, *_evidence(r)])), r.action, cell(r.rule), cell(_status(r), style=style)
-        )
+        what = Text("\n").join([cell(r.summary), *(cell(f"  {line}", "dim") for line in _evidence(r))])
+        grid.add_row(r.id, what, r.action, cell(r.rule), cell(_status(r), style=style))
     out.print(grid)
 
 
@@ -53,8 +53,8 @@ def _asks(r: Review) -> bool:
 
 
 def _evidence(r: Review) -> list[str]:
-    """The pair of a suspected rename with its score and what that is made of."""
-    return [r.evidence["line"]] if r.evidence else []
+    """The pair of a suspected rename with its score, and what that is made of."""
+    return [_pair(r), *r.evidence["evidence"]] if r.evidence else []
 
 
 def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
@@ -65,8 +65,9 @@ def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
     if asked:
         yield "Suspected renames", "bold"
     for review in asked:
-        yield f"  ? {'.'.join(filter(None, review.table))}: {_pair(review)}", "yellow"
-        for sign in review.evidence["evidence"]:
+        pair, *signs = _evidence(review)
+        yield f"  ? {'.'.join(filter(None, review.table))}: {pair}", "yellow"
+        for sign in signs:
             yield f"        {sign}", "dim"
         yield f"        {review.id}: `instep changes map {review.id}`, or `instep changes reject {review.id}`", "dim"
 

@@ -10,8 +10,8 @@ from instep.cli.context import console, options, run_command
 from instep.errors import InstepError
 
 MORE = (
-    "status", "changes list --all", "history public.customer.phone", "history --plans",
-    "policy explain public.order.note column.removed", "restore public.order --list",
+    "status", "changes list --all", "history public.customer.phone -c shop", "history shop --plans",
+    "policy explain public.order.note column.removed -c shop", "restore public.order --list -c shop",
     "query 'select * from shop.coupon limit 5'", "demo down",
 )  # fmt: skip
 
@@ -100,7 +100,7 @@ def _held(story: _Story) -> None:
 
 
 def _approve(story: _Story) -> None:
-    story.tell("A person approves the new type, and that the dropped column keeps its values.")
+    story.tell("A person approves the new type, and keeps the dropped column's values.")
     story.run("changes", "approve", "--match", "public.product.*", "-c", "shop", "--yes")
     story.run("apply", "shop", "--yes")
 
