@@ -125,6 +125,7 @@ def meanwhile(decision: Decision) -> str:
         "column.narrowed": "the wider accepted type holds every value",
         "column.retyped": f"values are cast to the accepted type; {misfit}",
         "table.replaced": "the table is not read",
+        "name.collided": "what is new is not read, what was renamed keeps its accepted name",
         "access.lost": "the table is in error, the others go on",
     }.get(decision.change.kind, "")
 
