@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -78,19 +77,11 @@ def check_converged(world: World, report: Report, loose: Mapping[str, set[str]])
         table = accepted.by_ref[run.table]
         held = paired(world, table)
         assert held is not None, f"{table.path} is done and not at the source"
-        wanted = expected(_as_replaced(world, table), held)
+        wanted = expected(table, held)
         read = [c for c in table.live if source_column(c, held.table)]
         columns = [c.alias for c in read if c.name not in loose.get(table.name, ())]
         there, due = counted(standing(world.rows(table)), columns), counted(wanted, columns)
         assert there == due, f"{table.path} {columns} lacks {[*(due - there)]} and has {[*(there - due)]}"
-
-
-def _as_replaced(world: World, table: Table) -> Table:
-    """A table that took another's place may keep wider types: see test_found.py."""
-    if not table.generation:
-        return table
-    kinds = {c.name: c.type for c in world.destination.held[world.place(table)].table.columns}
-    return replace(table, columns=tuple(replace(c, type=kinds.get(c.alias, c.type)) for c in table.columns))
 
 
 def check_doubled(world: World) -> None:

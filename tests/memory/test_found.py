@@ -49,7 +49,6 @@ def test_what_is_let_go_leaves_the_destination_too(world: World) -> None:
     assert [s.object for s in world.steps if s.destructive] == ["shop.k.a"]
 
 
-@pytest.mark.xfail(strict=True, reason="the plan keeps the wider type of the table that was replaced")
 def test_a_table_in_the_place_of_another_has_its_own_types() -> None:
     world = World()
     world.database.create("t", Column("id", INT, key=1), Column("a", TEXT))

@@ -13,6 +13,7 @@ from instep.schema.accept import Lineage
 from instep.schema.change import (
     Change,
     ColumnAdded,
+    ColumnNarrowed,
     ColumnRemoved,
     ColumnRetyped,
     DestinationDrifted,
@@ -213,9 +214,10 @@ def _body(scene: Scene, match: _Match, out: Arrangement) -> tuple[list[Step], Ta
     found = _recorded(found, match.before)
     pairing = _pair(scene, match, found, wanted)
     out.notes += [_drift(wanted, column) for column in pairing.drifted]
-    after = after_steps(found, wanted, pairing, scene.able)
-    changes = column_steps(found, wanted, pairing, scene.able, scene.prefix)
-    if _new_generation(match):
+    anew = _new_generation(match)
+    after = after_steps(found, wanted, pairing, scene.able, anew=anew)
+    changes = column_steps(found, wanted, pairing, scene.able, scene.prefix, anew=anew)
+    if anew:
         changes.insert(0, TableReplaced(replace(found, schema=wanted.schema, name=wanted.name), after))
     return [_step(scene, wanted.ref, c, _consent(scene, match, c)) for c in changes], after
 
@@ -261,7 +263,7 @@ def _step(scene: Scene, ref: Ref, change: StepChange, consent: str = "") -> Step
 
 def _hazards(change: StepChange, able: Capabilities) -> tuple[Hazard, ...]:
     match change:
-        case RecordIdentity() | ReviveColumn():
+        case RecordIdentity() | ReviveColumn() | ColumnNarrowed():  # no value is narrowed: those of a new generation
             return ()
         case RewriteColumn():
             return hazards(ColumnRetyped(change.table, change.before, change.after), able)

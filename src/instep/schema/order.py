@@ -12,6 +12,7 @@ from instep.errors import IllegalChange
 from instep.schema.change import (
     ColumnAdded,
     ColumnComment,
+    ColumnNarrowed,
     ColumnNullability,
     ColumnRemoved,
     ColumnRenamed,
@@ -99,8 +100,11 @@ def _done(found: Table, wanted: Table, moved: Mapping[str, str]) -> bool:
     return bool(fresh) and all((c.alias, c.name) in there for c in wanted.columns)
 
 
-def column_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabilities, prefix: str) -> list[StepChange]:
-    """The edits of one table's columns; raises IllegalChange for what the format cannot do."""
+def column_steps(
+    found: Table, wanted: Table, pairing: Pairing, able: Capabilities, prefix: str, *, anew: bool = False
+) -> list[StepChange]:
+    """The edits of one table's columns; raises IllegalChange for what the format cannot do. `anew`: all rows load
+    again, so that no old value needs a wider type."""
     ref = wanted.ref
     _check_names([*(c for _, c in pairing.same), *pairing.added], pairing.drifted, wanted, able)
     key = _kept_key(found, pairing)
@@ -115,7 +119,11 @@ def column_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabiliti
         )
     steps += renames(ref, moves, able, prefix, {c.name for c in found.columns if c not in pairing.dropped})
     for have, want in pairing.same:
-        steps += _alter(wanted, replace(have, name=want.name), want, able, renamed=have.name != want.name)
+        held = replace(have, name=want.name)
+        if anew and _narrows(have, want):
+            held = replace(held, type=want.type)
+            steps.append(ColumnNarrowed(ref, replace(held, type=have.type), held))
+        steps += _alter(wanted, held, want, able, renamed=have.name != want.name)
     end = len(found.columns) - len(pairing.dropped)
     steps += [ColumnAdded(ref, replace(column, key=0), end + i) for i, column in enumerate(pairing.added)]
     if able.keys and key != wanted.key:
@@ -204,21 +212,26 @@ def _alter(table: Table, have: Column, want: Column, able: Capabilities, *, rena
     return steps
 
 
+def _narrows(have: Column, want: Column) -> bool:
+    return not want.retained and have.type != want.type and widens(want.type, have.type)
+
+
 def _comment(found: Table, wanted: Table, able: Capabilities) -> list[StepChange]:
     if able.comments and (found.comment or None) != (wanted.comment or None):
         return [TableComment(wanted.ref, found.comment, wanted.comment)]
     return []
 
 
-def after_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabilities) -> Table:
+def after_steps(found: Table, wanted: Table, pairing: Pairing, able: Capabilities, *, anew: bool = False) -> Table:
     """The table that the steps lead to: kept columns in their order, then the added ones."""
     now = {have.name: (have, want) for have, want in pairing.same}
-    columns = [_after(*now[c.name], able) if c.name in now else c for c in found.columns if c not in pairing.dropped]
+    stay = [c for c in found.columns if c not in pairing.dropped]
+    columns = [_after(*now[c.name], able, anew=anew) if c.name in now else c for c in stay]
     return replace(wanted, columns=(*columns, *pairing.added))
 
 
-def _after(have: Column, want: Column, able: Capabilities) -> Column:
-    kept = want.retained or widens(want.type, have.type)
+def _after(have: Column, want: Column, able: Capabilities, *, anew: bool) -> Column:
+    kept = want.retained or (widens(want.type, have.type) and not anew)
     comment = want.comment if able.comments else have.comment
     nullable = have.nullable or want.nullable
     kind = have.type if kept else want.type
