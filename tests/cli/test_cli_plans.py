@@ -8,7 +8,11 @@ import re
 import pytest
 from cli_world import Shop
 
-from instep.cli.costs import cost_lines
+from instep.cli.costs import _final, cost_lines
+from instep.schema.change import ColumnRemoved, ColumnWidened, TableReplaced
+from instep.schema.step import RewriteColumn, StepChange, step
+from instep.schema.table import Column, Table
+from instep.schema.types import parse
 
 NOTE = 'alter table "order" add column note text'
 ADDED = "column main.order.note added (string)"
@@ -80,12 +84,18 @@ def test_a_plan_says_what_it_costs(grown: Shop) -> None:
 
 
 def test_what_is_worth_telling() -> None:
-    step = {"table": "shop.t", "text": "rewrite column a", "reversible": False, "estimate": {"text": "unknown"}}
+    told = {
+        "table": "shop.t",
+        "text": "rewrite column a",
+        "reversible": False,
+        "final": "it is final",
+        "estimate": {"text": "unknown"},
+    }
     odd = {"text": "t.a: 1 of 3", "misfits": 1, "changed": 0}
-    lines = [line for line, _ in cost_lines({"steps": [step], "lossy": [odd]})]
+    lines = [line for line, _ in cost_lines({"steps": [told], "lossy": [odd]})]
     assert lines == [
         "What it costs", "  shop.t: rewrite column a: unknown",
-        "  shop.t: rewrite column a: undo is refused once a value needs the new type", "  t.a: 1 of 3",
+        "  shop.t: rewrite column a: it is final", "  t.a: 1 of 3",
     ]  # fmt: skip
     assert list(cost_lines({"steps": [], "lossy": []})) == []
 
@@ -95,3 +105,21 @@ def test_a_plan_in_sql(grown: Shop) -> None:
     assert grown.json("plan")["ddl"] == [sql]
     assert f"In SQL: to read, the steps above are what is done\n  {sql}\n" in grown.ok("plan", "--ddl").out
     assert "ALTER TABLE" not in grown.ok("plan").out
+
+
+A, WIDE, TEXT = (Column("a", parse(t)) for t in ("int32", "int64", "string"))
+REF = ("shop", "t")
+FINAL = [
+    (ColumnWidened(REF, A, WIDE), "undo is refused once a value needs the new type"),
+    (RewriteColumn(REF, A, TEXT), "undo is refused once a value needs the new type"),
+    (RewriteColumn(REF, TEXT, A), "it cannot be undone: its values were cast to the new type"),
+    (TableReplaced(Table(*REF, (A,)), Table(*REF, (TEXT,))), "it cannot be undone: the rows of the new generation"),
+    (ColumnRemoved(REF, A, 0), ""),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), FINAL, ids=[f"{c.kind}-{i}" for i, (c, _) in enumerate(FINAL)])
+def test_what_cannot_be_taken_back_says_why(change: StepChange, why: str) -> None:
+    found = _final(step(REF, change))
+    assert found.startswith(why)
+    assert bool(found) == bool(why)

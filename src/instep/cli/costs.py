@@ -37,10 +37,25 @@ def _step(app: App, connection: str, found: Preview, step: Step) -> dict[str, An
     elif size is not None and kind == "table.replaced":
         estimate = reading(app.store, connection, _source(found, step), size.rows)
     return {
-        "id": step.id, "table": path, "text": step.text, "reversible": step.reversible,
+        "id": step.id, "table": path, "text": step.text, "reversible": not (final := _final(step)), "final": final,
         "touches": asdict(size) if size is not None and touched else {"rows": 0, "bytes": 0, "files": 0},
         "estimate": {**asdict(estimate), "text": str(estimate)} if touched else None,
     }  # fmt: skip
+
+
+def _final(step: Step) -> str:
+    """Why the step cannot be taken back, or when it no longer can; "" if it can."""
+    from instep.schema.step import RewriteColumn
+    from instep.schema.undo import NEVER
+    from instep.schema.widen import widens
+
+    change, kind = step.change, step.change.kind
+    if isinstance(change, RewriteColumn) and not widens(change.before.type, change.after.type):
+        kind = "column.retyped"
+    if why := NEVER.get(kind):
+        return f"it cannot be undone: {why}"
+    widened = isinstance(change, RewriteColumn) or not step.reversible
+    return "undo is refused once a value needs the new type" if widened else ""
 
 
 def _source(found: Preview, step: Step) -> tuple[str, str]:
@@ -64,6 +79,6 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
     for step in heavy:
         yield f"  {_named(step)}: {step['estimate']['text']}", ""
     for step in fixed:
-        yield f"  {_named(step)}: undo is refused once a value needs the new type", "yellow"
+        yield f"  {_named(step)}: {step['final']}", "yellow"
     for one in data["lossy"]:
         yield f"  {one['text']}", "yellow" if one["misfits"] or one["changed"] else "dim"
