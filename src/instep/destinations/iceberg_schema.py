@@ -35,9 +35,7 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[IcebergField, ...]:
     )
 
 
-def schema_of(
-    fields: Sequence[IcebergField], schema_id: int, identifiers: Sequence[int] = ()
-) -> dict[str, Any]:
+def schema_of(fields: Sequence[IcebergField], schema_id: int, identifiers: Sequence[int] = ()) -> dict[str, Any]:
     """A schema in metadata form; refuses names that some reader of the table could not tell apart."""
     _check_names([f.name for f in fields], "the table")
     columns = [{"id": f.id, "name": f.name, "type": f.type, "required": f.required, "doc": f.doc} for f in fields]
