@@ -109,7 +109,7 @@ def test_a_plan_in_sql(grown: Shop) -> None:
 
 A, WIDE, TEXT = (Column("a", parse(t)) for t in ("int32", "int64", "string"))
 REF = ("shop", "t")
-FINAL = [
+FINAL: list[tuple[StepChange, str]] = [
     (ColumnWidened(REF, A, WIDE), "undo is refused once a value needs the new type"),
     (RewriteColumn(REF, A, TEXT), "undo is refused once a value needs the new type"),
     (RewriteColumn(REF, TEXT, A), "it cannot be undone: its values were cast to the new type"),
