@@ -206,8 +206,9 @@ def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Ta
         )
     )
     hidden = {p.name: p.place for _, p in gone}
+    has_rowid = any(c.name.casefold() == "rowid" for c in wanted.columns)
     for source in evolution.columns:
-        _fit(session, name, source, hidden)
+        _fit(session, name, source, hidden, has_rowid=has_rowid)
     if (now.comment or "") != (wanted.comment or ""):
         _comment(session, f"TABLE {name}", wanted.comment)
     return with_types(session, made)
@@ -243,10 +244,13 @@ def _rename(session: Session, table: str, names: Sequence[tuple[str, str]]) -> N
         session.run(f"ALTER TABLE {table} RENAME COLUMN {q(f'{MOVING}{number}')} TO {q(after)}")
 
 
-def _fit(session: Session, table: str, source: Source, hidden: dict[str, str]) -> None:
+def _fit(session: Session, table: str, source: Source, hidden: dict[str, str], *, has_rowid: bool) -> None:
     """The column, under its new name already, gets its type, its NULLs and its comment."""
     column, before = source.column, source.before
     if source.rewrite is not None and before is not None:
+        if has_rowid:
+            hint = "call it another name at the source, or load the table again with `instep sync --full`"
+            raise IllegalChange(f"column {column.name!r} cannot be rewritten beside a column called rowid", hint=hint)
         rewrite(session, table, hidden[before.name], before.type, column)
     elif before is None and source.parked is None:
         session.run(f"ALTER TABLE {table} ADD COLUMN {q(column.name)} {sql_type(column.type)}")

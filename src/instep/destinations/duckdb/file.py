@@ -148,6 +148,10 @@ class DatabaseFile:
 
     def _open(self, write: bool) -> Conflict | None:
         """Opens the file, or says who holds it."""
+        if "?" in str(self.path):
+            raise ConnectError(
+                f"{self.path} cannot be opened: DuckDB takes what follows a ? for options", hint="rename it"
+            )
         try:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +178,7 @@ class DatabaseFile:
 
     def clear(self, error: duckdb.Error) -> Exception:
         """What the database said, as an error of ours."""
-        if isinstance(error, duckdb.TransactionException):
+        if isinstance(error, duckdb.TransactionException) and "conflict" in str(error).lower():
             return Conflict(f"{self.path.name}: {_first(error)}", hint="another run was faster: run this again")
         if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException):
             return DestinationError(

@@ -11,7 +11,7 @@ import pyarrow as pa
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.duckdb.file import DatabaseFile, Session
-from instep.destinations.duckdb.load import consume, loading, rows, stage
+from instep.destinations.duckdb.load import ORDER, consume, loading, rows, stage
 from instep.destinations.duckdb.records import named, put, require
 from instep.destinations.notes import merged
 from instep.destinations.sql.merge import q
@@ -19,6 +19,7 @@ from instep.destinations.sql.records import KEPT, Record
 from instep.errors import DestinationError
 
 VALUES, NOTES = "_instep_values", "_instep_notes"
+PLACE, NOTE = "_instep_place", "_instep_note"
 
 
 def size(file: DatabaseFile, ref: Ref, columns: Mapping[str, int]) -> FillSize:
@@ -73,7 +74,7 @@ def _note(session: Session, record: Record, work: Fill) -> None:
     lacks = ", ".join(f"t.{q(c)} IS NULL AND s.{q(c)} IS NULL" for c in columns)
     noted = f"t.{meta} IS NOT NULL OR s.{meta} IS NOT NULL"
     found = session.run(
-        f"SELECT s.rowid, t.{meta}::VARCHAR, s.{meta}::VARCHAR, {lacks} "
+        f"SELECT s.{ORDER}, t.{meta}::VARCHAR, s.{meta}::VARCHAR, {lacks} "
         f"FROM {session.name(*record.ref)} AS t JOIN {VALUES} AS s ON {_same(work)} WHERE {noted}"
     )
     notes = [
@@ -82,7 +83,7 @@ def _note(session: Session, record: Record, work: Fill) -> None:
     ]
     changed = [(place, note) for place, note, old in notes if note != old]
     arrays = [pa.array([p for p, _ in changed], pa.int64()), pa.array([n for _, n in changed], pa.string())]
-    session.db.register("_instep_new_notes", pa.table(arrays, names=["place", "note"]))
+    session.db.register("_instep_new_notes", pa.table(arrays, names=[PLACE, NOTE]))
     session.run(f"CREATE TEMP TABLE {NOTES} AS SELECT * FROM _instep_new_notes")
     session.db.unregister("_instep_new_notes")
 
@@ -90,11 +91,11 @@ def _note(session: Session, record: Record, work: Fill) -> None:
 def _update(session: Session, record: Record, work: Fill) -> int:
     """The rows that got a value, or another note."""
     sets = [f"{q(c)} = coalesce(t.{q(c)}, s.{q(c)})" for c in work.columns]
-    sets.append(f"{q(work.meta)} = CASE WHEN s.place IS NULL THEN t.{q(work.meta)} ELSE s.note END")
-    source = f"SELECT v.*, n.place, n.note FROM {VALUES} AS v LEFT JOIN {NOTES} AS n ON n.place = v.rowid"
+    sets.append(f"{q(work.meta)} = CASE WHEN s.{PLACE} IS NULL THEN t.{q(work.meta)} ELSE s.{NOTE} END")
+    source = f"SELECT v.*, n.{PLACE}, n.{NOTE} FROM {VALUES} AS v LEFT JOIN {NOTES} AS n ON n.{PLACE} = v.{ORDER}"
     number = session.count(
         f"UPDATE {session.name(*record.ref)} AS t SET {', '.join(sets)} FROM ({source}) AS s "
-        f"WHERE {_same(work)} AND ({_gets(work)} OR s.place IS NOT NULL)"
+        f"WHERE {_same(work)} AND ({_gets(work)} OR s.{PLACE} IS NOT NULL)"
     )
     for table in (VALUES, NOTES):
         session.run(f"DROP TABLE {table}")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +22,9 @@ from instep.destinations.sql.records import Record, system_columns
 from instep.errors import DestinationError, StageError
 from instep.stage.spec import StagedFile
 
+_WILD = re.compile(r"([*?\[])")
 OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_instep_staged"
+ORDER = "_instep_order"
 
 
 def local(uri: str) -> Path:
@@ -101,7 +104,8 @@ def _filled(files: Sequence[StagedFile]) -> list[StagedFile]:
 
 
 def _paths(files: Sequence[StagedFile]) -> list[str]:
-    return [str(local(f.path)).replace("[", "[[]") for f in _filled(files)]
+    """Their paths as patterns that nothing else matches."""
+    return [_WILD.sub(r"[\1]", str(local(f.path))) for f in _filled(files)]
 
 
 def _scan() -> str:
@@ -175,11 +179,11 @@ def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: 
 
 
 def stage(session: Session, record: Record, table: str, names: Sequence[str], files: Sequence[StagedFile]) -> None:
-    """A temporary table with the rows of the files, in their order; its rowid tells it."""
+    """A temporary table with the rows of the files; `ORDER` numbers them as they came."""
     kinds = {c.name: sql_type(c.type) for c in record.table.columns}
-    session.run(f"CREATE TEMP TABLE {table} ({', '.join(f'{q(n)} {kinds[n]}' for n in names)})")
+    session.run(f"CREATE TEMP TABLE {table} ({', '.join(f'{q(n)} {kinds[n]}' for n in names)}, {ORDER} BIGINT)")
     if _filled(files):
-        sql = f"INSERT INTO {table} SELECT {columns(names)} FROM {_scan()}"
+        sql = f"INSERT INTO {table} SELECT {columns(names)}, row_number() OVER () FROM {_scan()}"
         session.run(sql, [_paths(files)])
 
 
@@ -192,7 +196,7 @@ def _check(session: Session, record: Record, sql: MergeSql, how: Merge) -> None:
 
 def _latest(session: Session, how: Merge) -> None:
     """One row a key: the highest by cursor, then the last one staged."""
-    order = f"{q(how.cursor)} DESC NULLS LAST, rowid DESC" if how.cursor else "rowid DESC"
+    order = f"{q(how.cursor)} DESC NULLS LAST, {ORDER} DESC" if how.cursor else f"{ORDER} DESC"
     session.run(
         f"CREATE TEMP TABLE {ROWS} AS SELECT * FROM {STAGED} "
         f"QUALIFY row_number() OVER (PARTITION BY {columns(how.key)} ORDER BY {order}) = 1"

@@ -87,7 +87,7 @@ def meet(file: DatabaseFile, ref: Ref, keys: pa.Table) -> Met:
         found = session.arrow(sql)
         numbers = found.column(0).to_pylist()
         schema = arrow_schema(record)
-        met = _table(found.drop_columns(["_instep_n"]).to_reader(), schema)
+        met = _table(found.remove_column(0).to_reader(), schema)
     return Met(met, numbers, (record.version, tuple(keys.column_names)))
 
 

@@ -1,0 +1,181 @@
+"""Values for rows that have none, by key, and values that come back from quarantine: newer ones stay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from duckdb_world import META, Row, Warehouse
+
+from instep.destinations.base import Amendment, FillSize, Merge, Misfits
+from instep.errors import Conflict, DestinationError, Fenced, StageError
+from instep.schema.kinds import ColumnAdded
+from instep.schema.table import Column
+from instep.schema.types import parse
+from instep.stage.conform import compact_json
+from lake import ID, PREFIX, REF, column, stage, table
+
+OLD = table(ID, column("name", "string"))
+NEW = table(ID, column("name", "string"), column("size", "int64"), column("tags", "array(string)"))
+
+
+def note(*columns: str) -> str:
+    return compact_json({"changes": [{"field": c, "change": "nulled"} for c in columns]})
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Warehouse:
+    made = Warehouse(tmp_path, OLD)
+    made.append({"id": 1, "name": "a"}, {"id": 2, "name": "b"}, {"id": 3, "name": "c"})
+    made.change(NEW, *(ColumnAdded(REF, c, 2 + i) for i, c in enumerate(NEW.columns[2:4])))
+    return made
+
+
+FILLS: list[tuple[str, list[Row], list[Row], list[tuple[Any, ...]], int]] = [
+    ("some rows", [], [{"id": 1, "size": 10}, {"id": 3, "size": 30}, {"id": 9, "size": 1}],
+     [(1, 10), (2, None), (3, 30)], 2),
+    ("a newer value stays", [{"id": 1, "size": 7}], [{"id": 1, "size": 10}], [(1, 7), (2, None), (3, None)], 0),
+    ("a row that is new", [{"id": 4}], [{"id": 4, "size": 4}], [(1, None), (2, None), (3, None), (4, 4)], 1),
+    ("a value that is NULL", [], [{"id": 1}], [(1, None), (2, None), (3, None)], 0),
+    ("nothing", [], [], [(1, None), (2, None), (3, None)], 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "values", "rows", "filled"), [c[1:] for c in FILLS], ids=[c[0] for c in FILLS])
+def test_a_fill(shop: Warehouse, before: list[Row], values: list[Row], rows: Any, filled: int) -> None:
+    if before:
+        shop.merge(*before)
+    state = shop.to.state(REF)
+    assert state is not None
+    done = shop.fill(*values)
+    assert (done.rows, done.whole) == (filled, True)
+    assert shop.rows("id", "size") == rows
+    again = shop.fill(*values, number=2)
+    assert (again.rows, shop.rows("id", "size")) == (0, rows)
+    after = shop.to.state(REF)
+    assert after is not None
+    assert (after.cursor, after.accepted, after.rows) == (state.cursor, state.accepted, state.rows)
+
+
+def test_what_it_takes(shop: Warehouse) -> None:
+    assert shop.to.fill_size(REF, {"size": 1}).rows == 3
+    shop.fill({"id": 1, "size": 10}, number=1)
+    assert shop.to.fill_size(REF, {"size": 1}) == FillSize(0, 0, 0, 1), "that backfill has been through"
+    left = shop.to.fill_size(REF, {"size": 2})
+    assert (left.files, left.rows, left.of) == (1, 2, 1)
+    assert shop.to.fill_size(REF, {"size": 1, "tags": 3}).rows == 3
+
+
+def test_a_table_without_rows_has_nothing_to_fill(tmp_path: Path) -> None:
+    shop = Warehouse(tmp_path, NEW)
+    assert shop.to.fill_size(REF, {"size": 1}).why_not == "it has not been loaded yet"
+    with pytest.raises(DestinationError, match="not been loaded"):
+        shop.fill({"id": 1, "size": 1})
+
+
+NOTES: list[tuple[str, str | None, Row, tuple[Any, ...]]] = [
+    ("came", note("size"), {"size": 5}, (5, None)),
+    ("came, others stay", note("size", "name"), {"size": 5}, (5, note("name"))),
+    ("does not fit either", None, {META: note("size")}, (None, note("size"))),
+    ("noted already", note("size"), {META: note("size")}, (None, note("size"))),
+    ("of other columns", note("name"), {"size": 5}, (5, note("name"))),
+]
+
+
+@pytest.mark.parametrize(("old", "value", "expected"), [c[1:] for c in NOTES], ids=[c[0] for c in NOTES])
+def test_notes_follow(shop: Warehouse, old: str | None, value: Row, expected: tuple[Any, ...]) -> None:
+    shop.merge({"id": 1, "name": "new", META: old})
+    shop.fill({"id": 1, **value}, holds=META in value)
+    size, meta = next((size, meta) for id, size, meta in shop.rows("id", "size", META) if id == 1)
+    assert (size, meta and json.loads(meta)) == (expected[0], expected[1] and json.loads(expected[1]))
+
+
+def test_nested_values_are_filled(shop: Warehouse) -> None:
+    done = shop.fill({"id": 1, "tags": ["x", None]}, {"id": 2, "tags": []}, columns=("tags",))
+    assert (done.rows, done.files) == (2, 1)
+    assert shop.rows("id", "tags") == [(1, ["x", None]), (2, []), (3, None)]
+
+
+def keys(*values: int) -> pa.Table:
+    return pa.table({"id": pa.array(values, pa.int64())})
+
+
+def test_rows_that_were_met_are_amended(shop: Warehouse) -> None:
+    met = shop.to.meet(REF, keys(3, 1, 99))
+    found = dict(zip(met.numbers, met.rows.column("name").to_pylist(), strict=True))
+    assert found == {0: "c", 1: "a"}
+    place = met.numbers.index(1)
+    updated = met.rows.slice(place, 1).set_column(1, met.rows.schema.field(1), pa.array(["changed"], pa.large_string()))
+    new = pa.Table.from_pylist([{"id": 99, "name": "new", "tags": ["t"]}], met.rows.schema)
+    state = shop.to.state(REF)
+    assert state is not None
+    shop.to.amend(REF, met, Amendment([place], updated, new), shop.commit(cursor=state.cursor))
+    assert shop.rows("id", "name", "tags") == [(1, "changed", None), (2, "b", None), (3, "c", None), (99, "new", ["t"])]
+    with pytest.raises(Conflict, match="moved while"):
+        shop.to.amend(REF, met, Amendment([place], updated, new.slice(0, 0)), shop.commit())
+
+
+def test_a_late_amendment_is_refused(shop: Warehouse) -> None:
+    met = shop.to.meet(REF, keys(1))
+    late = shop.commit()
+    shop.commit()
+    with pytest.raises(Fenced):
+        shop.to.amend(REF, met, Amendment([], met.rows.slice(0, 0), met.rows), late)
+
+
+def test_a_trial_tells_what_does_not_fit(shop: Warehouse) -> None:
+    shop.merge({"id": 1, "name": "5"}, {"id": 2, "name": "5.50"})
+    tried = shop.to.trial(REF, "name", parse("int32"), ["id"], 10)
+    assert (tried.sampled, tried.misfits) == (3, 2)
+    assert tried.row["id"] in (2, 3)
+    assert shop.to.trial(REF, "name", parse("string"), ["id"], 10).misfits == 0
+    assert shop.to.misfits(REF, "name", parse("int32")).count == 2
+    assert shop.to.misfits(REF, "name", parse("string(2)")) == Misfits(1, "5.50")
+    assert shop.to.misfits(("shop", "nothing"), "name", parse("int32")) == Misfits()
+
+
+TWINS: list[tuple[str, list[Row], list[Row], str]] = [
+    ("staged without a key", [], [{"name": "x"}], "1 staged rows have NULL in their key"),
+    ("twins in the table", [{"id": 1}], [{"id": 1, "name": "x"}], "holds 1 keys more than once"),
+]
+
+
+@pytest.mark.parametrize(("before", "staged", "text"), [c[1:] for c in TWINS], ids=[c[0] for c in TWINS])
+def test_a_merge_that_cannot_tell_rows_apart_is_refused(
+    shop: Warehouse, before: list[Row], staged: list[Row], text: str
+) -> None:
+    if before:
+        shop.append(*before)
+    rows = shop.rows()
+    with pytest.raises(StageError, match=text):
+        shop.merge(*staged)
+    assert shop.rows() == rows
+
+
+def test_a_merge_needs_a_key(shop: Warehouse) -> None:
+    with pytest.raises(DestinationError, match="no key to merge by"):
+        shop.to.merge(None, REF, [], Merge(()), shop.commit())
+
+
+COLUMNS = ["filename", "file_row_number", "rowid", "t", "s", "n", "_instep_n", "select", 'a"b', "ü"]
+
+
+def test_columns_may_be_called_as_names_of_ours(tmp_path: Path) -> None:
+    wanted = table(ID, *(column(name, "string") for name in COLUMNS), Column("k0", parse("int32")))
+    shop = Warehouse(tmp_path, wanted)
+    shop.append({"id": 1, "filename": "f", "t": "t", "s": "s", "k0": 7})
+    assert shop.merge({"id": 1, "t": "new", "s": "s"}, {"id": 2, "n": "n"}).inserted == 1
+    met = shop.to.meet(REF, keys(1))
+    shop.to.amend(REF, met, Amendment([0], met.rows, met.rows.slice(0, 0)), shop.commit())
+    assert shop.rows("id", "t", "s", "n") == [(1, "new", "s", None), (2, None, None, "n")]
+
+
+def test_a_staged_file_of_another_schema_changes_nothing(shop: Warehouse) -> None:
+    file = stage(shop.to, REF, [{"id": 1}], only=["id"])
+    with pytest.raises(DestinationError, match="name"):
+        shop.to.append(REF, [file], shop.commit())
+    assert len(shop.rows()) == 3
+    assert f"{PREFIX}synced" in shop.to.target(REF).schema.names

@@ -1,0 +1,259 @@
+"""What the steps of a plan leave in the file: parked columns and tables, edits by hand, names, copies."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from duckdb_world import Warehouse
+
+from instep.destinations.base import Commit
+from instep.destinations.duckdb import keep
+from instep.destinations.duckdb.records import PARKED
+from instep.errors import Conflict, DestinationError, Fenced, IllegalChange, SchemaError
+from instep.schema.kinds import ColumnAdded, ColumnRemoved, ColumnRenamed, TableAdded, TableRemoved, TableRenamed
+from instep.schema.step import ReviveColumn, RewriteColumn, step
+from instep.schema.table import Table
+from instep.schema.types import parse
+from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
+
+NAME, AMOUNT = ORDERS.columns[1:3]
+WITHOUT = replace(ORDERS, columns=tuple(c for c in ORDERS.columns if c.name != "name"))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Warehouse:
+    made = Warehouse(tmp_path)
+    made.append({"id": 1, "name": "a", "amount": 1}, {"id": 2, "name": "b", "amount": 2})
+    return made
+
+
+def revive(shop: Warehouse) -> None:
+    shop.change(ORDERS, ReviveColumn(REF, NAME, NAME))
+
+
+LATER: list[tuple[str, Any, list[Any], int]] = [
+    ("nothing", lambda s: None, [(1, "a"), (2, "b")], 0),
+    ("updated", lambda s: s.merge({"id": 1, "amount": 9}), [(1, "a"), (2, "b")], 0),
+    ("inserted", lambda s: s.merge({"id": 3}), [(1, "a"), (2, "b"), (3, None)], 1),
+    ("appended", lambda s: s.append({"id": 3}, {"id": 4}), [(1, "a"), (2, "b"), (3, None), (4, None)], 2),
+    ("loaded anew", lambda s: s.overwrite({"id": 2}, {"id": 7}), [(2, "b"), (7, None)], 1),
+    ("deleted", lambda s: s.merge({"id": 2}, complete=True, deletes="hard"), [(2, "b")], 0),
+]
+
+
+@pytest.mark.parametrize(("later", "rows", "written"), [c[1:] for c in LATER], ids=[c[0] for c in LATER])
+def test_a_dropped_column_keeps_its_values(shop: Warehouse, later: Any, rows: list[Any], written: int) -> None:
+    shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
+    assert shop.to.inspect([REF]).get(REF) == WITHOUT
+    later(shop)
+    assert shop.to.revival(REF, "name").written == written
+    revive(shop)
+    assert shop.to.inspect([REF]).get(REF) is not None
+    assert shop.rows("id", "name") == rows
+    assert shop.to.refill(REF, "name", shop.commit()) == 0
+
+
+def test_of_two_dropped_columns_of_one_name_the_later_one_returns(shop: Warehouse) -> None:
+    shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
+    number = column("name", "int32", id="#2")
+    shop.change(replace(WITHOUT, columns=(*WITHOUT.columns, number)), ColumnAdded(REF, number, 5))
+    shop.merge({"id": 1, "name": 7})
+    shop.change(WITHOUT, ColumnRemoved(REF, number, 5))
+    shop.change(replace(WITHOUT, columns=(*WITHOUT.columns, number)), ReviveColumn(REF, number, number))
+    assert shop.rows("id", "name") == [(1, 7), (2, None)]
+
+
+def test_what_is_kept_goes_when_its_time_is_over(shop: Warehouse) -> None:
+    shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
+    other = replace(ORDERS, name="other", id="oid-other")
+    create(shop.to, other, shop.commit())
+    shop.to.execute(other.ref, [step(other.ref, TableRemoved(other))], None, shop.commit())
+    assert shop.to.forget([REF, other.ref], shop.fence) == []
+    time.sleep(0.01)
+    with pytest.raises(Fenced):
+        keep.forget(shop.to.file, [REF], shop.fence - 1, days=0)
+    assert keep.forget(shop.to.file, [REF], shop.fence, days=0) == ["shop.orders.name", "shop.other"]
+    assert shop.to.revival(REF, "name").why_not == "no column 'name' is kept any more"
+    assert not shop.to.dropped(other.ref, "oid-other")
+    for attempt in (lambda: revive(shop), lambda: shop.to.revive(other.ref, other, shop.commit())):
+        with pytest.raises(DestinationError, match="kept"):
+            attempt()
+    assert [n for (n,) in shop.sql("SELECT column_name FROM duckdb_columns()") if n.startswith(PARKED)] == []
+
+
+def test_a_dropped_table_returns_unless_its_name_is_taken(shop: Warehouse) -> None:
+    for _ in range(2):
+        shop.to.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("drop", 50))
+    assert shop.to.tables() == []
+    assert shop.to.dropped(REF, ORDERS.id)
+    assert not shop.to.dropped(REF, "another")
+    create(shop.to, replace(ORDERS, id="another"), Commit("new", 51))
+    with pytest.raises(DestinationError, match="another table is called"):
+        shop.to.revive(REF, ORDERS, Commit("undo", 52))
+    shop.to.execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("drop", 52))
+    for _ in range(2):
+        shop.to.revive(REF, ORDERS, Commit("undo", 53))
+    assert shop.rows("id", "name") == [(1, "a"), (2, "b")]
+    assert shop.to.inspect([REF]).get(REF) == ORDERS
+
+
+def test_a_table_moves_into_another_schema_with_what_it_keeps(shop: Warehouse) -> None:
+    shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))
+    new = replace(WITHOUT, schema="other")
+    shop.to.execute(REF, [step(REF, TableRenamed(WITHOUT, new))], new, shop.commit())
+    assert shop.to.tables() == [new.ref]
+    back = replace(ORDERS, schema="other")
+    shop.to.execute(new.ref, [step(new.ref, ReviveColumn(new.ref, NAME, NAME))], back, Commit("r", 90))
+    assert rows_of(shop.to, new.ref, ["id", "name"]) == [(1, "a"), (2, "b")]
+    assert shop.to.inspect([new.ref]).get(new.ref) == back
+
+
+BY_HAND = [
+    ("type", "ALTER TABLE shop.shop.orders ALTER amount TYPE DOUBLE", "amount", "float64"),
+    ("new", "ALTER TABLE shop.shop.orders ADD COLUMN s STRUCT(a INTEGER, \"b c\" DATE[])", "s",
+     'struct("a" int32, "b c" array(date))'),
+    ("unknown", "ALTER TABLE shop.shop.orders ADD COLUMN m MAP(VARCHAR, INTEGER)", "m", "json"),
+    ("hugeint", "ALTER TABLE shop.shop.orders ADD COLUMN h HUGEINT", "h", "decimal(38,0)"),
+    ("time", "ALTER TABLE shop.shop.orders ADD COLUMN t TIME", "t", "time"),
+    ("enum", "ALTER TABLE shop.shop.orders ADD COLUMN e ENUM('a', 'b')", "e", "string"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "name", "kind"), [c[1:] for c in BY_HAND], ids=[c[0] for c in BY_HAND])
+def test_an_edit_by_hand_is_seen(shop: Warehouse, statement: str, name: str, kind: str) -> None:
+    shop.sql(statement)
+    found = shop.to.inspect([REF]).get(REF)
+    assert found is not None
+    assert found.by_name[name].type == parse(kind)
+
+
+def test_a_column_dropped_by_hand_is_seen(shop: Warehouse) -> None:
+    shop.sql("ALTER TABLE shop.shop.orders DROP name")
+    assert shop.to.inspect([REF]).get(REF) == WITHOUT
+    shop.sql("DROP TABLE shop.shop.orders")
+    assert shop.to.inspect([REF]).tables == ()
+
+
+@pytest.mark.parametrize("name", ["orders", "ORDERS"])
+def test_tables_of_others_are_left_alone(tmp_path: Path, name: str) -> None:
+    shop = Warehouse(tmp_path, replace(ORDERS, name="mine", id="x"))
+    shop.sql(f"CREATE TABLE shop.shop.{name} AS SELECT 1 AS a")
+    assert list(shop.to.foreign([REF, ("shop", "mine")])) == [REF]
+    for attempt in (lambda: shop.to.inspect([REF]), lambda: shop.to.target(REF), lambda: shop.to.read(REF)):
+        with pytest.raises(DestinationError, match="is not ours"):
+            attempt()
+    with pytest.raises(Conflict, match="exists"):
+        create(shop.to)
+    assert shop.sql("SELECT a FROM shop.shop.orders") == [(1,)]
+    assert shop.to.tables() == [("shop", "mine")]
+
+
+REFUSED: list[tuple[str, tuple[Any, ...], Table, type[Exception], str]] = [
+    ("case twins", (ColumnAdded(REF, column("NAME", "string"), 3),),
+     replace(ORDERS, columns=(*ORDERS.columns, column("NAME", "string"))), SchemaError, "differ in case only"),
+    ("twins in a struct", (ColumnAdded(REF, column("s", 'struct("a" int32, "A" int32)'), 3),),
+     replace(ORDERS, columns=(*ORDERS.columns, column("s", 'struct("a" int32, "A" int32)'))), SchemaError, "in case"),
+    ("values that do not fit", (RewriteColumn(REF, NAME, column("name", "int32")),),
+     replace(ORDERS, columns=(ID, column("name", "int32"), *ORDERS.columns[2:])), IllegalChange, "do not fit int32"),
+    ("not what is wanted", (ColumnRemoved(REF, NAME, 1),), replace(ORDERS, comment="x"), DestinationError,
+     "do not lead to"),
+    ("no such column", (ColumnRenamed(REF, column("zip", "string"), column("zap", "string")),), WITHOUT,
+     DestinationError, "has no column 'zip'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "after", "error", "text"), [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])
+def test_a_refused_change_leaves_everything(
+    shop: Warehouse, changes: Any, after: Table, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        shop.change(after, *changes)
+    assert shop.to.inspect([REF]).get(REF) == ORDERS
+    assert shop.rows("id", "name") == [(1, "a"), (2, "b")]
+
+
+CASTS = [
+    ("int32", "string", [5, None, -7], ["5", None, "-7"]),
+    ("string", "json", ['{"a": 1}', None, "[]"], ['{"a": 1}', None, "[]"]),
+    ("json", "string", ['{"a": 1}', None, "1"], ['{"a": 1}', None, "1"]),
+    ("array(int32)", "array(int64)", [[1, None], None, []], [[1, None], None, []]),
+    ('struct("a" int32)', 'struct("a" int32, "b" string)', [{"a": 1}, None, {"a": None}],
+     [{"a": 1, "b": None}, None, {"a": None, "b": None}]),
+    ("decimal(10,2)", "float64", [1, None, 2], [1.0, None, 2.0]),
+    ("timestamptz", "string", [None, None, None], [None, None, None]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "values", "expected"), CASTS, ids=[f"{c[0]} to {c[1]}" for c in CASTS])
+def test_a_rewritten_column_has_the_same_values(
+    tmp_path: Path, before: str, after: str, values: list[Any], expected: list[Any]
+) -> None:
+    old, new = column("v", before), column("v", after)
+    shop = Warehouse(tmp_path, table(ID, old))
+    shop.append(*({"id": i, "v": v} for i, v in enumerate(values)))
+    shop.change(table(ID, new), RewriteColumn(REF, old, new))
+    assert [v for _, v in shop.rows("id", "v")] == expected
+    assert shop.to.inspect([REF]).get(REF) == table(ID, new)
+
+
+def test_a_column_is_not_rewritten_beside_one_that_hides_the_place_of_rows(tmp_path: Path) -> None:
+    old, new, rowid = column("v", "string"), column("v", "json"), column("RowId", "int32")
+    shop = Warehouse(tmp_path, table(ID, old, rowid))
+    with pytest.raises(IllegalChange, match="called rowid"):
+        shop.change(table(ID, new, rowid), RewriteColumn(REF, old, new))
+
+
+def test_a_copy_stays_as_it_was_and_is_nobody_elses(shop: Warehouse) -> None:
+    place = ("shop", "orders__before")
+    commit = shop.commit()
+    assert [shop.to.keep(REF, place, commit) for _ in range(2)] == [2, 2]
+    assert shop.to.tables() == [REF, place]
+    assert list(shop.to.foreign([REF, place])) == [place]
+    shop.append({"id": 3})
+    with pytest.raises(Conflict, match="is there already"):
+        shop.to.keep(REF, place, shop.commit())
+    assert rows_of(shop.to, place, ["id", "name"]) == [(1, "a"), (2, "b")]
+    with pytest.raises(DestinationError, match="no copy of ours"):
+        shop.to.purge(REF, shop.fence)
+    for _ in range(2):
+        shop.to.purge(place, shop.fence)
+    assert shop.to.tables() == [REF]
+
+
+def test_an_empty_table_needs_no_copy(tmp_path: Path) -> None:
+    shop = Warehouse(tmp_path)
+    assert shop.to.keep(REF, ("shop", "copy"), shop.commit()) is None
+    shop.append()
+    assert shop.to.keep(REF, ("shop", "copy"), shop.commit()) is None
+
+
+def test_what_dead_runs_left_is_swept(shop: Warehouse, tmp_path: Path) -> None:
+    target = shop.to.target(REF)
+    data, held = (Path(p.removeprefix("file://")) for p in (target.location, target.quarantine))
+    for folder in (data / "r-dead", data / "r-dead-1", data / "r-alive"):
+        folder.mkdir(parents=True)
+        (folder / "x.parquet").write_text("")
+    held.mkdir()
+    for name in ("r-dead-0.parquet", "r2-0.parquet"):
+        (held / name).write_text("")
+    shop.to.sweep(REF, {"r-dead": 1, "r2": 2})
+    assert sorted(p.name for p in data.iterdir()) == ["r-alive"]
+    assert [p.name for p in held.iterdir()] == ["r2-0.parquet"], "r2 has committed its rows"
+    shop.to.sweep(("shop", "nothing"), {"r": 1})
+
+
+def test_staged_files_go_once_their_rows_are_in(shop: Warehouse) -> None:
+    file = stage(shop.to, REF, [{"id": 5}])
+    shop.to.append(REF, [file], shop.commit())
+    assert not Path(file.path.removeprefix("file://")).exists()
+
+
+def test_a_table_is_added_once(shop: Warehouse) -> None:
+    with pytest.raises(Conflict, match=r"shop\.orders exists"):
+        shop.to.execute(REF, [step(REF, TableAdded(WITHOUT))], WITHOUT, shop.commit())
+    shop.to.execute(REF, [step(REF, TableAdded(ORDERS))], ORDERS, shop.commit())
+    assert len(shop.rows()) == 2
