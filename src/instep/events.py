@@ -35,7 +35,7 @@ class ReviewNeeded(Event):
 
 @dataclass(frozen=True)
 class RenameSuspected(Event):
-    """A removal and an addition look like one rename: a proposal for `changes map` is open. `evidence` has no values."""
+    """A removal and an addition look like one rename: a proposal for `changes map` is open. No values in `evidence`."""
 
     type: ClassVar[str] = "change.rename_suspected"
     change: str
@@ -54,8 +54,8 @@ class ChangeIgnored(Event):
 
 @dataclass(frozen=True)
 class ChangeWaiting(Event):
-    """Policy lets it in, and it is not applied yet: `seen` by so many detections `of` those that it takes (0: `why` says
-    what it waits for)."""
+    """Policy lets it in, and it is not applied yet: `seen` by so many detections `of` those that it takes (0: `why`
+    says what it waits for)."""
 
     type: ClassVar[str] = "change.waiting"
     change: str
@@ -160,6 +160,16 @@ class Resumed(Event):
 
 
 @dataclass(frozen=True)
+class SelectionChanged(Event):
+    """A person switched a schema, table or column: `choice` is on, off, hashed or clear."""
+
+    type: ClassVar[str] = "selection.changed"
+    object: str
+    choice: str
+    who: str
+
+
+@dataclass(frozen=True)
 class KeyChosen(Event):
     """A person chose the key of a table: `how` says what becomes of its rows (rekey, rebuild or clear)."""
 
@@ -190,16 +200,6 @@ class CopyPurged(Event):
     type: ClassVar[str] = "table.copy_purged"
     table: str
     copy: str
-    who: str
-
-
-@dataclass(frozen=True)
-class SelectionChanged(Event):
-    """A person switched a schema, table or column: `choice` is on, off, hashed or clear."""
-
-    type: ClassVar[str] = "selection.changed"
-    object: str
-    choice: str
     who: str
 
 

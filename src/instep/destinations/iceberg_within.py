@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from pyiceberg.expressions import (
     LessThanOrEqual,
     Reference,
 )
+from pyiceberg.expressions.literals import literal
 from pyiceberg.schema import Schema
 from pyiceberg.types import DateType, IntegerType, LongType, StringType
 
@@ -30,7 +30,10 @@ _ORDERED = (IntegerType, LongType, StringType, DateType)
 def within(schema: Schema, keys: pa.Table) -> BooleanExpression:
     """What holds for each row that has one of the keys (columns by name, of the types of `schema`'s): true of a file's
     metrics unless none of its rows can have one. A NULL meets no row."""
-    return reduce(And, _parts(schema, keys), AlwaysTrue())
+    found: BooleanExpression = AlwaysTrue()
+    for part in _parts(schema, keys):
+        found = And(found, part)
+    return found
 
 
 def _parts(schema: Schema, keys: pa.Table) -> Iterator[BooleanExpression]:
@@ -46,9 +49,10 @@ def _parts(schema: Schema, keys: pa.Table) -> Iterator[BooleanExpression]:
 
 
 def _listed(name: str, values: list[Any]) -> BooleanExpression:
-    return In(Reference(name), values)
+    return In(term=Reference(name), values={literal(v) for v in values})
 
 
 def _between(name: str, values: pa.Array) -> BooleanExpression:
     low, high = (bound.as_py() for bound in pc.min_max(values).values())
-    return And(GreaterThanOrEqual(Reference(name), low), LessThanOrEqual(Reference(name), high))
+    column = Reference(name)
+    return And(GreaterThanOrEqual(term=column, value=literal(low)), LessThanOrEqual(term=column, value=literal(high)))
