@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from events.shows import shows
 from instep.events import ChangeDetected
+from instep.schema.policy import Policy
 from instep.schema.table import Column
 from instep.schema.types import parse
 from instep.sync.detect import look, record
+from instep.sync.undo import find, prepare, takeback
+from memory.database import MemoryDatabase
+from memory.promises import check_blocked
 from memory.world import NAME, World
 
 INT, TEXT = parse("int32"), parse("string")
@@ -62,3 +66,37 @@ def test_a_table_in_the_place_of_another_has_its_own_types() -> None:
         assert held.table.by_name["a"].type == table.by_name["a"].type == INT
     finally:
         world.close()
+
+
+UNDOS = [
+    # name, the kind of what is taken back, statements
+    ("table", "table.removed", lambda d: d.drop("t")),
+    ("column", "column.removed", lambda d: d.drop_column("t", "a")),
+    ("rename", "column.renamed", lambda d: d.rename_column("t", "a", "c")),
+]
+
+
+@pytest.mark.parametrize("point", range(9))
+@pytest.mark.parametrize(("kind", "statement"), [c[1:] for c in UNDOS], ids=[c[0] for c in UNDOS])
+def test_an_undo_that_was_killed_is_finished_by_the_next_run(
+    kind: str, statement: Callable[[MemoryDatabase], None], point: int
+) -> None:
+    world = World(policy=Policy(modifiers={"removed": "drop"}))
+    world.database.create("k", Column("id", INT, key=1))
+    world.database.create("t", Column("id", INT, key=1), Column("a", TEXT))
+    world.database.insert("t", {"id": 1, "a": "x"})
+    world.sync()
+    before = {(ref, frozenset(held.table.by_name)) for ref, held in world.destination.held.items()}
+    statement(world.database)
+    world.sync()
+    (review,) = (r for r in world.store.reviews.find(NAME, ("applied",)) if r.kind == kind)
+    made = prepare(world.pipe, find(world.pipe, review.id))
+    with world.killed_at(point) as died:
+        takeback(world.pipe, made, ("*",))
+    world.sync()
+    check_blocked(world, {})
+    there = {(ref, frozenset(held.table.by_name)) for ref, held in world.destination.held.items()}
+    assert world.store.undos.waiting(NAME) == []
+    if died and died[0] not in ("sync.claim.before", "sync.claim.after", "undo.before"):
+        assert there == before
+    world.close()

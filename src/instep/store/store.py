@@ -25,6 +25,7 @@ from instep.store.reviews import Reviews
 from instep.store.runs import LEASE, Runs
 from instep.store.schemas import Schemas
 from instep.store.switches import Switches
+from instep.store.undos import Undos
 from instep.store.watermarks import Watermarks
 
 
@@ -70,6 +71,7 @@ class Store:
         self.pauses = Pauses(self._db)
         self.backfills = Backfills(self._db)
         self.mappings = Mappings(self._db)
+        self.undos = Undos(self._db)
         self.switches = Switches(self._db)
         self.watermarks = Watermarks(self._db)
         self.choices = Choices(self._db)

@@ -300,6 +300,19 @@ mappings = Table(
     sqlite_autoincrement=True,
 )
 
+undos = Table(
+    "undos",
+    metadata,
+    _number(),
+    _connection(),
+    Column("changes", JSON, nullable=False),
+    Column("drops", JSON, nullable=False),
+    _text("who"),
+    Column("at", Utc, nullable=False),
+    Column("ended", Utc),
+    sqlite_autoincrement=True,
+)
+
 copies = Table(
     "copies",
     metadata,

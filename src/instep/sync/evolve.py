@@ -21,6 +21,7 @@ from instep.sync.map import resume_mappings
 from instep.sync.partial import partial_columns
 from instep.sync.pause import hold, reconsider
 from instep.sync.pipe import Pipe, Ref
+from instep.sync.undo import resume_undos
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "
         raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
     reconsider(pipe)
     with claimed(pipe, "apply") as run:
+        resume_undos(replace(pipe, run=run), run)
         resume_mappings(replace(pipe, run=run), run)
         reviews = pipe.store.reviews.standing(pipe.name)
         check(pipe, made, reviews)

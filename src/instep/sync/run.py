@@ -41,6 +41,7 @@ from instep.sync.progress import Progress, Report, Silent
 from instep.sync.promote import promote_first, promote_rest
 from instep.sync.quarantine import expire
 from instep.sync.tidy import forget_dropped
+from instep.sync.undo import resume_undos
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,6 +175,7 @@ class _Sync:
         pipe, outcome = self.pipe, self.outcome
         if self.wanted.drop_retained and attempt == 0:
             let_go(pipe, self.run, self.wanted.tables)
+        resume_undos(pipe, self.run)
         resume_mappings(pipe, self.run)
         discovery, relied = seen_now(pipe, snapshot, rely=attempt == 0)
         count = attempt == 0 and not relied

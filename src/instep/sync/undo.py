@@ -1,7 +1,8 @@
 """Takes applied changes back: says what that does, then does it as one run.
 
 The destination comes first, each table in one commit, then the accepted catalog with the explicit choice that keeps
-the next detection from applying the same change again. Interrupted in between, the same undo finds its steps done.
+the next detection from applying the same change again. Interrupted in between, the next run finishes it: what is done
+already is no step any more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
 from instep.events import ChangeUndone
-from instep.model import Review
+from instep.model import Review, Run
 from instep.schema.change import (
     Change,
     ColumnAdded,
@@ -34,6 +35,7 @@ from instep.schema.step import ReviveColumn, RewriteColumn, Step, step
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import String
 from instep.schema.undo import Applied, Undoing, undo
+from instep.store.undos import Undo
 from instep.sync.apply import follow
 from instep.sync.claim import claimed
 from instep.sync.detect import recall, record
@@ -53,6 +55,11 @@ class Takeback:
     revived: tuple[Table, ...] = ()
     limits: tuple[str, ...] = ()
     left: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Their ids."""
+        return tuple(r.id for r in self.reviews)
 
     @property
     def drops(self) -> tuple[Step, ...]:
@@ -305,27 +312,49 @@ def takeback(pipe: Pipe, made: Takeback, allowed: Sequence[str] = ()) -> int:
     with claimed(pipe, "undo") as run:
         pipe = replace(pipe, run=run)
         crashpoint("undo.before")
+        resume_undos(pipe, run, but=made.changes)
         again = prepare(pipe, made.reviews)
         if (again.plan, again.undoing) != (made.plan, made.undoing):
             raise StalePlan("the schemas have moved since this undo was looked at", hint="look at it again")
-        for table in made.revived:
-            ref = destination_ref(table, pipe.naming)
-            pipe.destination.claim(ref, run.fence)
-            pipe.destination.revive(ref, table, Commit(run.id, run.fence))
-            crashpoint("undo.table")
-        with journal(pipe, run, made.plan) as record:
-            for group in made.plan.groups():
-                with record.taking(group.steps):
-                    pipe.destination.claim(group.ref, run.fence)
-                    commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
-                    pipe.destination.execute(group.ref, group.steps, group.after, commit)
-                    crashpoint("undo.table")
-            for at, column in _revived_columns(pipe, made.undoing):
-                pipe.destination.refill(at, column.name, Commit(run.id, run.fence))
-            crashpoint("undo.committed")
-            version = _accept(pipe, made, record)
-        crashpoint("undo.accepted")
-        return version
+        wanted = pipe.store.undos.want(pipe.name, made.changes, (s.object for s in made.drops), pipe.who)
+        return _carry_out(pipe, run, made, wanted)
+
+
+def resume_undos(pipe: Pipe, run: Run, but: tuple[str, ...] = ()) -> None:
+    """Finishes what was interrupted, all `but` that of these changes. One that cannot be taken back any more, or drops
+    by now what nobody has named, is given up."""
+    for wanted in pipe.store.undos.waiting(pipe.name):
+        if wanted.changes == but:
+            continue
+        try:
+            made = prepare(pipe, [pipe.store.reviews.get(id) for id in wanted.changes])
+        except InstepError:
+            made = None
+        if made is None or any(s.object not in wanted.drops for s in made.drops):
+            pipe.store.undos.end(wanted.number)
+        else:
+            _carry_out(pipe, run, made, wanted)
+
+
+def _carry_out(pipe: Pipe, run: Run, made: Takeback, wanted: Undo) -> int:
+    for table in made.revived:
+        ref = destination_ref(table, pipe.naming)
+        pipe.destination.claim(ref, run.fence)
+        pipe.destination.revive(ref, table, Commit(run.id, run.fence))
+        crashpoint("undo.table")
+    with journal(pipe, run, made.plan) as record:
+        for group in made.plan.groups():
+            with record.taking(group.steps):
+                pipe.destination.claim(group.ref, run.fence)
+                commit = Commit(run.id, run.fence, changes=tuple(s.id for s in group.steps))
+                pipe.destination.execute(group.ref, group.steps, group.after, commit)
+                crashpoint("undo.table")
+        for at, column in _revived_columns(pipe, made.undoing):
+            pipe.destination.refill(at, column.name, Commit(run.id, run.fence))
+        crashpoint("undo.committed")
+        version = _accept(replace(pipe, who=wanted.who), made, record, wanted)
+    crashpoint("undo.accepted")
+    return version
 
 
 def _revived_columns(pipe: Pipe, undoing: Undoing) -> Iterator[tuple[Ref, Column]]:
@@ -334,7 +363,7 @@ def _revived_columns(pipe: Pipe, undoing: Undoing) -> Iterator[tuple[Ref, Column
             yield _desired_column(pipe, undoing.after.by_ref[ref], name)
 
 
-def _accept(pipe: Pipe, made: Takeback, record: Journal) -> int:
+def _accept(pipe: Pipe, made: Takeback, record: Journal, wanted: Undo) -> int:
     """One transaction: the catalog, the events, and a rejection of what the next detection would find because of it."""
     why = f"undo of {', '.join(r.id for r in made.reviews)}"
     base, run = made.plan.base_accepted, pipe.run.id if pipe.run else ""
@@ -346,6 +375,7 @@ def _accept(pipe: Pipe, made: Takeback, record: Journal) -> int:
         pipe.store.events.add(*(ChangeUndone(pipe.name, r.id, r.summary, version, pipe.who) for r in made.reviews))
         _choose(pipe, made.undoing.tables)
         record.close(version, ())
+        pipe.store.undos.end(wanted.number)
     return version
 
 
@@ -364,4 +394,4 @@ def _choose(pipe: Pipe, tables: Iterable[Ref]) -> None:
         pipe.store.reviews.decide(reviews[one].id, "rejected", pipe.who)
 
 
-__all__ = ["Takeback", "find", "prepare", "takeback"]
+__all__ = ["Takeback", "find", "prepare", "resume_undos", "takeback"]
