@@ -41,7 +41,8 @@ def fill(world: World, column: str) -> Report:
     """What `instep backfill t --column COLUMN` does."""
     path = f"{world.case.schema}.t"
     world.store.backfills.want("shop", (world.case.schema, "t"), column=column)
-    return world.sync(tables=frozenset({path}), columns=(column,), kind="backfill")
+    report: Report = world.sync(tables=frozenset({path}), columns=(column,), kind="backfill")
+    return report
 
 
 @KINDS

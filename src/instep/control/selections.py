@@ -274,7 +274,7 @@ def _of_column(
         added = decide(ColumnAdded(table.ref, column, 0), place.policy, explicit="on", tags=place.tags)
         if added.modifiers.backfill == "none":
             return ("it is read again; rows that are not read again keep what they have in it",), None
-        return ("it is read again, and filled where rows have missed it",), (table.ref, column.name)
+        return ("it is read again, with all rows: some kept old values while it was off",), (table.ref, "")
     if hashed(place.now, table.ref, column.name) == (verb == "hash"):
         return (f"it is {WORDS[verb]} already",), None
     state = "in clear" if verb == "hash" else "hashed"

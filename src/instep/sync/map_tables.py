@@ -159,9 +159,9 @@ def _check(pipe: Pipe, accepted: Catalog, seen: Catalog, old: Table, new: Table)
                 hint="keep both tables, or change the type at the source first",
             )
     for column in new.columns:
-        before, now = (column_is_on(s, t, column)[0] for s, t in ((pipe.selected_before, old), (pipe.selection, new)))
-        was, is_ = hashed(pipe.selected_before, old.ref, column.name), hashed(pipe.selection, new.ref, column.name)
-        if (before, was) != (now, is_):
+        sides = ((pipe.selected_before, old), (pipe.selection, new))
+        shown = {(column_is_on(s, t, column)[0], hashed(s, t.ref, column.name)) for s, t in sides}
+        if len(shown) > 1:
             raise Blocked(
                 f"only one of {old.path}.{column.name} and {new.path}.{column.name} is hashed or switched off",
                 hint="let the selection say the same of both, by command or in the project file",
