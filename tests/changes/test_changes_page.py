@@ -1,6 +1,7 @@
 """Every kind of change under every preset, from every source: docs/changes.md says what happens, and it does.
 
-`INSTEP_WRITE_PAGES=1 pytest tests/changes` writes the page anew; read the difference before it is committed.
+`INSTEP_WRITE_PAGES=1 pytest tests/changes` (with `-k` for some of it) writes the page anew; read the difference before
+it is committed.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sync_world import World
 
 from changes.outcome import Outcome, play
 from changes.page import PAGE, Cell, read, write
 from changes.scenarios import SCENARIOS, SOURCES, Scenario
 from contract import sources
 from instep.schema.preset import PRESETS, SUSPECTED, choice
+from sync_world import World
 
 CELLS = [(scenario, source) for source in SOURCES for scenario in SCENARIOS if source in scenario.change]
 WRITE = os.environ.get("INSTEP_WRITE_PAGES") == "1"
@@ -29,8 +30,9 @@ def outcomes() -> Iterator[dict[Cell, Outcome]]:
     """What was seen in this session; written as the page if that is asked for."""
     found: dict[Cell, Outcome] = {}
     yield found
-    if WRITE and len(found) == len(CELLS) * len(PRESETS):
-        PAGE.write_text(write(found), encoding="utf-8")
+    if WRITE and found:
+        known = {cell: Outcome(*cells) for cell, cells in read(PAGE.read_text(encoding="utf-8")).items()}
+        PAGE.write_text(write(known | found), encoding="utf-8")
 
 
 def with_ids(request: pytest.FixtureRequest, case: sources.Case) -> sources.Case:
