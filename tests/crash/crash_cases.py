@@ -122,6 +122,20 @@ PROMOTE = ("promote.before", "promote.committed", "promote.done")
 RESTORE = ("restore.before", "restore.after")
 """A table is put back to a snapshot."""
 
+DUCKDB = (
+    "duckdb.commit.before",
+    "duckdb.commit.before@3",
+    "journal.opened",
+    "journal.started@2",
+    "apply.table.after@2",
+    "sync.staged",
+    "sync.commit.before@2",
+    "sync.commit.after@2",
+    "fill.rewritten",
+    "fill.committed",
+)
+"""The same into a DuckDB file: in its transaction, and around it."""
+
 REPLAY = ("replay.commit.before", "replay.commit.after")
 """A held value is put back into its row."""
 

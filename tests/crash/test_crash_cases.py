@@ -8,7 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_cases import APPLY, BACKFILL, FILL, FIRST, PROMOTE, REPLAY, RESTORE, SPARK_MERGE, SYNC, TWICE, UNDO, ZOMBIE
+from crash_cases import (
+    APPLY,
+    BACKFILL,
+    DUCKDB,
+    FILL,
+    FIRST,
+    PROMOTE,
+    REPLAY,
+    RESTORE,
+    SPARK_MERGE,
+    SYNC,
+    TWICE,
+    UNDO,
+    ZOMBIE,
+)
 
 from instep import crash
 from instep.crash import Crashed, crashpoint, points
@@ -22,11 +36,13 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 
 def test_every_point_has_a_case() -> None:
-    assert bare(SYNC) | bare(FILL) | bare(UNDO) | bare(REPLAY) | bare(RESTORE) | bare(PROMOTE) == set(points())
+    assert bare(SYNC) | bare(FILL) | bare(UNDO) | bare(REPLAY) | bare(RESTORE) | bare(PROMOTE) | bare(DUCKDB) == set(
+        points()
+    )
 
 
 @pytest.mark.parametrize(
-    "cases", [FIRST, SPARK_MERGE, APPLY, BACKFILL, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE]
+    "cases", [FIRST, SPARK_MERGE, APPLY, BACKFILL, DUCKDB, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE]
 )
 def test_every_case_has_a_point(cases: tuple[str, ...]) -> None:
     assert bare(cases) <= set(points())
