@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from instep.crash import crashpoint
 from instep.destinations.base import (
     Amendment,
     Commit,
+    Fill,
+    Filled,
+    FillSize,
     LoadState,
     Merge,
     Met,
@@ -37,7 +41,7 @@ from instep.stage.spec import StagedFile
 from instep.stage.trial import differing
 from memory.arrow import arrow_type
 from memory.held import CAPABILITIES, Change, Held, Row, evolved, misfits_of, new_table
-from memory.merge import Meeting, null_keys, replaced_since
+from memory.merge import Meeting, filled, null_keys, replaced_since
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -261,6 +265,30 @@ class MemoryDestination:
         marks = merge.deletes == "soft" and merge.since is None and outcome.deleted > 0
         self._load(ref, held, rows, commit, files, marks=marks)
         return outcome
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        held = self._get(ref)
+        if held.pending is not None or held.state is None:
+            return FillSize(why_not="it has not been loaded yet")
+        todo = any(row.get(held.ids[name]) is None for name in columns for row in held.rows)
+        return FillSize(int(todo), len(held.rows) if todo else 0, held.state.bytes if todo else 0, 1)
+
+    def fill(
+        self, session: SparkSession | None, ref: Ref, fill: Fill, commit: Commit,
+        told: Callable[[int, int], None], go_on: Callable[[], bool],
+    ) -> Filled:  # fmt: skip
+        held = self._get(ref)
+        held.check(commit.fence)
+        if held.state is None:
+            raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet")
+        rows, count = filled(held, _read(held, fill.values), fill)
+        crashpoint("fill.rewritten")
+        if any(now is not row for now, row in zip(rows, held.rows, strict=True)):
+            said = replace(commit, cursor=held.state.cursor, accepted=held.state.accepted)
+            self._load(ref, held, rows, said, ())
+        crashpoint("fill.committed")
+        told(count, 0)
+        return Filled(count, int(count > 0))
 
     def _load(
         self, ref: Ref, held: Held, rows: Sequence[Row], commit: Commit, files: Sequence[StagedFile], *,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeVar
 
@@ -19,8 +20,10 @@ from instep.schema.preset import PRESETS
 from instep.schema.selection import Selection, patterns
 from instep.schema.table import Column
 from instep.schema.types import DataType, Int, String, parse
+from instep.sync import rekey
 from instep.sync.detect import look, record
 from instep.sync.evolve import evolve, preview
+from instep.sync.fill_plan import check_columns
 from instep.sync.progress import Report
 from instep.sync.replay import replay
 from instep.sync.undo import find, prepare, takeback
@@ -253,7 +256,12 @@ class Machine(RuleBasedStateMachine):
     @rule(preset=st.sampled_from(sorted(PRESETS)), drop=st.booleans(), null=st.booleans())
     def set_policy(self, preset: str, drop: bool, null: bool) -> None:
         modifiers = {"removed": "drop" if drop else "retain", "misfit": "null" if null else "quarantine"}
-        self.world.policy = Policy(preset=preset, modifiers=modifiers)
+        self.world.policy = Policy(preset=preset, modifiers={**self.world.policy.modifiers, **modifiers})
+
+    @rule(backfill=st.sampled_from(["none", "column", "table"]))
+    def set_backfill(self, backfill: str) -> None:
+        modifiers = {**self.world.policy.modifiers, "backfill": backfill}
+        self.world.policy = replace(self.world.policy, modifiers=modifiers)
 
     @rule(n=N)
     def exclude_table(self, n: int) -> None:
@@ -311,6 +319,30 @@ class Machine(RuleBasedStateMachine):
     @rule(n=N)
     def backfill_table(self, n: int) -> None:
         self.one_table(n, full=True, kind="backfill")
+
+    @rule(n=N, c=N)
+    def backfill_column(self, n: int, c: int) -> None:
+        """Values for rows that have none; what else has happened to the rows is left to the next sync."""
+        table = pick([t for t in self.world.store.accepted.catalog(NAME).tables if not t.retained], n)
+        column = pick([x for x in table.live if x.name not in table.key], c) if table else None
+        if table is None or column is None:
+            return
+        with suppress(InstepError):
+            check_columns(self.world.pipe, table.path, (column.name,))
+            self.world.store.backfills.want(NAME, table.ref, column=column.name, why="asked for")
+            self.world.sync(tables=frozenset([table.path]), columns=(column.name,), kind="backfill")
+
+    @rule(n=N, c=N, way=st.sampled_from(["rekey", "clear", "rebuild"]))
+    def set_key(self, n: int, c: int, way: Any) -> None:
+        """A person gives a table another key, or the source's."""
+        found = self.world.store.accepted.catalog(NAME).tables
+        table = pick([t for t in found if not t.retained and t.name != CURSORED], n)
+        column = pick(table.live, c) if table else None
+        if table is not None and column is not None:
+            with suppress(InstepError):
+                rekey.carry_out(
+                    self.world.pipe, rekey.prepare(self.world.pipe, table.path, (column.name,), way), ("*",)
+                )
 
     def one_table(self, n: int, **wanted: Any) -> None:
         table = pick([t for t in self.world.store.accepted.catalog(NAME).tables if not t.retained], n)

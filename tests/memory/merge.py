@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from instep.destinations.base import Merge, Outcome
+from instep.destinations.base import Fill, Merge, Outcome
 from instep.errors import StageError
 from memory.held import Held, Row
 
@@ -99,6 +99,20 @@ def _newer(a: Any, b: Any) -> bool:
 
 def _same(a: Any, b: Any) -> bool:
     return bool(a == b) or (a != a and b != b)
+
+
+def filled(held: Held, staged: Sequence[Row], fill: Fill) -> tuple[list[Row], int]:
+    """The rows with staged values where they have none, and how many got one."""
+    key, meta = [held.ids[k] for k in fill.key], held.ids[fill.meta]
+    values = {tuple(row.get(f) for f in key): row for row in staged}
+    fields, rows, count = [held.ids[name] for name in fill.columns], list[Row](), 0
+    for row in held.rows:
+        now = values.get(tuple(row.get(f) for f in key), {})
+        new = {f: now[f] for f in fields if row.get(f) is None and now.get(f) is not None}
+        told = {meta: now[meta]} if fill.holds and now.get(meta) is not None else {}
+        rows.append({**row, **new, **told} if new or told else row)
+        count += bool(new)
+    return rows, count
 
 
 def replaced_since(held: Held, staged: Sequence[Row], since: tuple[str, str]) -> tuple[list[Row], Outcome]:

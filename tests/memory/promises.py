@@ -77,11 +77,24 @@ def check_converged(world: World, report: Report, loose: Mapping[str, set[str]])
         table = accepted.by_ref[run.table]
         held = paired(world, table)
         assert held is not None, f"{table.path} is done and not at the source"
-        wanted = expected(table, held)
+        wanted = _as_kept(world, table, expected(table, held))
         read = [c for c in table.live if source_column(c, held.table)]
         columns = [c.alias for c in read if c.name not in loose.get(table.name, ())]
         there, due = counted(standing(world.rows(table)), columns), counted(wanted, columns)
         assert there == due, f"{table.path} {columns} lacks {[*(due - there)]} and has {[*(there - due)]}"
+
+
+def _as_kept(world: World, table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A narrower type that somebody has let in is accepted, and the destination keeps the wider one."""
+    narrowed = [r.change for r in world.store.reviews.find(NAME, ("applied",)) if r.kind == "column.narrowed"]
+    let_in = {(change["before"]["type"], change["after"]["type"]) for change in narrowed}
+    kinds = {c.name: c.type for c in world.destination.held[world.place(table)].table.columns}
+    for column in table.live:
+        kind = kinds[column.alias]
+        if rows and column.alias in rows[0] and (str(kind), str(column.type)) in let_in:
+            values = fitted([row[column.alias] for row in rows], column.type, kind)
+            rows = [{**row, column.alias: value} for row, value in zip(rows, values, strict=True)]
+    return rows
 
 
 def check_doubled(world: World) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from events.shows import shows
+from instep.errors import Conflict
 from instep.events import ChangeDetected
 from instep.schema.policy import Policy
 from instep.schema.table import Column
@@ -18,6 +19,7 @@ from memory.database import MemoryDatabase
 from memory.promises import check_blocked
 from memory.world import NAME, World
 
+RENAMED = ("column.renamed", "column.removed")
 INT, TEXT = parse("int32"), parse("string")
 
 
@@ -66,6 +68,18 @@ def test_a_table_in_the_place_of_another_has_its_own_types() -> None:
         assert held.table.by_name["a"].type == table.by_name["a"].type == INT
     finally:
         world.close()
+
+
+def test_nothing_of_a_table_that_is_only_kept_is_taken_back(world: World) -> None:
+    world.database.rename_column("t", "a", "c")
+    for _ in range(2):  # names prove a removal the second time
+        world.sync()
+    world.database.drop("t")
+    for _ in range(2):
+        world.sync()
+    (review,) = (r for r in world.store.reviews.find(NAME, ("applied",)) if r.kind in RENAMED and r.column)
+    with pytest.raises(Conflict, match="only kept"):
+        prepare(world.pipe, find(world.pipe, review.id))
 
 
 UNDOS = [

@@ -266,6 +266,8 @@ def _column(one: Applied, change: Any, now: Catalog, moved: tuple[Refs, Names]) 
     path = ".".join(filter(None, change.table))
     was = one.after.get(change.table)
     table = _standing(one, today(was, now), path)
+    if table.retained:
+        raise _since(one, f"table {table.path} has left the source since and is only kept")
     if was is not None and was.generation != table.generation:
         raise _since(one, f"{path} is of a new generation since: its rows are those of another table")
     ref = moved[0].get(table.ref, table.ref)
