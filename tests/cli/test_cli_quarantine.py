@@ -135,6 +135,7 @@ WRONG = [
     ("several ids", ("show", "q-"), "3 entries in quarantine"),
     ("no such table", ("replay", "main.nothing"), "main.nothing"),
     ("no table to list", ("list", "main.nothing"), "main.nothing"),
+    ("another table was meant", ("list", "main.custmer"), "did you mean main.customer?"),
     ("no table to discard", ("discard", "main.nothing", "--yes"), "main.nothing"),
 ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 
 from instep.destinations.base import LoadState
 from instep.errors import InstepError
@@ -24,6 +23,7 @@ from instep.sync.fill_plan import whole_tables
 from instep.sync.fill_since import noted
 from instep.sync.load import Loaded
 from instep.sync.loads import Load, keep_rows, plan_load
+from instep.sync.named import unknown_table
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
 from instep.sync.selected import selected_reads
@@ -121,9 +121,7 @@ class Pass:
 
     def _check_names(self, known: set[str]) -> None:
         for name in sorted(self.wanted.tables - known):
-            near = get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else "see `instep status` for the tables that are synced"
-            raise InstepError(f"connection {self.pipe.name} syncs no table {name}", hint=hint)
+            raise unknown_table(f"connection {self.pipe.name} syncs no table", name, known)
 
     def _leave(self, ref: Ref, status: str, why: str) -> None:
         self.outcome.others[ref] = TableRun(self.run.id, ref, status, error=why)

@@ -24,6 +24,7 @@ from instep.stage.conform import compact_json, digest
 from instep.stage.entries import Entry, Found, read_entries, rewrite
 from instep.sync.claim import claimed
 from instep.sync.clean import dead_runs, sweep, uncommitted
+from instep.sync.named import unknown_table
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.tidy import is_first_today
 
@@ -69,8 +70,7 @@ def _tables(pipe: Pipe, only: Collection[str]) -> list[tuple[Table, Ref]]:
     """The accepted tables that are in the destination and ours."""
     accepted = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if t.alias}
     for path in sorted(set(only) - set(accepted)):
-        hint = "see `instep status` for the tables that are synced"
-        raise InstepError(f"connection {pipe.name} has no table {path}", hint=hint)
+        raise unknown_table(f"connection {pipe.name} has no table", path, accepted)
     refs = {destination_ref(t, pipe.naming): t for path, t in accepted.items() if not only or path in only}
     foreign = pipe.destination.foreign(refs)
     there = pipe.destination.inspect(ref for ref in refs if ref not in foreign)

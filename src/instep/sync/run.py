@@ -32,6 +32,7 @@ from instep.sync.fresh import seen_now
 from instep.sync.load import commit_all, stage
 from instep.sync.loads import Load
 from instep.sync.map import resume_mappings
+from instep.sync.named import check_named
 from instep.sync.partial import partial_columns
 from instep.sync.pause import hold, reconsider
 from instep.sync.pipe import Pipe, Ref
@@ -173,11 +174,13 @@ class _Sync:
         """Detects in the snapshot, or relies on the last detection, applies what policy lets in, and holds what it does
         not. A later pass of the same run confirms no removal."""
         pipe, outcome = self.pipe, self.outcome
-        if self.wanted.drop_retained and attempt == 0:
-            let_go(pipe, self.run, self.wanted.tables)
         resume_undos(pipe, self.run)
         resume_mappings(pipe, self.run)
         discovery, relied = seen_now(pipe, snapshot, rely=attempt == 0)
+        if attempt == 0:
+            check_named(pipe, self.wanted.tables, discovery)
+            if self.wanted.drop_retained:
+                let_go(pipe, self.run, self.wanted.tables)
         count = attempt == 0 and not relied
         detection = detect(pipe, discovery, count=count, stored=relied, snapshot=snapshot)
         crashpoint("sync.detected")
