@@ -30,7 +30,8 @@ from instep.destinations.duckdb import fill as _fill
 from instep.destinations.duckdb.ddl import CAPABILITIES
 from instep.destinations.duckdb.file import DatabaseFile
 from instep.destinations.duckdb.records import every, find, not_ours, require, twin
-from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, physical
+from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, physical, sql_type
+from instep.destinations.sql.ddl import Dialect
 from instep.model import Check
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
@@ -126,6 +127,10 @@ class DuckDbDestination:
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         ddl.execute(self.file, ref, steps, after, commit)
+
+    def ddl(self, steps: Sequence[Step]) -> list[str]:
+        """The steps as DuckDB's own SQL."""
+        return Dialect(sql_type).statements(steps)
 
     def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
         ddl.revive(self.file, ref, table, commit)
