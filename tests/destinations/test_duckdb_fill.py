@@ -11,6 +11,7 @@ import pytest
 from duckdb_world import META, Row, Warehouse
 
 from instep.destinations.base import Amendment, FillSize, Merge, Misfits
+from instep.destinations.kept import Kept, Promoted
 from instep.errors import Conflict, DestinationError, Fenced, StageError
 from instep.schema.kinds import ColumnAdded
 from instep.schema.table import Column
@@ -97,6 +98,30 @@ def test_nested_values_are_filled(shop: Warehouse) -> None:
     done = shop.fill({"id": 1, "tags": ["x", None]}, {"id": 2, "tags": []}, columns=("tags",))
     assert (done.rows, done.files) == (2, 1)
     assert shop.rows("id", "tags") == [(1, ["x", None]), (2, []), (3, None)]
+
+
+PROMOTED: list[tuple[str, Any, str, Any, int, int]] = [
+    ("a number", {"old": "7", "b": 1}, "int64", 7, 1, 0),
+    ("does not fit", {"old": "many"}, "int64", None, 0, 1),
+    ("nothing of that name", {"b": 1}, "int64", None, 0, 0),
+    ("an array", {"old": "[1, 2]"}, "string", "[1, 2]", 1, 0),
+]
+
+
+@pytest.mark.parametrize(
+    ("kept", "kind", "value", "rows", "misfits"), [c[1:] for c in PROMOTED], ids=[c[0] for c in PROMOTED]
+)
+def test_kept_values_are_taken_out(tmp_path: Path, kept: Any, kind: str, value: Any, rows: int, misfits: int) -> None:
+    extra = Column(f"{PREFIX}extra", parse("json"))
+    shop = Warehouse(tmp_path, table(ID, column("v", kind), extra))
+    shop.append({"id": 1, extra.name: compact_json(kept)}, {"id": 2})
+    columns = {"v": Kept("old", parse(kind))}
+    assert shop.to.promote(REF, columns, extra.name, shop.commit()) == Promoted(rows, misfits)
+    [(_, now, left), other] = shop.rows("id", "v", extra.name)
+    assert now == value
+    assert json.loads(left or "{}") == {k: v for k, v in kept.items() if k != "old" or not rows}
+    assert other == (2, None, None)
+    assert shop.to.promote(REF, columns, extra.name, shop.commit()).rows == 0
 
 
 def keys(*values: int) -> pa.Table:

@@ -25,12 +25,13 @@ from instep.destinations.base import (
     Target,
     Trial,
 )
-from instep.destinations.duckdb import ddl, keep, load, rows
+from instep.destinations.duckdb import ddl, keep, load, promote, rows
 from instep.destinations.duckdb import fill as _fill
 from instep.destinations.duckdb.ddl import CAPABILITIES
 from instep.destinations.duckdb.file import DatabaseFile
 from instep.destinations.duckdb.records import every, find, not_ours, require, twin
 from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, physical, sql_type
+from instep.destinations.kept import Kept, Promoted
 from instep.destinations.sql.ddl import Dialect
 from instep.model import Check
 from instep.schema.plan import Step
@@ -170,6 +171,9 @@ class DuckDbDestination:
         done = _fill.fill(self.file, ref, fill, commit)
         told(done.rows, done.bytes)
         return done
+
+    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+        return promote.promote(self.file, ref, columns, extra, commit)
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         return rows.misfits(self.file, ref, column, kind)

@@ -1,0 +1,103 @@
+# ruff: noqa: S608 - names are quoted, values are parameters
+"""Values that were kept as JSON beside a table's rows, taken out into columns of their own: one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Ref
+from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.load import loading, rows
+from instep.destinations.duckdb.records import put
+from instep.destinations.duckdb.shape import arrow_type
+from instep.destinations.kept import Kept, Promoted
+from instep.destinations.sql.merge import q
+from instep.destinations.sql.records import Record
+from instep.errors import DestinationError
+from instep.schema.types import Binary, String
+from instep.stage.cast import Cast, cast
+from instep.stage.conform import compact_json
+from instep.stage.extra import text_of
+
+BATCH = 100_000
+_NEW = "_instep_promoted"
+
+
+@dataclass
+class _Found:
+    """Rows that get a value: their places in the table, what their objects become, the values by column."""
+
+    schema: pa.Schema
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    misfits: int = 0
+
+
+def promote(file: DatabaseFile, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+    """See `destinations.kept.Promotes`."""
+    with loading(file, ref, commit) as (session, record):
+        state = record.state
+        if state is None or extra not in record.table.by_name:
+            return Promoted()
+        if any(c.name.casefold() == "rowid" for c in record.table.columns):
+            why = f"table {'.'.join(ref)} has a column called rowid, which hides the places of its rows"
+            raise DestinationError(why, hint="load the table again with `instep sync --full`")
+        found = _look(session, record, columns, extra)
+        done = sum(batch.num_rows for batch in found.batches)
+        if done:
+            _write(session, record, found, columns, extra)
+            own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+            put(session, record.after_load(own, rows(session, record), new=0))
+    crashpoint("promote.committed")
+    return Promoted(done, found.misfits)
+
+
+def _look(session: Session, record: Record, columns: Mapping[str, Kept], extra: str) -> _Found:
+    """Only rows without a value that have an object are read."""
+    kinds = [pa.field(f"v{i}", arrow_type(kept.type)) for i, kept in enumerate(columns.values())]
+    found = _Found(pa.schema([pa.field("n", pa.int64()), pa.field("o", pa.string()), *kinds]))
+    lacks = [f"{q(c)} IS NULL" for c in columns]
+    some = f"{q(extra)} IS NOT NULL AND ({' OR '.join(lacks)})"
+    what = ", ".join(["rowid", f"{q(extra)}::VARCHAR", *lacks])
+    for batch in session.batches(f"SELECT {what} FROM {session.name(*record.ref)} WHERE {some}", BATCH):
+        found.batches += _of(batch, columns, found)
+    return found
+
+
+def _of(batch: pa.RecordBatch, columns: Mapping[str, Kept], found: _Found) -> Iterator[pa.RecordBatch]:
+    objects: list[dict[str, Any]] = [json.loads(text) for text in batch.column(1).to_pylist()]
+    got: list[set[str]] = [set() for _ in objects]
+    values: list[pa.Array] = []
+    for place, kept in enumerate(columns.values()):
+        lacks = batch.column(place + 2).to_pylist()
+        texts = [text_of(o.get(kept.name)) if lack else None for o, lack in zip(objects, lacks, strict=True)]
+        done = _cast(texts, kept, found.schema.field(place + 2).type)
+        found.misfits += len(done.misfits)
+        values.append(done.values)
+        for at, valid in enumerate(done.values.is_valid().to_pylist()):
+            got[at] |= {kept.name} if valid else set()
+    left = [{k: v for k, v in o.items() if k not in names} for o, names in zip(objects, got, strict=True)]
+    texts = [compact_json(o) if o else None for o in left]
+    made = pa.record_batch([batch.column(0), pa.array(texts, pa.string()), *values], schema=found.schema)
+    yield made.filter(pa.array([bool(names) for names in got]))
+
+
+def _cast(texts: list[str | None], kept: Kept, target: pa.DataType) -> Cast:
+    """Bytes were kept as hexadecimal digits, the rest as its text."""
+    if not isinstance(kept.type, Binary):
+        return cast(pa.array(texts, pa.string()), String(), target, kept.type)
+    raw = [bytes.fromhex(t[2:]) if t and t.startswith("\\x") else t and t.encode() for t in texts]
+    return cast(pa.array(raw, pa.binary()), kept.type, target, kept.type)
+
+
+def _write(session: Session, record: Record, found: _Found, columns: Mapping[str, Kept], extra: str) -> None:
+    session.db.register(_NEW, pa.Table.from_batches(found.batches, found.schema))
+    sets = [f"{q(c)} = coalesce(t.{q(c)}, s.v{i})" for i, c in enumerate(columns)]
+    sets.append(f"{q(extra)} = s.o")
+    session.run(f"UPDATE {session.name(*record.ref)} AS t SET {', '.join(sets)} FROM {_NEW} AS s WHERE t.rowid = s.n")
+    session.db.unregister(_NEW)
