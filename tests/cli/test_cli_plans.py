@@ -91,13 +91,14 @@ def test_what_is_worth_telling() -> None:
         "final": "it is final",
         "estimate": {"text": "unknown"},
     }
+    filled = {"text": "t.b is filled: reads 3", "estimate": {"text": "about 3 s"}}
     odd = {"text": "t.a: 1 of 3", "misfits": 1, "changed": 0}
-    lines = [line for line, _ in cost_lines({"steps": [told], "lossy": [odd]})]
+    lines = [line for line, _ in cost_lines({"steps": [told], "backfills": [filled], "lossy": [odd]})]
     assert lines == [
-        "What it costs", "  shop.t: rewrite column a: unknown",
+        "What it costs", "  shop.t: rewrite column a: unknown", "  t.b is filled: reads 3: about 3 s",
         "  shop.t: rewrite column a: it is final", "  t.a: 1 of 3",
     ]  # fmt: skip
-    assert list(cost_lines({"steps": [], "lossy": []})) == []
+    assert list(cost_lines({"steps": [], "backfills": [], "lossy": []})) == []
 
 
 def test_a_plan_in_sql(grown: Shop) -> None:

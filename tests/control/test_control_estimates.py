@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.control.estimates import Estimate, from_rates, reading, rewriting
+from instep.control.estimates import Estimate, from_rates, rates, reading, rewriting
 from instep.model import TableRun
 from instep.store.store import Store
 
@@ -18,6 +18,8 @@ CASES = [
     (Estimate(), "no runs yet: unknown"),
     (Estimate(0.2, 0.2, 0.2, 1, own=True), "about less than 1 s, from 1 run of this table"),
     (Estimate(90, 60, 100, 3), "about 90 s (60 s to 100 s), from 3 runs of other tables"),
+    (Estimate(5, 5, 5, 1, mode="append"), "about 5 s, from 1 append run of other tables"),
+    (Estimate(5, 4, 6, 2, own=True, mode="upsert"), "about 5 s (4 s to 6 s), from 2 upsert runs of this table"),
     (Estimate(600, 300, 9000, 4, own=True), "about 10 min (5 min to 2.5 h), from 4 runs of this table"),
 ]
 
@@ -33,22 +35,33 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def run(store: Store, table: tuple[str, str], rows: int, seconds: float) -> None:
+def run(store: Store, table: tuple[str, str], rows: int, seconds: float, mode: str = "upsert") -> None:
     done = store.runs.claim("c", "sync", "test")
-    store.runs.record_tables(TableRun(done.id, table, "done", read=rows, seconds=seconds))
+    store.runs.record_tables(TableRun(done.id, table, "done", mode, read=rows, seconds=seconds))
     store.runs.finish(done, "done", "")
 
 
+def how_long(store: Store, mode: str, rows: int) -> Estimate:
+    return reading(rates(store, "c"), T, mode, rows)
+
+
 def test_runs_of_the_table_count_before_those_of_others(store: Store) -> None:
-    assert reading(store, "c", T, 1000) == Estimate()
+    assert not how_long(store, "upsert", 1000).runs
     run(store, U, 1000, 10)
-    assert reading(store, "c", T, 1000) == Estimate(10, 10, 10, 1)
+    assert how_long(store, "upsert", 1000) == Estimate(10, 10, 10, 1, mode="upsert")
     for seconds in (1, 2, 4):
         run(store, T, 1000, seconds)
-    assert reading(store, "c", T, 2000) == Estimate(4, 2, 8, 3, own=True)
+    assert how_long(store, "upsert", 2000) == Estimate(4, 2, 8, 3, own=True, mode="upsert")
     run(store, T, 0, 3)
     run(store, T, 5, 0)
-    assert reading(store, "c", T, 2000).runs == 3
+    assert how_long(store, "upsert", 2000).runs == 3
+
+
+def test_a_run_of_another_mode_says_nothing(store: Store) -> None:
+    run(store, T, 1000, 1)
+    run(store, U, 1000, 7, "column")
+    assert how_long(store, "column", 1000) == Estimate(7, 7, 7, 1, mode="column")
+    assert str(how_long(store, "append", 1000)) == "no runs yet: unknown"
 
 
 def test_without_steps_on_record_nothing_is_known(store: Store) -> None:

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
+    from instep.control.estimates import Rate
     from instep.schema.step import Step
     from instep.sync.evolve import Preview
+    from instep.sync.fill_costs import Asked
+    from instep.sync.fill_plan import Estimate as Size
 
 Line = tuple[str, str]
 
 
 def costs(app: App, connection: str, found: Preview, sample: int) -> dict[str, Any]:
     """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows."""
+    from instep.control.estimates import rates
+    from instep.sync.fill_costs import asked
     from instep.sync.lossy import lossy_casts
 
-    tried = lossy_casts(app.pipe(connection), found.detection, sample)
+    pipe, known = app.pipe(connection), rates(app.store, connection)
+    tried = lossy_casts(pipe, found.detection, sample)
     return {
         "steps": [_step(app, connection, found, step) for step in found.plan.steps],
+        "backfills": [_backfill(one, known) for one in asked(pipe, found)],
         "lossy": [{**asdict(one), "text": str(one)} for one in tried],
     }
 
 
 def _step(app: App, connection: str, found: Preview, step: Step) -> dict[str, Any]:
-    from instep.control.estimates import Estimate, reading, rewriting
+    from instep.control.estimates import Estimate, rewriting
 
     size = found.impact.get(step.table)
     kind, path = step.change.kind, ".".join(step.table)
@@ -34,13 +41,29 @@ def _step(app: App, connection: str, found: Preview, step: Step) -> dict[str, An
     estimate = Estimate()
     if size is not None and kind == "column.rewritten":
         estimate = rewriting(app.store, connection, path, size.rows)
-    elif size is not None and kind == "table.replaced":
-        estimate = reading(app.store, connection, _source(found, step), size.rows)
     return {
         "id": step.id, "table": path, "text": step.text, "reversible": not (final := _final(step)), "final": final,
         "touches": asdict(size) if size is not None and touched else {"rows": 0, "bytes": 0, "files": 0},
-        "estimate": {**asdict(estimate), "text": str(estimate)} if touched else None,
+        "estimate": {**asdict(estimate), "text": str(estimate)} if kind == "column.rewritten" and touched else None,
     }  # fmt: skip
+
+
+def _backfill(one: Asked, known: Sequence[Rate]) -> dict[str, Any]:
+    from instep.control.estimates import reading
+
+    estimate = reading(known, one.ref, one.mode, one.size.rows)
+    data = {k: v for k, v in asdict(one.size).items() if k != "why_not"}
+    data |= {"mode": one.mode, "changes": list(one.changes)}
+    return {**data, "estimate": {**asdict(estimate), "text": str(estimate)}, "text": _takes(one.size)}
+
+
+def _takes(found: Size) -> str:
+    from instep.schema.explain import size
+    from instep.sync.fill import counted
+
+    what = f"{found.table}.{', '.join(found.columns)} is filled" if found.columns else f"{found.table} is read again"
+    read = f"reads about {counted(found.rows, 'row')}, {size(found.read)}{'' if found.sure else ' by a guess'}"
+    return f"{what}: {read}, from the source, writes {counted(found.files, 'file')} again, {size(found.rewritten)}"
 
 
 def _final(step: Step) -> str:
@@ -58,13 +81,6 @@ def _final(step: Step) -> str:
     return "undo is refused once a value needs the new type" if widened else ""
 
 
-def _source(found: Preview, step: Step) -> tuple[str, str]:
-    """The accepted table that a destination table holds."""
-    wanted = found.plan.wanted.get(step.table)
-    same = (t.ref for t in found.plan.after.tables if wanted is not None and t.path == wanted.alias)
-    return next(same, ("", ""))
-
-
 def _named(step: dict[str, Any]) -> str:
     """The step with its table, which most texts name themselves."""
     return step["text"] if step["table"] in step["text"] else f"{step['table']}: {step['text']}"
@@ -74,10 +90,12 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
     """What is worth telling people; a change of metadata alone is not."""
     heavy = [s for s in data["steps"] if s["estimate"]]
     fixed = [s for s in data["steps"] if not s["reversible"]]
-    if heavy or fixed or data["lossy"]:
+    if heavy or fixed or data["backfills"] or data["lossy"]:
         yield "What it costs", "bold"
     for step in heavy:
         yield f"  {_named(step)}: {step['estimate']['text']}", ""
+    for one in data["backfills"]:
+        yield f"  {one['text']}: {one['estimate']['text']}", ""
     for step in fixed:
         yield f"  {_named(step)}: {step['final']}", "yellow"
     for one in data["lossy"]:

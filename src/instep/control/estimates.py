@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from statistics import median
 
 from instep.store.plans import StepRecord
@@ -12,25 +12,28 @@ from instep.store.store import Store
 RUNS = 100
 SHORTEST = 0.01
 """Seconds: what is over sooner says nothing about a rate."""
+COLUMN = "column"
+"""The mode of runs that filled columns; the others are those of `model.Mode`."""
 
 
 @dataclass(frozen=True)
 class Estimate:
     """Seconds: the median, the least and the most. `runs` is how many recorded ones it rests on; 0: unknown. `own`:
-    they are of the same table."""
+    they are of the same table. `mode`: the one that all of them had."""
 
     seconds: float = 0.0
     low: float = 0.0
     high: float = 0.0
     runs: int = 0
     own: bool = False
+    mode: str = ""
 
     def __str__(self) -> str:
         if not self.runs:
             return "no runs yet: unknown"
         between = f" ({_span(self.low)} to {_span(self.high)})" if self.runs > 1 else ""
-        of = "of this table" if self.own else "of other tables"
-        return f"about {_span(self.seconds)}{between}, from {self.runs} run{'s' * (self.runs != 1)} {of}"
+        what = f"{self.mode} run{'s' * (self.runs != 1)} of {'this table' if self.own else 'other tables'}".strip()
+        return f"about {_span(self.seconds)}{between}, from {self.runs} {what}"
 
 
 def _span(seconds: float) -> str:
@@ -49,25 +52,43 @@ def from_rates(rows: int, rates: Iterable[float], *, own: bool) -> Estimate:
     return Estimate(median(times), times[0], times[-1], len(times), own)
 
 
-def reading(store: Store, connection: str, table: tuple[str, str], rows: int) -> Estimate:
-    """Reading `rows` of an accepted table and committing them: by runs of the table itself, else of all."""
-    mine: list[float] = []
-    others: list[float] = []
+@dataclass(frozen=True)
+class Rate:
+    """What one run did with one table. `speed`: rows per second, from the first one read to the commit."""
+
+    table: tuple[str, str]
+    mode: str
+    speed: float
+
+
+def rates(store: Store, connection: str) -> tuple[Rate, ...]:
+    """Of the latest runs, newest first."""
+    return tuple(_rates(store, connection))
+
+
+def _rates(store: Store, connection: str) -> Iterator[Rate]:
     for run in store.runs.history(connection, limit=RUNS):
         if run.kind not in ("sync", "backfill"):
             continue
         for done in store.runs.tables(run.id):
             if done.status == "done" and done.read and done.seconds >= SHORTEST:
-                (mine if done.table == table else others).append(done.read / done.seconds)
-    return from_rates(rows, mine or others, own=bool(mine))
+                yield Rate(done.table, done.mode, done.read / done.seconds)
+
+
+def reading(known: Iterable[Rate], table: tuple[str, str], mode: str, rows: int) -> Estimate:
+    """Reading `rows` of an accepted table in this mode and committing them: by runs of the table itself, else of
+    others. A run of another mode says nothing: to append is not to merge."""
+    same = [rate for rate in known if rate.mode == mode]
+    mine = [rate.speed for rate in same if rate.table == table]
+    return replace(from_rates(rows, mine or [rate.speed for rate in same], own=bool(mine)), mode=mode)
 
 
 def rewriting(store: Store, connection: str, path: str, rows: int) -> Estimate:
     """Writing `rows` of a destination table again, by the steps on record that did."""
     steps = store.steps.timed(connection, "column.rewritten", RUNS)
-    rates = [(s.at_table == path, s.rows / took) for s in steps if (took := _took(s)) >= SHORTEST]
-    mine = [rate for own, rate in rates if own]
-    return from_rates(rows, mine or [rate for _, rate in rates], own=bool(mine))
+    took = [(s.at_table == path, s.rows / seconds) for s in steps if (seconds := _took(s)) >= SHORTEST]
+    mine = [rate for own, rate in took if own]
+    return from_rates(rows, mine or [rate for _, rate in took], own=bool(mine))
 
 
 def _took(step: StepRecord) -> float:

@@ -21,8 +21,8 @@ from instep.schema.guard import Guards, offences, spared
 from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, check_base, desired, plan
 from instep.schema.policy import Decision, Modifiers, is_reordered_key
-from instep.schema.table import Catalog, fingerprint
-from instep.store.backfills import Backfill
+from instep.schema.table import Catalog, Table, fingerprint
+from instep.store.backfills import Backfill, Scope
 from instep.sync.detect import Detection, remember
 from instep.sync.drift import as_left, repaired, want_reload
 from instep.sync.extras import record_extra, want_values
@@ -157,10 +157,8 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
         for decision in applied:
             review = reviews[key(decision.change)]
             pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
-            old = before.get(places.before(decision.change))
-            late, back = was_extra(old, decision.change), comes_back(old, decision.change, made.decisions)
-            _want_backfill(pipe, decision, review, places.after(decision.change), late=late, back=back)
             was = before.get(places.before(decision.change))
+            _want_backfill(pipe, decision, review, was, made)
             want_values(pipe, was, decision.change, review, places.after(decision.change))
             want_reload(pipe, made, review, places.after(decision.change))
             if may_be_swapped(pipe, decision.change, made.after.get(places.after(decision.change))):
@@ -181,22 +179,31 @@ def _keep(pipe: Pipe, made: Plan, why: str, answered: Set[str]) -> int:
     return version
 
 
-def _want_backfill(
-    pipe: Pipe, decision: Decision, review: Review, ref: Ref, *, late: bool = False, back: bool = False
-) -> None:
-    """A rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was
-    kept as JSON so far (`late`). What comes `back` has old values: the whole table is read, and always for a table,
-    whose cursor says nothing about the rows of another one."""
+def _want_backfill(pipe: Pipe, decision: Decision, review: Review, was: Table | None, made: Plan) -> None:
+    wanted = backfill_of(pipe, decision, was, made)
+    if wanted is None:
+        return
+    scope, column = wanted
+    why = f"{review.summary}, with what changed since it was first seen" if scope == "since" else review.summary
+    ref = Places.of(made.decisions).after(decision.change)
+    pipe.store.backfills.want(pipe.name, ref, column=column, why=why, change=review.id, scope=scope)
+
+
+def backfill_of(pipe: Pipe, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:
+    """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before. A
+    rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was kept
+    as JSON so far. What comes back has old values: the whole table is read, and always for a table, whose cursor says
+    nothing about the rows of another one."""
     change = decision.change
+    late, back = was_extra(was, change), comes_back(was, change, made.decisions)
     if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and change.kind == "table.added"):
-        pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
-    elif (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
+        return "table", ""
+    if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"
-        column = "" if whole else column_of(change)
-        pipe.store.backfills.want(pipe.name, ref, column=column, why=review.summary, change=review.id)
-    elif was_held(pipe, pipe.store.accepted.catalog(pipe.name).get(ref), change):
-        why = f"{review.summary}, with what changed since it was first seen"
-        pipe.store.backfills.want(pipe.name, ref, column=column_of(change), why=why, change=review.id, scope="since")
+        return ("table", "") if whole else ("column", column_of(change))
+    if was_held(pipe, made.after.get(Places.of(made.decisions).after(change)), change):
+        return "since", column_of(change)
+    return None
 
 
 def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:

@@ -133,8 +133,13 @@ def as_left(pipe: Pipe, wanted: Catalog, done: Iterable[str]) -> Catalog:
 
 def want_reload(pipe: Pipe, made: Plan, review: Review, ref: Ref) -> None:
     """The accepted table `ref` is read again after a repair that may have left values out."""
+    if reloads(pipe, made, review, ref):
+        pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
+
+
+def reloads(pipe: Pipe, made: Plan, review: Review, ref: Ref) -> bool:
+    """Whether it is."""
     table = made.after.get(ref) if review.kind == KIND else None
     at = destination_ref(table, pipe.naming) if table else None
     kinds = ("column.revived", "column.added", "column.rewritten", "column.recorded")
-    if any(s.table == at and s.change.kind in kinds for s in made.steps):
-        pipe.store.backfills.want(pipe.name, ref, why=review.summary, change=review.id)
+    return any(s.table == at and s.change.kind in kinds for s in made.steps)

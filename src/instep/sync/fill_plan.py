@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from instep.destinations.base import Fills, FillSize
@@ -130,17 +130,22 @@ def estimate(pipe: Pipe, table: Table, columns: Mapping[str, int], rows: int, by
     """`columns`: the number of their backfill by accepted name, 0 for one that is not recorded. `rows` and `bytes` of
     the table are the source's."""
     size = fill_size(pipe, table, {table.by_name[name].alias or name: number for name, number in columns.items()})
-    share = weight([table.by_name[n] for n in (*table.key, *columns)]) / max(weight(table.live), 1)
-    return Estimate(
-        table.path, tuple(columns), rows, int(bytes * share), size.files, size.of, size.bytes, bytes > 0, size.why_not
-    )
+    made = estimate_new(table, tuple(columns), rows, bytes)
+    return replace(made, files=size.files, of=size.of, rewritten=size.bytes, why_not=size.why_not)
+
+
+def estimate_new(table: Table, columns: Sequence[str], rows: int, bytes: int) -> Estimate:
+    """The source's side of it. Without bytes, rows of the usual width are assumed."""
+    wanted = weight([table.by_name[n] for n in (*table.key, *columns)]) if columns else weight(table.live)
+    read = int(bytes * wanted / max(weight(table.live), 1)) if bytes else rows * wanted
+    return Estimate(table.path, tuple(columns), rows, read, 0, 0, 0, bytes > 0)
 
 
 def estimate_whole(pipe: Pipe, table: Table, rows: int, bytes: int) -> Estimate:
     """Of reading the whole table again."""
     state = pipe.destination.state(destination_ref(table, pipe.naming))
-    files, weight = (state.files, state.bytes) if state else (0, 0)
-    return Estimate(table.path, (), rows, bytes, files, files, weight, bytes > 0)
+    files, size = (state.files, state.bytes) if state else (0, 0)
+    return replace(estimate_new(table, (), rows, bytes), files=files, of=files, rewritten=size)
 
 
 def fill_size(pipe: Pipe, table: Table, named: Mapping[str, int]) -> FillSize:

@@ -1,0 +1,116 @@
+"""What a plan costs, as people and scripts see it: backfills that decisions want, by runs on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_world import PROJECT, Shop
+
+from instep.destinations.base import Commit
+from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.model import TableRun
+from lake import stage
+
+REF = ("shop", "customer")
+NOTE = "alter table customer add column note text"
+ROWS = [{"id": 1, "name": "Ann", "city": "Oslo"}, {"id": 2, "name": "Bo"}]
+
+
+def loaded(shop: Shop, backfill: str, *runs: tuple[str, str, float]) -> Shop:
+    """Customers are in the lake, and (table, mode, seconds) of these runs, which read 2 rows each, on record."""
+    shop.write(text=PROJECT.replace("policy: careful}", f"policy: careful, backfill: {backfill}}}"))
+    shop.applied()
+    lake = IcebergDestination(IcebergConfig("lake", str(shop.folder / "lake")))
+    with shop.store() as store:
+        run = store.runs.claim("shop", "sync")
+        store.runs.finish(run, "done")
+        for table, mode, seconds in runs:
+            one = store.runs.claim("shop", "sync")
+            store.runs.record_tables(TableRun(one.id, ("main", table), "done", mode, read=2, seconds=seconds))
+            store.runs.finish(one, "done")
+    lake.claim(REF, run.fence)
+    lake.append(REF, [stage(lake, REF, ROWS)], Commit(run.id, run.fence))
+    return shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Shop:
+    made = Shop(tmp_path, capsys)
+    made.sql("create table customer (id integer primary key, name text, city text);")
+    made.sql("insert into customer values (1, 'Ann', 'Oslo'), (2, 'Bo', null)")
+    return made
+
+
+RUNS = (("customer", "upsert", 2.0), ("customer", "upsert", 4.0), ("other", "column", 6.0))
+CASES: list[tuple[str, str, tuple[tuple[str, str, float], ...], dict[str, Any], str]] = [
+    (
+        "a column, by fills of another table", "column", RUNS,
+        {"columns": ["note"], "mode": "column", "seconds": 6, "runs": 1, "own": False},
+        "main.customer.note is filled: reads about 2 rows, 64 B by a guess, from the source, writes 1 file again, ",
+    ),
+    (
+        "the whole table, by its own upserts", "table", RUNS,
+        {"columns": [], "mode": "upsert", "seconds": 3, "runs": 2, "own": True},
+        "main.customer is read again: reads about 2 rows, 160 B by a guess, from the source, writes 1 file again, ",
+    ),
+    (
+        "no run of that mode", "column", RUNS[:2],
+        {"columns": ["note"], "mode": "column", "seconds": 0, "runs": 0, "own": False},
+        "main.customer.note is filled: ",
+    ),
+]  # fmt: skip
+TIMES = [
+    "about 6 s, from 1 column run of other tables",
+    "about 3 s (2 s to 4 s), from 2 upsert runs of this table",
+    "no runs yet: unknown",
+]
+
+
+@pytest.mark.parametrize(
+    ("backfill", "runs", "expected", "text", "time"),
+    [(*case[1:], time) for case, time in zip(CASES, TIMES, strict=True)],
+    ids=[case[0] for case in CASES],
+)
+def test_a_backfill_is_part_of_the_plan(
+    shop: Shop, backfill: str, runs: Any, expected: dict[str, Any], text: str, time: str
+) -> None:
+    loaded(shop, backfill, *runs)
+    shop.sql(NOTE)
+    [found] = shop.json("plan")["costs"]["backfills"]
+    told = {**found, **found["estimate"]}
+    assert {name: told[name] for name in expected} == expected
+    assert (found["table"], found["rows"], found["files"], found["of"]) == ("main.customer", 2, 1, 1)
+    assert found["rewritten"] > 100
+    assert found["changes"] == [shop.changes("--all")["column main.customer.note added (string)"]]
+    [line] = [line for line in shop.ok("plan").out.splitlines() if line.startswith(f"  {text}")]
+    assert line.endswith(f": {time}")
+
+
+@pytest.mark.parametrize(("backfill", "sql"), [("none", NOTE), ("column", "drop table customer")])
+def test_a_plan_without_backfills(shop: Shop, backfill: str, sql: str) -> None:
+    loaded(shop, backfill, *RUNS)
+    shop.sql(sql)
+    assert shop.json("plan")["costs"]["backfills"] == []
+
+
+def test_a_table_without_rows_has_nothing_to_fill(shop: Shop) -> None:
+    shop.write(text=PROJECT.replace("policy: careful}", "policy: careful, backfill: column}"))
+    shop.applied()
+    shop.sql(NOTE)
+    assert shop.json("plan")["costs"]["backfills"] == []
+
+
+def test_what_is_planned_is_what_is_asked_for(shop: Shop) -> None:
+    """The plan names the backfill that applying it records."""
+    loaded(shop, "column", *RUNS)
+    shop.sql(NOTE)
+    [planned] = shop.json("plan")["costs"]["backfills"]
+    shop.ok("apply", "--yes")
+    with shop.store() as store:
+        assert [(b.column, b.scope) for b in store.backfills.waiting("shop")] == [("note", "column")]
+    assert planned["columns"] == ["note"]
+    dry = shop.json("backfill", "main.customer", "--column", "note", "--dry-run")["estimate"]
+    same = ("rows", "read", "files", "of", "rewritten")
+    assert {n: planned[n] for n in same} == {n: dry[n] for n in same}
