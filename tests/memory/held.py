@@ -205,4 +205,23 @@ def misfits_of(held: Held, column: str, kind: DataType) -> Misfits:
     return Misfits(len(odd), str(values[odd[0]]) if odd else "")
 
 
+BY_HAND = "by_hand"
+
+
+def changed_by_hand(held: Held, column: str) -> Held:
+    """What somebody else does to a table: drops this column, or adds one of the name BY_HAND."""
+    pairs = dict(zip(held.table.columns, held.fields, strict=True))
+    dropped = held.dropped
+    if column == BY_HAND:
+        pairs[Column(BY_HAND, String())] = held.next_field
+    else:
+        gone = held.table.by_name[column]
+        dropped = (*dropped, Dropped(pairs.pop(gone), gone, held.rows))
+    table = replace(held.table, columns=tuple(pairs))
+    return replace(
+        held, table=table, fields=tuple(pairs.values()), next_field=held.next_field + 1, dropped=dropped,
+        version=held.version + 1,
+    )  # fmt: skip
+
+
 Change = Callable[[Held], Held]

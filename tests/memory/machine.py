@@ -29,6 +29,7 @@ from instep.sync.replay import replay
 from instep.sync.undo import find, prepare, takeback
 from memory import promises
 from memory.database import MemoryTable
+from memory.held import BY_HAND
 from memory.world import NAME, World
 
 T = TypeVar("T")
@@ -73,10 +74,13 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(ids=self.ids)
+        self.world = self.make_world()
         self.clock, self.seen = 0, 0
         self.loose: dict[str, set[str]] = {CURSORED: set()}
         self.failures: list[str] = []
+
+    def make_world(self) -> World:
+        return World(ids=self.ids)
 
     def teardown(self) -> None:
         self.world.close()
@@ -343,6 +347,18 @@ class Machine(RuleBasedStateMachine):
                 rekey.carry_out(
                     self.world.pipe, rekey.prepare(self.world.pipe, table.path, (column.name,), way), ("*",)
                 )
+
+    @rule(n=N, c=N, drops=st.booleans())
+    def drift(self, n: int, c: int, drops: bool) -> None:
+        """Somebody changes a table of the destination by hand."""
+        held = self.world.destination.held
+        ref = pick(sorted(held), n)
+        if ref is None or held[ref].pending is not None or BY_HAND in held[ref].table.by_name:
+            return
+        table = held[ref].table
+        own = [x for x in table.columns if x.alias and not x.key]
+        column = pick(own, c) if drops else None
+        self.world.change_by_hand(ref, column.name if column else BY_HAND)
 
     def one_table(self, n: int, **wanted: Any) -> None:
         table = pick([t for t in self.world.store.accepted.catalog(NAME).tables if not t.retained], n)

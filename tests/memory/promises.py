@@ -18,6 +18,7 @@ from instep.store.events import LoggedEvent
 from instep.sync.progress import Report
 from memory.arrow import arrow_type
 from memory.database import MemoryTable
+from memory.held import BY_HAND
 from memory.world import NAME, World
 
 DELETED = "_instep_deleted"
@@ -90,7 +91,7 @@ def _as_kept(world: World, table: Table, rows: list[dict[str, Any]]) -> list[dic
     let_in = {(change["before"]["type"], change["after"]["type"]) for change in narrowed}
     kinds = {c.name: c.type for c in world.destination.held[world.place(table)].table.columns}
     for column in table.live:
-        kind = kinds[column.alias]
+        kind = kinds.get(column.alias, column.type)
         if rows and column.alias in rows[0] and (str(kind), str(column.type)) in let_in:
             values = fitted([row[column.alias] for row in rows], column.type, kind)
             rows = [{**row, column.alias: value} for row, value in zip(rows, values, strict=True)]
@@ -114,7 +115,7 @@ def check_blocked(world: World, reviews: Mapping[str, Review]) -> None:
         held = world.destination.held[ref]
         known = {c.alias for c in accepted[ref].columns}
         shown = {c.name for c in (held.pending or held.table).columns if not c.name.startswith("_instep_")}
-        assert shown <= known, f"{ref} holds {shown - known}, which is not accepted"
+        assert shown <= known | {BY_HAND}, f"{ref} holds {shown - known}, which is not accepted"
     for review in reviews.values():
         if review.kind == "column.added" and review.status == "rejected":
             table = world.store.accepted.catalog(NAME).get(review.table)

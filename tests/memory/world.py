@@ -30,12 +30,13 @@ from instep.spark.session import SparkSettings
 from instep.stage.spec import Chunk
 from instep.store.store import Store
 from instep.store.tables import runs
-from instep.sync.engine import Inline
+from instep.sync.engine import Engine, Inline
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Report
 from instep.sync.run import Wanted, sync
 from memory.database import MemoryDatabase
 from memory.destination import MemoryDestination
+from memory.held import changed_by_hand
 from memory.source import MemorySnapshot, MemorySource
 
 NAME = "shop"
@@ -82,9 +83,18 @@ class World:
     def __post_init__(self) -> None:
         self.folder, self.database = scratch(), MemoryDatabase(ids=self.ids)
         (self.folder / "control.db").write_bytes(_empty_store())
-        self.destination: Any = MemoryDestination(self.folder / "lake")
+        self.destination: Any = self.make_destination()
         self.dead, self.crashed, self._clock = False, False, START
         self.store = self._open()
+
+    def make_destination(self) -> Any:
+        return MemoryDestination(self.folder / "lake")
+
+    def make_source(self) -> Any:
+        return Watched(self)
+
+    def engine(self) -> Engine:
+        return Inline(threads=1)
 
     def _now(self) -> datetime:
         self._clock += timedelta(milliseconds=1)
@@ -108,12 +118,12 @@ class World:
         destination: Destination = self.destination
         naming = Naming(NAME, default_schema=self.database.schema)
         return Pipe(
-            NAME, Watched(self), Mortal(destination, self), self.policy, self.selection, naming,
+            NAME, self.make_source(), Mortal(destination, self), self.policy, self.selection, naming,
             lambda t: self.settings.get(t.name, TableSettings()), self.store, SparkSettings(), who="test", salt=b"salt",
         )  # fmt: skip
 
     def sync(self, **wanted: Any) -> Report:
-        report = sync(self.pipe, Wanted(**wanted), engine=Inline(threads=1))
+        report = sync(self.pipe, Wanted(**wanted), engine=self.engine())
         self.crashed = False
         return report
 
@@ -146,6 +156,11 @@ class World:
             transaction.execute(update(runs).where(runs.c.status == "running").values(pid_started="0"))
 
     # what is there
+
+    def change_by_hand(self, ref: Ref, column: str) -> None:
+        """Somebody else drops this column of the destination, or adds one of the name BY_HAND."""
+        held = self.destination.held
+        held[ref] = changed_by_hand(held[ref], column)
 
     def place(self, table: Table) -> Ref:
         return destination_ref(table, self.pipe.naming)

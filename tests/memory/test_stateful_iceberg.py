@@ -1,0 +1,29 @@
+"""The stateful test, smaller, from a real SQLite file into a real Iceberg lake by Spark: see test_stateful.py."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from memory.lake import LakeWorld
+from memory.machine import Machine
+from memory.test_stateful import run
+from memory.world import World
+from sparkfixture import spark_session  # noqa: F401 - a fixture
+
+EXAMPLES, STEPS = 10, 15
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+
+
+def test_promises_hold_over_a_lake(spark_session: SparkSession) -> None:  # noqa: F811
+    class OverLake(Machine):
+        ids = False
+
+        def make_world(self) -> World:
+            return LakeWorld(ids=False, session=spark_session)
+
+    run(OverLake, 1, EXAMPLES, STEPS)
