@@ -74,11 +74,12 @@ class MergeSql:
 
     @property
     def revive(self) -> str:
-        """Rows marked as deleted whose key is at the source again; "" where that cannot be."""
+        """Rows marked as deleted whose bare key is at the source again; "" where that cannot be."""
         if not self.keys or not self.system.deleted:
             return ""
         here = f"EXISTS (SELECT 1 FROM {self.keys} AS k WHERE {self.same_key('t', 'k')})"
-        return f"UPDATE {self.target} AS t SET {self._marked('false')} WHERE {self._gone} AND {here}"
+        bare = f"NOT EXISTS (SELECT 1 FROM {self.staged} AS s WHERE {self.same_key('t', 's')})"
+        return f"UPDATE {self.target} AS t SET {self._marked('false')} WHERE {self._gone} AND {here} AND {bare}"
 
     @property
     def remove(self) -> str:

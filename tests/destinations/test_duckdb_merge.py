@@ -1,0 +1,78 @@
+"""A merge in SQL against the one row by row of the destination in this process: the same rows, the same counts."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from instep.destinations.base import Commit, Destination, Merge
+from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from lake import ID, PREFIX, REF, column, create, rows_of, stage, table
+from memory.destination import MemoryDestination
+
+WANTED = table(ID, column("at", "int32"), column("v", "string"), column("f", "float64"))
+SHOWN = ("id", "at", "v", "f", f"{PREFIX}deleted")
+IDS = st.integers(1, 6)
+ROW = st.fixed_dictionaries(
+    {
+        "id": IDS,
+        "at": st.none() | st.integers(1, 4),
+        "v": st.none() | st.sampled_from(["", "x", "é"]),
+        "f": st.none() | st.sampled_from([0.0, -0.0, float("inf"), 1.5]),
+    }
+)
+MERGE = st.builds(
+    dict,
+    cursor=st.sampled_from(["", "at"]),
+    deletes=st.sampled_from(["soft", "hard", "ignore"]),
+    complete=st.booleans(),
+    unread=st.sampled_from([(), ("v",)]),
+)
+
+
+def _one_a_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return list({row["id"]: row for row in rows}.values())
+
+
+def _state(to: Destination) -> tuple[Any, ...]:
+    state = to.state(REF)
+    assert state is not None
+    return state.run, state.fence, state.cursor, state.rows, state.deleted
+
+
+@settings(max_examples=25)
+@given(
+    base=st.lists(ROW, max_size=6).map(_one_a_key),
+    loads=st.lists(st.tuples(st.lists(ROW, max_size=6), MERGE, st.none() | st.sets(IDS, min_size=1)), max_size=3),
+)
+@example(  # a deleted row whose key is there again, with an older version
+    base=[{"id": 1, "at": 3, "v": "x", "f": None}],
+    loads=[
+        ([], {"cursor": "", "deletes": "soft", "complete": True, "unread": ()}, None),
+        ([{"id": 1, "at": 1, "v": "y", "f": None}], {"cursor": "at", "deletes": "soft", "complete": False, "unread": ()},
+         {1, 2}),
+    ],
+)  # fmt: skip
+def test_sql_merges_as_rows_do(base: list[dict[str, Any]], loads: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pair = (DuckDbDestination(DuckDbConfig("d", str(folder / "d.duckdb"))), MemoryDestination(folder / "m"))
+        for to in pair:
+            create(to, WANTED)
+            to.overwrite(REF, [stage(to, REF, base)], Commit("base", 1))
+        for fence, (rows, how, known) in enumerate(loads, 2):
+            if known is not None:
+                how = how | {"complete": False}
+                known = known | {row["id"] for row in rows}
+            told = []
+            for to in pair:
+                to.claim(REF, fence)
+                keys = (stage(to, REF, [{"id": i} for i in sorted(known)], only=["id"]),) if known else ()
+                files = [stage(to, REF, rows[:3]), stage(to, REF, rows[3:], chunk=1)]
+                outcome = to.merge(None, REF, files, Merge(("id",), keys=keys, **how), Commit(f"r{fence}", fence, "c"))
+                told.append((outcome, rows_of(to, REF, SHOWN), _state(to)))
+            assert told[0] == told[1]
