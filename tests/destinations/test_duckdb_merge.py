@@ -53,8 +53,10 @@ def _state(to: Destination) -> tuple[Any, ...]:
     base=[{"id": 1, "at": 3, "v": "x", "f": None}],
     loads=[
         ([], {"cursor": "", "deletes": "soft", "complete": True, "unread": ()}, None),
-        ([{"id": 1, "at": 1, "v": "y", "f": None}], {"cursor": "at", "deletes": "soft", "complete": False, "unread": ()},
-         {1, 2}),
+        (
+            [{"id": 1, "at": 1, "v": "y", "f": None}],
+            {"cursor": "at", "deletes": "soft", "complete": False, "unread": ()}, {1, 2},
+        ),
     ],
 )  # fmt: skip
 def test_sql_merges_as_rows_do(base: list[dict[str, Any]], loads: list[Any]) -> None:
