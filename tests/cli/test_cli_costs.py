@@ -114,3 +114,52 @@ def test_what_is_planned_is_what_is_asked_for(shop: Shop) -> None:
     dry = shop.json("backfill", "main.customer", "--column", "note", "--dry-run")["estimate"]
     same = ("rows", "read", "files", "of", "rewritten")
     assert {n: planned[n] for n in same} == {n: dry[n] for n in same}
+
+
+RETYPED = """
+    create table new (id integer primary key, name text, city date);
+    insert into new values (1, 'Ann', '5'), (2, 'Bo', null), (3, 'Cy', '1999-12-31'), (4, 'Di', '7');
+    drop table customer; alter table new rename to customer;
+"""
+COUNTED = "main.customer.city: 1 of 3 sampled source values does not fit int64, the accepted type"
+
+
+@pytest.fixture
+def held(shop: Shop) -> Shop:
+    """The city was a number, is a date now, and that waits."""
+    shop.sql("drop table customer; create table customer (id integer primary key, name text, city int)")
+    shop.write()
+    shop.applied()
+    shop.sql(RETYPED)
+    return shop
+
+
+def test_source_values_are_tried_on_the_accepted_type(held: Shop) -> None:
+    [found] = held.json("plan")["costs"]["held"]
+    assert (found["sampled"], found["misfits"], found["type"], found["text"]) == (3, 1, "int64", COUNTED)
+    said = held.ok("plan")
+    assert f"  {COUNTED}\n" in said.out
+    assert "1999" not in said.out
+    assert held.json("plan", "--sample", "0")["costs"]["held"] == []
+    assert [(h["sampled"], h["misfits"]) for h in held.json("plan", "--sample", "1")["costs"]["held"]] == [(1, 0)]
+
+
+def test_a_retype_that_waits_shows_what_does_not_fit(held: Shop) -> None:
+    held.ok("detect")
+    [id] = held.changes().values()
+    [found] = held.json("changes", "show", id)["held"]
+    assert (found["change"], found["text"]) == (id, COUNTED)
+    said = held.ok("changes", "show", id).out
+    assert (f"  {COUNTED}\n" in said, "1999" in said) == (True, False)
+    assert held.json("changes", "show", id, "--sample", "0")["held"] == []
+    held.ok("changes", "reject", id)
+    assert held.json("changes", "show", id)["held"] == []
+
+
+def test_a_source_that_is_gone_is_said(held: Shop) -> None:
+    held.ok("detect")
+    [id] = held.changes().values()
+    held.folder.joinpath("shop.db").rename(held.folder / "away.db")
+    [found] = held.json("changes", "show", id)["held"]
+    assert "no source values were tried" in found["text"]
+    assert "no source values were tried" in held.ok("changes", "show", id).out

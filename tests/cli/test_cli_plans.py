@@ -92,13 +92,14 @@ def test_what_is_worth_telling() -> None:
         "estimate": {"text": "unknown"},
     }
     filled = {"text": "t.b is filled: reads 3", "estimate": {"text": "about 3 s"}}
+    held = {"text": "t.c: 2 of 3", "misfits": 2, "why_not": ""}
     odd = {"text": "t.a: 1 of 3", "misfits": 1, "changed": 0}
-    lines = [line for line, _ in cost_lines({"steps": [told], "backfills": [filled], "lossy": [odd]})]
+    lines = [line for line, _ in cost_lines({"steps": [told], "backfills": [filled], "lossy": [odd], "held": [held]})]
     assert lines == [
         "What it costs", "  shop.t: rewrite column a: unknown", "  t.b is filled: reads 3: about 3 s",
-        "  shop.t: rewrite column a: it is final", "  t.a: 1 of 3",
+        "  shop.t: rewrite column a: it is final", "  t.a: 1 of 3", "  t.c: 2 of 3",
     ]  # fmt: skip
-    assert list(cost_lines({"steps": [], "backfills": [], "lossy": []})) == []
+    assert list(cost_lines({"steps": [], "backfills": [], "lossy": [], "held": []})) == []
 
 
 def test_a_plan_in_sql(grown: Shop) -> None:

@@ -24,7 +24,7 @@ from instep.cli.context import (
     say,
     unknown_table,
 )
-from instep.cli.costs import cost_lines, costs
+from instep.cli.costs import cost_lines, costs, held_of
 from instep.cli.ddl import ddl_lines, ddl_of
 from instep.cli.history import plan_check, show_check
 from instep.cli.impact import plan_lines as impact_lines
@@ -185,12 +185,17 @@ def list_changes(
 
 
 @changes.command(epilog="Example: instep changes show c-7f3a2b")
-def show(id: Annotated[str, typer.Argument(help="An id from `changes list`.")]) -> None:
-    """Everything about one change. For a key that changed: what shares the new one, counted on both sides."""
+def show(
+    id: Annotated[str, typer.Argument(help="An id from `changes list`.")],
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Source values to try; 0: none.")] = 1000,
+) -> None:
+    """Everything about one change. For a key that changed: what shares the new one, counted on both sides. For a type
+    that waits: how many sampled source values do not fit the accepted one."""
     with open_app() as app:
         review = app.store.reviews.get(id)
-        keys = key_lines(app, review.connection, [review])
-    emit({**asdict(review), "keys": keys}, lambda out: show_one(out, review, keys))
+        keys, held = key_lines(app, review.connection, [review]), held_of(app, review, sample)
+    lines = [*keys, *(one["text"] for one in held)]
+    emit({**asdict(review), "keys": keys, "held": held}, lambda out: show_one(out, review, lines))
 
 
 def pause(

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
+
+from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.control.estimates import Rate
+    from instep.model import Review
     from instep.schema.step import Step
     from instep.sync.evolve import Preview
     from instep.sync.fill_costs import Asked
     from instep.sync.fill_plan import Estimate as Size
+    from instep.sync.held_values import Held
 
 Line = tuple[str, str]
 
 
 def costs(app: App, connection: str, found: Preview, sample: int) -> dict[str, Any]:
-    """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows."""
+    """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows;
+    `held`: source values tried on the accepted type where a new one is not let in."""
     from instep.control.estimates import rates
     from instep.sync.fill_costs import asked
+    from instep.sync.held_values import held_values
     from instep.sync.lossy import lossy_casts
 
     pipe, known = app.pipe(connection), rates(app.store, connection)
@@ -29,6 +35,7 @@ def costs(app: App, connection: str, found: Preview, sample: int) -> dict[str, A
         "steps": [_step(app, connection, found, step) for step in found.plan.steps],
         "backfills": [_backfill(one, known) for one in asked(pipe, found)],
         "lossy": [{**asdict(one), "text": str(one)} for one in tried],
+        "held": [_held(found.reviews, one) for one in held_values(pipe, found.detection, sample)],
     }
 
 
@@ -55,6 +62,29 @@ def _backfill(one: Asked, known: Sequence[Rate]) -> dict[str, Any]:
     data = {k: v for k, v in asdict(one.size).items() if k != "why_not"}
     data |= {"mode": one.mode, "changes": list(one.changes)}
     return {**data, "estimate": {**asdict(estimate), "text": str(estimate)}, "text": _takes(one.size)}
+
+
+def held_of(app: App, review: Review, sample: int) -> list[dict[str, Any]]:
+    """Of an open retype: how many of up to `sample` source values do not fit the accepted type; empty for every other
+    change, and for 0."""
+    if review.kind != "column.retyped" or review.status != "open" or not sample:
+        return []
+    from instep.schema.change import change_from_dict, key
+    from instep.sync.detect import look
+    from instep.sync.held_values import held_values
+
+    pipe, content = app.pipe(review.connection), key(change_from_dict(review.change))
+    try:
+        found = held_values(pipe, look(pipe, count=False), sample, only=content)
+    except InstepError as error:
+        return [
+            {"change": review.id, "why_not": error.message, "text": f"no source values were tried: {error.message}"}
+        ]
+    return [_held({content: review}, one) for one in found]
+
+
+def _held(reviews: Mapping[str, Review], one: Held) -> dict[str, Any]:
+    return {**asdict(one), "change": reviews[one.change].id, "text": str(one)}
 
 
 def _takes(found: Size) -> str:
@@ -90,7 +120,7 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
     """What is worth telling people; a change of metadata alone is not."""
     heavy = [s for s in data["steps"] if s["estimate"]]
     fixed = [s for s in data["steps"] if not s["reversible"]]
-    if heavy or fixed or data["backfills"] or data["lossy"]:
+    if heavy or fixed or data["backfills"] or data["lossy"] or data["held"]:
         yield "What it costs", "bold"
     for step in heavy:
         yield f"  {_named(step)}: {step['estimate']['text']}", ""
@@ -100,3 +130,5 @@ def cost_lines(data: dict[str, Any]) -> Iterator[Line]:
         yield f"  {_named(step)}: {step['final']}", "yellow"
     for one in data["lossy"]:
         yield f"  {one['text']}", "yellow" if one["misfits"] or one["changed"] else "dim"
+    for one in data["held"]:
+        yield f"  {one['text']}", "yellow" if one["misfits"] or one["why_not"] else "dim"

@@ -56,7 +56,7 @@ def _entries(pipe: Pipe, detection: Detection, rows: int) -> Iterator[Lossy]:
         if not isinstance(change, ColumnRetyped | ColumnNarrowed):
             continue
         table = detection.accepted.get(places.before(change))
-        column = _accepted(table, change.before) if table else None
+        column = accepted_column(table, change.before) if table else None
         if table is None or column is None:
             continue
         found = _tried(pipe, table, column, change.after.type, rows)
@@ -64,7 +64,7 @@ def _entries(pipe: Pipe, detection: Detection, rows: int) -> Iterator[Lossy]:
             yield _entry(pipe, table, column, change.after.type, found)
 
 
-def _accepted(table: Table, before: Column) -> Column | None:
+def accepted_column(table: Table, before: Column) -> Column | None:
     """The accepted column, which a rename in the same list may call otherwise."""
     same = [c for c in table.columns if (before.id and c.id == before.id) or c.name == before.name]
     return same[0] if same else None

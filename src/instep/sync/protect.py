@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from instep.errors import InstepError
 from instep.model import Review
 from instep.schema.change import Change, ColumnAdded, TableAdded, TableReplaced, key, table_of
-from instep.schema.names import quote
 from instep.schema.policy import Decision
-from instep.schema.read import ColumnRead, TableRead
 from instep.schema.selection import hashed
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import Int, String
-from instep.sources.base import CursorRange, Snapshot
-from instep.stage.spec import Chunk, ReadSession
+from instep.sources.base import Snapshot
+from instep.stage.spec import ReadSession
 from instep.sync.pipe import Pipe, Ref
+from instep.sync.sampling import values
 
 RULE = "protect"
 Suspects = Mapping[tuple[Ref, str], str]
@@ -157,28 +155,9 @@ def _by_values(pipe: Pipe, unclear: Sequence[_New]) -> Suspects:
 
 
 def _values(pipe: Pipe, snapshot: Snapshot, session: ReadSession, new: _New) -> list[str]:
-    """Up to `sample` values that are not NULL, from the first and the last chunk."""
-    read = TableRead(new.table, new.table, (ColumnRead(new.column, new.column),))
-    chunks = snapshot.chunks(read, new.path, CursorRange())
-    ends = sorted(chunks, key=lambda c: c.number)
-    most, found = pipe.protect.sample, list[str]()
-    for chunk in ends[:1] + ends[1:][-1:]:
-        found += islice(_texts(session, _limited(pipe, chunk, new.column, most)), most - len(found))
-    return found
+    sampled = values(pipe, snapshot, session, new.table, new.column, pipe.protect.sample)
+    return [_text(value.as_py()) for some in sampled for value in some]
 
 
-def _limited(pipe: Pipe, chunk: Chunk, column: Column, most: int) -> Chunk:
-    """SQL that stops by itself; the column keeps the name by which readers know its type."""
-    if not chunk.query.startswith("SELECT "):
-        return chunk
-    label = quote(str(column.type), "mysql" if pipe.source.kind in ("mysql", "mariadb") else "ansi")
-    query = f"WITH s(v) AS ({chunk.query}) SELECT v AS {label} FROM s WHERE v IS NOT NULL LIMIT {most:d}"  # noqa: S608
-    return replace(chunk, query=query)
-
-
-def _texts(session: ReadSession, chunk: Chunk) -> Iterator[str]:
-    for batch in session.read(chunk):
-        for value in batch.column(0):
-            if value.is_valid:
-                one = value.as_py()
-                yield one.decode(errors="replace") if isinstance(one, bytes) else str(one)
+def _text(one: object) -> str:
+    return one.decode(errors="replace") if isinstance(one, bytes) else str(one)
