@@ -23,13 +23,12 @@ from instep.errors import Conflict, ConnectError, DestinationError
 
 _LOCKED = re.compile(r"Conflicting lock is held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)")
 _POLL = 0.05
-_SETTINGS = (
-    "SET timezone = 'UTC'",
-    "SET arrow_lossless_conversion = true",
-    "SET arrow_large_buffer_size = true",
-    "SET autoinstall_known_extensions = false",
-    "SET preserve_insertion_order = true",
-)
+_CONFIG: dict[str, Any] = {
+    "arrow_lossless_conversion": "true",
+    "arrow_large_buffer_size": "true",
+    "autoinstall_known_extensions": "false",
+    "preserve_insertion_order": "true",
+}
 
 
 @dataclass
@@ -119,8 +118,7 @@ class DatabaseFile:
         base = self._enter(write)
         try:
             with base.cursor() as cursor:
-                for setting in _SETTINGS:
-                    cursor.execute(setting)
+                cursor.execute("SET timezone = 'UTC'")
                 [(catalog,)] = cursor.execute("SELECT current_database()").fetchall()
                 yield Session(cursor, str(catalog))
         except duckdb.Error as error:
@@ -155,7 +153,7 @@ class DatabaseFile:
         try:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._instance.base = duckdb.connect(str(self.path), read_only=not write)
+            self._instance.base = duckdb.connect(str(self.path), read_only=not write, config=_CONFIG)
         except OSError as error:
             raise ConnectError(f"{self.path}: {error.strerror}", hint="check the path and its rights") from error
         except duckdb.Error as error:
