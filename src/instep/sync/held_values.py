@@ -41,9 +41,12 @@ class Held:
             return f"{where}: no source values were tried: {self.why_not}"
         if not self.sampled:
             return f"{where}: the source has no values to try"
-        many = f"{self.misfits:,}" if self.misfits else "none"
+        if not self.misfits:
+            return f"{where}: all of {self.sampled:,} sampled source values fit {self.type}, the accepted type"
         fit = "does not fit" if self.misfits == 1 else "do not fit"
-        return f"{where}: {many} of {self.sampled:,} sampled source values {fit} {self.type}, the accepted type"
+        return (
+            f"{where}: {self.misfits:,} of {self.sampled:,} sampled source values {fit} {self.type}, the accepted type"
+        )
 
 
 @dataclass(frozen=True)
