@@ -71,6 +71,7 @@ class Machine(RuleBasedStateMachine):
     """See test_stateful.py for the table of rules and promises."""
 
     ids = True
+    types = TYPES
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +164,7 @@ class Machine(RuleBasedStateMachine):
         name = pick([x for x in COLUMNS if table and x not in table.table.by_name], c)
         if table is None or name is None:
             return
-        kind = TYPES[k % len(TYPES)]
+        kind = self.types[k % len(self.types)]
         default = value(kind, k) if k % 2 and table.table.name != CURSORED else None
         self.spoil(table, name)
         self.database.add_column(table.table.name, Column(name, kind), default)
@@ -202,7 +203,7 @@ class Machine(RuleBasedStateMachine):
     @rule(n=N, c=N, k=N)
     def retype(self, n: int, c: int, k: int) -> None:
         if (found := self.column(n, c)) is not None:
-            kind = TYPES[k % len(TYPES)]
+            kind = self.types[k % len(self.types)]
             self.spoil(*found)
             self.database.retype(found[0].table.name, found[1], kind, converted(kind))
 
@@ -232,7 +233,9 @@ class Machine(RuleBasedStateMachine):
     def create_table(self, n: int, k: int) -> None:
         if (name := pick([x for x in TABLES if x not in self.database.tables], n)) is not None and name != CURSORED:
             key = 1 if k % 3 else 0
-            self.database.create(name, Column("id", TYPES[k % 2], key=key), Column("a", TYPES[k % len(TYPES)]))
+            self.database.create(
+                name, Column("id", TYPES[k % 2], key=key), Column("a", self.types[k % len(self.types)])
+            )
 
     @rule(n=N)
     def drop_table(self, n: int) -> None:
@@ -424,7 +427,7 @@ class Machine(RuleBasedStateMachine):
 
     def run(self, **wanted: Any) -> Report | None:
         """A sync; None if a pause or a wish that nobody can fulfil kept it from running."""
-        asked = len(self.world.read)
+        asked, kept = len(self.world.read), promises.kept_values(self.world)
         try:
             report = self.world.sync(**wanted)
         except InstepError as error:
@@ -432,6 +435,7 @@ class Machine(RuleBasedStateMachine):
             return None
         self.failures += [t.error for t in report.tables if t.error]
         promises.check_converged(self.world, report, self.loose)
+        promises.check_kept(self.world, kept)
         self.check_read(self.world.read[asked:])
         return report
 

@@ -13,6 +13,7 @@ from instep.events import ChangeDetected
 from instep.schema.policy import Policy
 from instep.schema.table import Column
 from instep.schema.types import parse
+from instep.sync import rekey
 from instep.sync.detect import look, record
 from instep.sync.undo import find, prepare, takeback
 from memory.database import MemoryDatabase
@@ -80,6 +81,19 @@ def test_nothing_of_a_table_that_is_only_kept_is_taken_back(world: World) -> Non
     (review,) = (r for r in world.store.reviews.find(NAME, ("applied",)) if r.kind in RENAMED and r.column)
     with pytest.raises(Conflict, match="only kept"):
         prepare(world.pipe, find(world.pipe, review.id))
+
+
+def test_a_key_of_a_column_that_somebody_has_dropped_is_refused(world: World) -> None:
+    world.change_by_hand(("shop", "t"), "a")
+    made = rekey.prepare(world.pipe, "main.t", ("a",), "rekey")
+    assert "column a is not at the destination" in made.why_not
+
+
+def test_a_rename_is_looked_for_without_a_column_that_somebody_has_dropped(world: World) -> None:
+    for name in ("t", "k"):
+        world.change_by_hand(("shop", name), "a")
+        world.database.rename_column(name, "a", "c")
+    assert {t.status for t in world.sync().tables} == {"paused"}
 
 
 UNDOS = [

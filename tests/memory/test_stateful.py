@@ -38,7 +38,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import get_state_machine_test
 
 from memory.machine import Machine, MachineWithoutIds
@@ -48,7 +48,7 @@ EXAMPLES, STEPS, PARTS = 200, 50, 4
 MACHINES = (Machine, MachineWithoutIds)
 
 
-def run(machine: type[Machine], number: int, examples: int, steps: int = STEPS) -> None:
+def run(machine: type[Machine], number: int, examples: int, steps: int = STEPS, *, shrinks: bool = True) -> None:
     """The examples of this number, the same each time, so that what has passed passes; others, for those who search,
     with INSTEP_RANDOM=1. Fewer under the profile of the tests that run all the time."""
     share = min(examples, settings().max_examples)
@@ -56,6 +56,7 @@ def run(machine: type[Machine], number: int, examples: int, steps: int = STEPS) 
         machine,
         settings=settings(
             settings(), max_examples=share, stateful_step_count=steps, deadline=None, print_blob=True,
+            phases=settings().phases if shrinks else (Phase.generate,),
             database=None if FIXED else settings().database,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
         ),

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from memory.lake import LakeWorld
-from memory.machine import Machine
+from memory.machine import TYPES, Machine
 from memory.test_stateful import run
 from memory.world import World
 from sparkfixture import spark_session  # noqa: F401 - a fixture
@@ -22,8 +22,9 @@ pytestmark = [
 def test_promises_hold_over_a_lake(spark_session: SparkSession) -> None:  # noqa: F811
     class OverLake(Machine):
         ids = False
+        types = TYPES[:4]  # SQLite has no decimals: what becomes text there is the number as it stored it
 
         def make_world(self) -> World:
             return LakeWorld(ids=False, session=spark_session)
 
-    run(OverLake, 1, EXAMPLES, STEPS)
+    run(OverLake, 1, EXAMPLES, STEPS, shrinks=False)

@@ -85,6 +85,9 @@ def _columns(pipe: Pipe, sides: Sides, snapshot: Snapshot, ref: Ref, pairs: Sequ
     state = pipe.destination.state(there)
     if state is None or not state.rows:
         return [NO_ROWS] * len(pairs)
+    names = set(pipe.destination.target(there).schema.names)
+    if gone := [c.name for c in table.live if (c.alias or c.name) not in names]:
+        return [Sample(note=f"column {gone[0]} is not at the destination")] * len(pairs)
     work = _Work(pipe, sides.selection, snapshot, table, raw, there)
     by_name = {after.name: before for before, after in pair_columns(table, source).same}
     keys = {before.name: after for after, before in by_name.items()}

@@ -73,8 +73,11 @@ def count_destination(pipe: Pipe, table: Table, key: Sequence[str]) -> Count:
         return Count()
     if absent := [name for name in key if name not in table.by_name]:
         return Count(why_not=f"column {absent[0]} is not accepted yet")
-    found = pipe.destination.read(ref, [table.by_name[name].alias or name for name in key])
-    return _count(found)
+    names = [table.by_name[name].alias or name for name in key]
+    there = pipe.destination.inspect([ref]).get(ref)
+    if gone := [name for name in names if there is None or name not in there.by_name]:
+        return Count(why_not=f"column {gone[0]} is not at the destination")
+    return _count(pipe.destination.read(ref, names))
 
 
 def _count(batches: Iterable[pa.RecordBatch]) -> Count:
