@@ -11,9 +11,9 @@ from instep.errors import Blocked, InstepError
 from instep.events import SelectionChanged
 from instep.model import Review
 from instep.project.project import Project, TableOptions
-from instep.schema.kinds import ColumnAdded
 from instep.schema.personal import by_name
-from instep.schema.policy import Policy, decide
+from instep.schema.policy import Policy
+from instep.schema.reselect import is_read_again
 from instep.schema.selection import Pattern, Selection, column_is_on, hashed
 from instep.schema.switch import Switch, bind, with_switches
 from instep.schema.table import Catalog, Column, Table
@@ -271,8 +271,7 @@ def _of_column(
     if verb == "on":
         if column_is_on(place.now, table, column)[0]:
             return ("it is read already",), None
-        added = decide(ColumnAdded(table.ref, column, 0), place.policy, explicit="on", tags=place.tags)
-        if added.modifiers.backfill == "none":
+        if not is_read_again(table.ref, column, "on", place.policy, place.tags):
             return ("it is read again; rows that are not read again keep what they have in it",), None
         return ("it is read again, with all rows: some kept old values while it was off",), (table.ref, "")
     if hashed(place.now, table.ref, column.name) == (verb == "hash"):

@@ -17,6 +17,7 @@ from instep.store.cursors import Cursors
 from instep.store.database import BUSY_SECONDS, Database
 from instep.store.discoveries import Detections, Discoveries
 from instep.store.events import Events
+from instep.store.loaded import LoadedColumns
 from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
 from instep.store.pauses import Pauses
@@ -76,6 +77,7 @@ class Store:
         self.watermarks = Watermarks(self._db)
         self.choices = Choices(self._db)
         self.copies = Copies(self._db)
+        self.loaded = LoadedColumns(self._db)
 
     @property
     def file(self) -> Path | None:

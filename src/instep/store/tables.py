@@ -403,6 +403,15 @@ watermarks = Table(
     Column("at", Utc, nullable=False),
 )
 
+loaded_columns = Table(
+    "loaded_columns",
+    metadata,
+    _connection(primary_key=True),
+    *_table_ref(primary_key=True),
+    Column("columns", JSON, nullable=False),
+    Column("at", Utc, nullable=False),
+)
+
 destination_names = Table(
     "destination_names",
     metadata,

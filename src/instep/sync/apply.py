@@ -211,6 +211,7 @@ def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
     store, name = pipe.store, pipe.name
     store.choices.move(name, moves)
     store.copies.move(name, moves)
+    store.loaded.move(name, moves)
     paused = [p for p in store.pauses.active(name) if p.table in moves]
     waiting = [b for b in store.backfills.waiting(name) if b.table in moves]
     for pause in paused:

@@ -41,6 +41,7 @@ from instep.sync.planning import Outcome, Wanted, holds_of, misfits_of
 from instep.sync.progress import Progress
 from instep.sync.selected import selected_reads
 from instep.sync.specs import stage_columns
+from instep.sync.unique import check_unique
 
 MODE = "column"
 
@@ -223,6 +224,8 @@ class Filling:
     def _fill(self, work: _Work, staged: Staged) -> Filled:
         pipe, wish = self.pipe, work.wish
         assert isinstance(pipe.destination, Fills)
+        if work.load.declared:
+            check_unique(work.load, pipe.destination.target(work.ref), staged.files)
         for backfill in wish.backfills:
             pipe.store.backfills.start(backfill.number, self.run.id)
         keys = tuple(wish.table.by_name[k].alias or k for k in wish.table.key)

@@ -10,6 +10,7 @@ from instep.sync.detect import Detection
 from instep.sync.fill_plan import held_up, why_whole
 from instep.sync.pipe import Pipe
 from instep.sync.places import Places
+from instep.sync.reselected import reselected_notes
 from instep.sync.swapped import NOTHING, swap_notes, what_stays
 
 
@@ -41,7 +42,7 @@ def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tupl
                 f"{table.path}.{change.after.name}: rows that do not change keep {kept} in it until "
                 f"`instep backfill {table.path}{option}`"
             )
-    return (*found, *swap_notes(pipe, detection, accepted))
+    return (*found, *swap_notes(pipe, detection, accepted), *reselected_notes(pipe, detection))
 
 
 def _option(pipe: Pipe, table: Table, column: str) -> str:

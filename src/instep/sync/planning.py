@@ -26,6 +26,7 @@ from instep.sync.loads import Load, keep_rows, plan_load
 from instep.sync.named import unknown_table
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
+from instep.sync.reselected import want_again
 from instep.sync.selected import selected_reads
 
 
@@ -88,6 +89,7 @@ class Pass:
                 denied = gone.table.ref in self.detection.denied
                 self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
         stopped, anew = self._stopped(), rebuilds(self.pipe)
+        refused = want_again(self.pipe, self.detection, found)
         waiting = whole_tables(self.pipe)
         dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
         holds, extras = holds_of(self.pipe, self.detection), held_columns(self.detection)
@@ -98,6 +100,9 @@ class Pass:
                 continue
             if ref in stopped:
                 self._leave(ref, *stopped[ref])
+                continue
+            if ref in refused:
+                self._leave(ref, "failed", refused[ref])
                 continue
             if why := waiting.get(ref):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")

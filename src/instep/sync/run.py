@@ -41,6 +41,7 @@ from instep.sync.planning import Outcome, Pass, Wanted, rows_of
 from instep.sync.progress import Progress, Report, Silent
 from instep.sync.promote import promote_first, promote_rest
 from instep.sync.quarantine import expire
+from instep.sync.reselected import remember_loaded
 from instep.sync.tidy import forget_dropped
 from instep.sync.undo import resume_undos
 
@@ -223,6 +224,7 @@ class _Sync:
             pipe.store.runs.record_tables(*tables)
             pipe.store.events.add(*(_event(pipe, run, result) for result in tables))
             pipe.store.cursors.save(pipe.name, {d.table.ref: d.cursor for d in loaded}, run=run.id, fence=run.fence)
+            remember_loaded(pipe, [load.read for load in loaded])
             for backfill in pipe.store.backfills.waiting(pipe.name):
                 if backfill.scope != EXTRA and (backfill.table in whole or backfill.number in served):
                     settle(pipe, backfill)

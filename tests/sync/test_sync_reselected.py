@@ -1,0 +1,181 @@
+"""What instep.yml switches on, hashes or shows after a table was loaded reaches the rows that were loaded before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from instep.errors import ReadError
+from instep.model import TableSettings
+from instep.schema.selection import Pattern, Selection
+from instep.sync.engine import Inline
+from instep.sync.run import Wanted, sync
+from sync_world import MakeWorld, World, cursor, preset
+
+TABLE = "CREATE TABLE t (id int PRIMARY KEY, name varchar(20), at int NOT NULL)"
+ROWS = "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 2)"
+OFF = Selection(exclude_columns=(Pattern("*.t.name"),))
+HASHED = Selection(hashed=(Pattern("*.t.name"),))
+ALL = Selection()
+BY = cursor("at", deletes="soft")
+KINDS = pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+
+
+def begun(
+    world: World,
+    selection: Selection = ALL,
+    *,
+    table: str = TABLE,
+    rows: str = ROWS,
+    by: TableSettings = BY,
+    **modifiers: Any,
+) -> World:
+    """A table with a cursor, loaded once."""
+    world.settings["t"] = by
+    world.policy, world.selection = preset("allow_all", **modifiers), selection
+    world.run(table, rows)
+    assert world.sync().status == "done"
+    return world
+
+
+def moved_while_off(world: World) -> None:
+    """Row 1 gets another name while nobody reads names, and the cursor goes past it."""
+    world.selection = OFF
+    world.run("UPDATE t SET name = 'z', at = 7 WHERE id = 1", "UPDATE t SET at = 9 WHERE id = 2")
+    world.sync()
+    world.selection = ALL
+
+
+def notes(world: World, about: str = "t.name") -> list[str]:
+    """What a plan says, and then a sync says too."""
+    planned = [n for n in world.preview().partial if about in n]
+    told = world.sync().notes
+    assert set(planned) <= set(told)
+    return planned
+
+
+def wanted(world: World) -> list[str]:
+    return [b.why.replace(f"{world.case.schema}.", "") for b in world.store.backfills.waiting("shop")]
+
+
+def clear(world: World, *values: str) -> list[tuple[Any, ...]]:
+    """The table's current rows that hold one of these."""
+    return [row for row in world.rows("t") if {str(v) for v in row} & set(values)]
+
+
+@KINDS
+@pytest.mark.parametrize("backfill", ["column", "table"])
+def test_a_column_that_is_on_again_has_what_the_source_has(make_world: MakeWorld, kind: str, backfill: str) -> None:
+    world = begun(make_world(kind, engine="inline"), backfill=backfill)
+    moved_while_off(world)
+    [note] = notes(world)
+    assert "on again with old values, so a sync reads the whole table" in note
+    assert world.rows("t", "id", "name") == [(1, "z"), (2, "b"), (3, "c")]
+    assert (wanted(world), list(world.preview().partial)) == ([], [])
+
+
+def test_without_a_backfill_it_is_said_once(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"), backfill="none")
+    moved_while_off(world)
+    [note] = notes(world)
+    assert "keep what they had in it until `instep backfill" in note
+    assert world.rows("t", "id", "name")[0] == (1, "a")
+    assert list(world.preview().partial) == []
+
+
+def test_a_table_without_a_cursor_is_read_as_a_whole_anyway(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"), by=TableSettings(), backfill="column")
+    moved_while_off(world)
+    assert notes(world) == []
+    assert world.rows("t", "id", "name") == [(1, "z"), (2, "b"), (3, "c")]
+
+
+@KINDS
+def test_what_is_hashed_later_is_nowhere_in_clear(make_world: MakeWorld, kind: str) -> None:
+    world = begun(make_world(kind, engine="inline"), backfill="none")
+    world.selection = HASHED
+    [note] = notes(world)
+    assert "hashed now, so a sync reads the whole table" in note
+    assert clear(world, "a", "b", "c") == []
+    assert {len(name) for (name,) in world.rows("t", "name")} == {64}
+    assert (wanted(world), list(world.preview().partial)) == ([], [])
+
+
+def test_what_is_shown_again(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"), HASHED, backfill="none")
+    assert clear(world, "a", "b", "c") == []
+    world.selection = ALL
+    [note] = notes(world)
+    assert "not hashed any more" in note
+    assert world.rows("t", "id", "name") == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_on_again_and_hashed_at_once(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"), backfill="none")
+    moved_while_off(world)
+    world.selection = HASHED
+    notes(world)
+    assert clear(world, "a", "b", "c", "z") == []
+
+
+def test_a_number_that_is_hashed_later(make_world: MakeWorld) -> None:
+    """Its type changes too, which policy decides; once it is in, no number is left."""
+    table = "CREATE TABLE t (id int PRIMARY KEY, name int, at int NOT NULL)"
+    world = begun(make_world(engine="inline"), table=table, rows="INSERT INTO t VALUES (1, 41, 1), (2, 42, 2)")
+    world.selection = HASHED
+    world.sync()
+    if world.store.reviews.find("shop", ("open",)):
+        world.answer("approved")
+        world.sync()
+    assert clear(world, "41", "42") == []
+
+
+KEY = (Pattern("*.t.id"),)
+
+
+@pytest.mark.parametrize("selection", [Selection(hashed=KEY), Selection(exclude_columns=KEY)], ids=["hash", "exclude"])
+def test_a_key_is_not_hashed_once_it_is_loaded(make_world: MakeWorld, selection: Selection) -> None:
+    table = TABLE.replace("id int", "id varchar(9)")
+    world = begun(make_world(engine="inline"), table=table, rows="INSERT INTO t VALUES ('k1', 'a', 1)")
+    before, world.selection = world.rows("t"), selection
+    report = world.sync()
+    assert report.status == "failed"
+    assert "old and new rows would have different keys" in report.tables[0].error
+    assert world.rows("t") == before
+    world.selection = ALL
+    assert world.sync().status == "done"
+
+
+class Lost(Inline):
+    """Reads nothing: the source goes away."""
+
+    def extract(self, *args: Any) -> Any:
+        raise ReadError("the source is gone")
+
+
+@pytest.mark.parametrize("then", [ALL, OFF], ids=["on", "off again"])
+def test_a_run_that_ends_early_forgets_nothing(make_world: MakeWorld, then: Selection) -> None:
+    """The backfill stands from the planning on, whatever the file says meanwhile."""
+    world = begun(make_world(engine="inline"), backfill="column")
+    moved_while_off(world)
+    with pytest.raises(ReadError):
+        sync(world.pipe, Wanted(), engine=Lost())
+    assert wanted(world) == ["t.name is on"]
+    world.selection = then
+    world.sync()
+    world.selection = ALL
+    world.sync()
+    assert world.rows("t", "id", "name") == [(1, "z"), (2, "b"), (3, "c")]
+
+
+def test_a_renamed_column_and_table_keep_what_is_known_of_them(make_world: MakeWorld) -> None:
+    world = begun(make_world(engine="inline"), backfill="column")
+    moved_while_off(world)
+    world.selection = Selection(exclude_columns=(Pattern("*.name"), Pattern("*.nick")))
+    world.settings["u"] = world.settings["t"]
+    world.run("ALTER TABLE t RENAME TO u", "ALTER TABLE u RENAME COLUMN name TO nick")
+    world.sync()
+    world.selection = ALL
+    world.sync()
+    assert world.rows("u", "id", "nick") == [(1, "z"), (2, "b"), (3, "c")]
