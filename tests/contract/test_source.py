@@ -18,6 +18,8 @@ from instep.stage.spec import Chunk
 from sources import SOURCES, Case
 
 NOTHING = CursorRange()
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+"""In one process with tests that use Spark: PySpark leaves the sockets of its calls to the garbage collector."""
 
 
 @pytest.fixture(params=sorted(SOURCES))

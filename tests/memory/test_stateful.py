@@ -6,19 +6,22 @@ the promises hold after every step.
 | insert, update, delete, update_key, truncate | rows of the source |
 | add_column, drop_column, rename_column, swap_columns, widen, retype, change_key | its columns |
 | create_table, drop_table, recreate_table, rename_table | its tables |
-| set_policy | another preset, with or without consent to drop, misfits held or nulled |
+| set_policy, set_backfill | another preset, with or without consent to drop, misfits held or nulled, backfills |
 | exclude_table | a table is left out by a regular expression, or let in again |
 | approve, reject, answer_all, resume | what people decide |
+| set_key | a table gets another key by hand: its rows stay, go, or are kept in a copy |
+| drift | somebody drops a column of the destination, or adds one |
 | undo | an applied change is taken back |
-| sync, sync_twice, reload_table, backfill_table, let_go, plan_and_apply, replay | runs, whole and of one table |
+| sync, sync_twice, let_go, plan_and_apply, replay | runs over all tables |
+| reload_table, backfill_table, backfill_column | runs of one table |
 | crash, crash_undo | a run dies at any crash point, and a new process begins |
 | restart | the process ends between two runs |
 | detect_twice | two detections look at the same source before either is recorded |
 
 | promise | how it is looked at |
 | --- | --- |
-| convergence | what a sync says it has done equals the source under the accepted schema |
-| nothing lost | the same, row by row; a second sync of an unchanged source changes nothing |
+| convergence | what a sync says it has done equals the source under the accepted schema ; a wider type stays |
+| nothing lost | the same, row by row; columns that stay behind keep their values; a second sync changes nothing |
 | nothing doubled | no key stands twice, deleted rows included |
 | blocked columns never appear | the destination has accepted columns only, nothing rejected is accepted |
 | no drop without a decision | each destructive step has a policy's consent, or a person has named its object |
