@@ -1,4 +1,3 @@
-
 """kill -9 during a sync into a DuckDB file: what a reader finds is whole, and the next sync makes it equal."""
 
 from __future__ import annotations
