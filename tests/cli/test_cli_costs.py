@@ -163,3 +163,20 @@ def test_a_source_that_is_gone_is_said(held: Shop) -> None:
     [found] = held.json("changes", "show", id)["held"]
     assert "no source values were tried" in found["text"]
     assert "no source values were tried" in held.ok("changes", "show", id).out
+
+
+def test_a_change_that_rebuilds_a_table_is_timed_as_its_mode(shop: Shop) -> None:
+    """A new key: every row is read again, by upserts of before."""
+    loaded(shop, "none", *RUNS)
+    shop.sql(
+        "create table new (id integer, name text primary key, city text); insert into new select * from customer;"
+        "drop table customer; alter table new rename to customer"
+    )
+    assert shop.json("plan")["costs"]["backfills"] == [], "it waits"
+    [id] = [id for summary, id in shop.changes().items() if "key" in summary]
+    shop.ok("changes", "approve", id)
+    found = shop.json("plan")["costs"]["backfills"]
+    assert [(b["columns"], b["mode"], b["estimate"]["runs"], b["changes"]) for b in found] == [([], "upsert", 2, [id])]
+    shop.ok("apply", "--yes")
+    with shop.store() as store:
+        assert [b.scope for b in store.backfills.waiting("shop")] == ["table"]

@@ -7,7 +7,7 @@ import pytest
 from instep.errors import InstepError
 from instep.schema.selection import Selection, patterns
 from instep.schema.table import Catalog
-from sync_world import MakeWorld
+from sync_world import MakeWorld, preset
 
 
 @pytest.mark.parametrize("wanted", [{}, {"drop_retained": True}], ids=str)
@@ -22,3 +22,14 @@ def test_a_wrong_name_is_refused_before_anything_is_accepted(make_world: MakeWor
         assert world.destination.inspect([("shop", "orders")]) == Catalog()
     assert [r.status for r in world.store.runs.history("shop")] == ["failed", "failed"]
     assert world.statuses(world.sync(tables=frozenset({"main.orders"}))) == {"orders": "done"}
+
+
+def test_a_table_that_waits_is_no_wrong_name(make_world: MakeWorld) -> None:
+    """Its review is there for whoever is told that it is not synced."""
+    world = make_world("sqlite", engine="inline", policy=preset("approve"))
+    world.run("CREATE TABLE u (id int PRIMARY KEY)")
+    world.evolve()
+    world.run("CREATE TABLE t (id int PRIMARY KEY)")
+    with pytest.raises(InstepError, match=r"syncs no table main\.t"):
+        world.sync(tables=frozenset({"main.t"}))
+    assert world.reviews("open") == {"table t added (1 column)": "review"}
