@@ -111,9 +111,9 @@ def kept_values(world: World) -> Kept:
             continue
         stays = [c.alias for c in table.columns if c.retained]
         fields = [held.ids[name] for name in stays if name in held.ids]
-        key = [(held.ids[table.by_name[k].alias]) for k in table.key]
+        key = [held.ids[name] for k in table.key if (name := table.by_name[k].alias) in held.ids]
         for row in held.rows:
-            at = tuple((f, row.get(f)) for f in key)
+            at = tuple((f, row.get(f)) for f in key)  # shorter if somebody has dropped one of them: then it is no key
             found |= {(held.table.ref, f, at): row[f] for f in fields if row.get(f) is not None}
     return found
 
