@@ -96,6 +96,7 @@ class App:
             name=connection,
             source=source,
             destination=destination,
+            destination_name=project.destination_of(connection),
             policy=policy,
             selection=chosen(project.selection(connection), self.store, connection),
             file=project.selection(connection),

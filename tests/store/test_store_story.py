@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from store_world import START, Clock, catalog, finding
 
-from instep.errors import Conflict, Fenced, InstepError, StalePlan
+from instep.errors import Blocked, Conflict, Fenced, InstepError, StalePlan
 from instep.events import ChangeDetected, RunStarted
 from instep.model import Pause, TableRun
 from instep.schema.table import Catalog, fingerprint
@@ -14,6 +14,7 @@ from instep.store.plans import PlannedStep
 from instep.store.store import Store
 
 ORDERS = ("public", "orders")
+ITEMS = ("public", "items")
 
 
 def test_connections(any_store: Store, clock: Clock) -> None:
@@ -30,16 +31,20 @@ def test_connections(any_store: Store, clock: Clock) -> None:
 
 
 def test_destination_names(any_store: Store) -> None:
-    any_store.connections.put("c", source="pg", destination="lake", namespace="shop")
-    any_store.names.claim("lake", ("shop", "orders"), "c", ORDERS)
-    any_store.names.claim("lake", ("shop", "orders"), "c", ORDERS)
-    with pytest.raises(Conflict, match=r"shop.orders of destination lake belongs to connection c \(table public.ord"):
-        any_store.names.claim("lake", ("shop", "orders"), "d", ORDERS)
-    any_store.names.claim("lake", ("shop", "orders_v2"), "c", ORDERS)
-    assert any_store.names.of("c") == {ORDERS: ("shop", "orders_v2")}
-    any_store.names.claim("lake", ("shop", "orders"), "d", ORDERS)
-    any_store.names.release("d", ORDERS)
-    assert any_store.names.of("d") == {}
+    names, old, new = any_store.names, ("shop", "orders"), ("shop", "orders_v2")
+    names.hold("c", "lake", {ORDERS: old})
+    names.hold("c", "lake", {ORDERS: old})
+    with pytest.raises(Conflict, match=r"shop.orders of destination lake belongs to connection c"):
+        names.hold("d", "lake", {ITEMS: new, ORDERS: old})
+    assert names.of("d") == {}
+    names.hold("d", "other", {ORDERS: old})
+    names.hold("c", "lake", {ORDERS: new, ITEMS: old})
+    names.hold("c", "lake", {ORDERS: old, ITEMS: new})
+    assert names.of("c") == {ORDERS: old, ITEMS: new}
+    assert names.owners("lake", [old, ("shop", "x")]) == {old: "c"}
+    assert names.owners("other", [old, new]) == {old: "d"}
+    names.hold("c", "lake", {})
+    assert (names.of("c"), names.owners("lake", [])) == ({}, {})
 
 
 @pytest.mark.parametrize(
@@ -53,9 +58,11 @@ def test_a_loaded_connection_stays(store: Store, destination: str, namespace: st
     store.connections.put("c", source="pg", destination="lake", namespace="shop")
     store.connections.put("c", source="pg", destination="lake", namespace="shop2")
     store.connections.put("c", source="pg", destination="lake", namespace="shop")
-    store.names.claim("lake", ("shop", "orders"), "c", ORDERS)
-    with pytest.raises(Conflict, match=said):
-        store.connections.put("c", source="pg", destination=destination, namespace=namespace)
+    store.names.hold("c", "lake", {ORDERS: ("shop", "orders")})
+    for ask in (store.connections.put, store.connections.check):
+        with pytest.raises(Blocked, match=said):
+            ask("c", destination=destination, namespace=namespace)
+    store.connections.check("c", destination="lake", namespace="shop")
 
 
 def test_accepted_versions(any_store: Store, clock: Clock) -> None:

@@ -30,7 +30,7 @@ def status() -> None:
         names = app.project.selected()
         found = [
             _status(app.store, n, len(waiting(app.store, n)))
-            | {"backfills": wanted_backfills(app, n), "quarantine": held(app, n)}
+            | {"backfills": wanted_backfills(app, n), "quarantine": held(app, n), "reselected": _reselected(app, n)}
             for n in names
         ]
     emit({"connections": found}, lambda out: _show_status(out, found))
@@ -51,6 +51,12 @@ def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
     }
 
 
+def _reselected(app: Any, name: str) -> list[dict[str, Any]]:
+    from instep.control.reselected import reselected
+
+    return [{"column": t.path, "is": t.what, "reads_table": w} for t, w in reselected(app.project, app.store, name)]
+
+
 def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
     for c in found:
         run = c["last_run"]
@@ -67,6 +73,13 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             what = ".".join(filter(None, (*b["table"], b["column"])))
             waits = f"; {b['waits']}" if b["waits"] else ""
             out.write(f"  backfill wanted: {what}: {b['why']}{waits}", "yellow")
+        for one in c["reselected"]:
+            then = (
+                "the next sync reads its whole table"
+                if one["reads_table"]
+                else "rows loaded before keep what they have"
+            )
+            out.write(f"  {one['column']} is {one['is']} since it was loaded: {then}", "yellow")
         for copy in c["copies"]:
             out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
         for t in c["tables"]:

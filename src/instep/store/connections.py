@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, insert, select, update
 
-from instep.errors import Conflict
+from instep.errors import Blocked, Conflict
 from instep.store.database import Database
 from instep.store.tables import connections, destination_names
 
@@ -39,9 +40,9 @@ class Connections:
         self._db = database
 
     def put(
-        self, name: str, *, source: str, destination: str, namespace: str = "", config_hash: str = ""
+        self, name: str, *, source: str = "", destination: str, namespace: str = "", config_hash: str = ""
     ) -> ConnectionRecord:
-        """Records the configuration in use. Raises Conflict if the destination or namespace would move away from
+        """Records the configuration in use. Raises Blocked if the destination or namespace would move away from
         tables that are already loaded."""
         with self._db.write() as transaction:
             now = self._db.now()
@@ -59,6 +60,11 @@ class Connections:
                 update(connections).where(connections.c.name == name, condition).values(updated=now, **values)
             )
             return _one(transaction, name)
+
+    def check(self, name: str, *, destination: str, namespace: str) -> None:
+        """Raises Blocked as `put` does; writes nothing."""
+        with self._db.read() as transaction:
+            _check_unmoved(transaction, name, destination, namespace)
 
     def get(self, name: str) -> ConnectionRecord | None:
         with self._db.read() as transaction:
@@ -79,17 +85,17 @@ def _one(transaction: Connection, name: str) -> ConnectionRecord:
 
 def _check_unmoved(transaction: Connection, name: str, destination: str, namespace: str) -> None:
     c = destination_names.c
-    taken = transaction.execute(select(c.destination, c.namespace).where(c.connection == name).limit(1)).first()
+    taken = transaction.execute(select(c.destination).where(c.connection == name).limit(1)).first()
     if taken and taken.destination != destination:
-        raise Conflict(
+        raise Blocked(
             f"connection {name}: its tables are already loaded into destination {taken.destination!r}",
-            hint=f"a connection keeps its destination: add a new connection for {destination!r}",
+            hint=f"give it that destination again in instep.yml, and add a new connection for {destination!r}",
         )
     stored = transaction.execute(select(connections.c.namespace).where(connections.c.name == name)).scalar()
     if taken and stored and stored != namespace:
-        raise Conflict(
-            f"connection {name}: its tables are already loaded into namespace {stored!r}",
-            hint=f"a connection keeps its namespace: add a new connection for {namespace!r}",
+        raise Blocked(
+            f"connection {name}: its tables are already loaded into namespace {stored!r}, which stays",
+            hint=f"write `namespace: {stored}` under it in instep.yml, and add a new connection for {namespace!r}",
         )
 
 
@@ -99,42 +105,39 @@ class DestinationNames:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def claim(self, destination: str, target: Ref, connection: str, table: Ref) -> None:
-        """Gives the destination's `target` (namespace, name) to a table of a connection, for good. Raises
-        Conflict if it belongs to another one; a table that had another name moves to this one."""
+    def hold(self, connection: str, destination: str, wanted: Mapping[Ref, Ref]) -> None:
+        """Makes `wanted` (table to namespace and name) all that a connection owns: what it had beside is free again.
+        Raises Conflict, having changed nothing, if another connection owns one of them."""
+        if self.of(connection) == wanted:
+            return
         c = destination_names.c
         with self._db.write() as transaction:
-            ensure(transaction, connection, self._db.now())
-            where = (c.destination == destination, c.namespace == target[0], c.name == target[1])
-            owner = transaction.execute(select(destination_names).where(*where)).first()
-            if owner and (owner.connection, owner.table_schema, owner.table_name) == (connection, *table):
-                return
-            if owner:
-                raise Conflict(
-                    f"table {'.'.join(target)} of destination {destination} belongs to connection "
-                    f"{owner.connection} (table {owner.table_schema}.{owner.table_name})",
-                    hint=f"give connection {connection} a namespace of its own",
-                )
-            self._release(transaction, connection, table)
-            values = {"destination": destination, "namespace": target[0], "name": target[1], "connection": connection}
-            transaction.execute(
-                insert(destination_names).values(
-                    **values, table_schema=table[0], table_name=table[1], at=self._db.now()
-                )
-            )
+            now = self._db.now()
+            ensure(transaction, connection, now)
+            for target, owner in self.owners(destination, wanted.values()).items():
+                if owner != connection:
+                    raise Conflict(
+                        f"table {'.'.join(target)} of destination {destination} belongs to connection {owner}",
+                        hint=f"give connection {connection} a namespace of its own",
+                    )
+            transaction.execute(destination_names.delete().where(c.connection == connection))
+            common = {"destination": destination, "connection": connection, "at": now}
+            rows = [
+                common | {"table_schema": t[0], "table_name": t[1], "namespace": to[0], "name": to[1]}
+                for t, to in wanted.items()
+            ]
+            if rows:
+                transaction.execute(insert(destination_names), rows)
 
-    def release(self, connection: str, table: Ref) -> None:
-        """Frees the table's name after the destination table is gone."""
-        with self._db.write() as transaction:
-            self._release(transaction, connection, table)
-
-    def _release(self, transaction: Connection, connection: str, table: Ref) -> None:
-        c = destination_names.c
-        transaction.execute(
-            destination_names.delete().where(
-                c.connection == connection, c.table_schema == table[0], c.table_name == table[1]
-            )
+    def owners(self, destination: str, targets: Iterable[Ref]) -> dict[Ref, str]:
+        """The connections by (namespace, name) of those `targets` that one owns."""
+        asked, c = set(targets), destination_names.c
+        query = select(c.namespace, c.name, c.connection).where(
+            c.destination == destination, c.namespace.in_({namespace for namespace, _ in asked})
         )
+        with self._db.read() as transaction:
+            rows = transaction.execute(query).all()
+        return {(r.namespace, r.name): r.connection for r in rows if (r.namespace, r.name) in asked}
 
     def of(self, connection: str) -> dict[Ref, Ref]:
         """Table -> (namespace, name) for all tables of a connection."""

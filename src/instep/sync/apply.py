@@ -30,7 +30,7 @@ from instep.sync.fill_plan import follow_columns
 from instep.sync.fill_since import was_held
 from instep.sync.identity import by_names
 from instep.sync.journal import Journal, journal
-from instep.sync.neighbours import taken
+from instep.sync.owned import check_unmoved, own, taken
 from instep.sync.pause import releases, resume
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.places import Places
@@ -42,17 +42,19 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 
 def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     """What applying the decisions does; touches nothing."""
+    check_unmoved(pipe)
     before, guards = detection.accepted, _guards(pipe, detection.accepted)
     decisions, kept = spared(detection.decisions, before, pipe.naming, guards)
     detection = replace(detection, decisions=decisions)
     after = assign(accept(detection.decisions, before, detection.source), pipe.naming)
     after = record_extra(after, detection)
     wanted = _desired(pipe, after)
-    there, foreign = _inspect(pipe, sorted(_refs(pipe, before, after)))
+    refs = sorted(_refs(pipe, before, after))
+    there, foreign = _inspect(pipe, refs)
     known = by_names(there) if detection.rebound else there
     able = pipe.destination.capabilities
     prefix = pipe.naming.prefix
-    foreign = {**foreign, **taken(pipe, there), **_left_alone(pipe, detection, after)}
+    foreign = {**foreign, **taken(pipe, refs), **_left_alone(pipe, detection, after)}
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
     if stuck := offences(made, guards):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
@@ -173,6 +175,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
 def _keep(pipe: Pipe, made: Plan, why: str, answered: Set[str]) -> int:
     """The accepted catalog and the destination's tables as they are now; answers the accepted version."""
     store, run = pipe.store, pipe.run.id if pipe.run else ""
+    own(pipe, made)
     version = store.accepted.add(pipe.name, made.after, who=pipe.who, why=why, run=run).version
     wanted = as_left(pipe, made.wanted, answered)
     store.schemas.add(pipe.name, "destination", wanted, run=run, accepted=version)

@@ -28,7 +28,8 @@ Ref = tuple[str, str]
 @dataclass(frozen=True)
 class Pipe:
     """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
-    holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds."""
+    holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds.
+    `destination_name` is what the project file calls the destination."""
 
     # `selection` goes by the source's names, `before` by the accepted ones (None: they are the same), `file` is what
     # the project file says without what people have switched by command (None: `selection` is that).
@@ -51,6 +52,7 @@ class Pipe:
     file: Selection | None = None
     before: Selection | None = None
     protect: Protect = field(default_factory=Protect)
+    destination_name: str = ""
 
     @property
     def said(self) -> Selection:

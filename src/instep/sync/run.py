@@ -33,6 +33,7 @@ from instep.sync.load import commit_all, stage
 from instep.sync.loads import Load
 from instep.sync.map import resume_mappings
 from instep.sync.named import check_named
+from instep.sync.owned import check_unmoved
 from instep.sync.partial import partial_columns
 from instep.sync.pause import hold, reconsider
 from instep.sync.pipe import Pipe, Ref
@@ -62,10 +63,11 @@ def sync(
     """Brings the destination in step with the source. `start` gives a session that is already there; `engine` reads
     the rows instead of Spark.
 
-    Raises Blocked while the connection is paused and RunInProgress while another run of it is alive; one table's
-    failure is in the report and leaves the others alone.
+    Raises Blocked while the connection is paused or was moved, and RunInProgress while another run of it is alive; one
+    table's failure is in the report and leaves the others alone.
     """
     begun = time.monotonic()
+    check_unmoved(pipe)
     reconsider(pipe)
     with claimed(pipe, wanted.kind) as run, warm(pipe, start, engine) as rows_by:
         work = _Sync(replace(pipe, run=run), run, wanted, progress or Silent(), rows_by, Outcome())

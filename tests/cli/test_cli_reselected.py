@@ -1,0 +1,58 @@
+"""What the file chooses otherwise, and a namespace that it changes, are said before anything is read."""
+
+from __future__ import annotations
+
+import pytest
+from cli_world import PROJECT, Shop
+
+from instep.schema.reselect import LoadedColumn
+
+REF = ("main", "customer")
+LOADED = (LoadedColumn("id"), LoadedColumn("name"), LoadedColumn("city", read=False))
+
+
+def written(shop: Shop, *lines: str) -> None:
+    """More of the connection in instep.yml."""
+    entry = "  shop: {source: db, destination: lake, policy: careful}\n"
+    shop.write(text=PROJECT.replace(entry, "  shop:\n    policy: careful\n" + "".join(f"    {x}\n" for x in lines)))
+
+
+@pytest.fixture
+def loaded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """As after a load without the city."""
+    monkeypatch.setenv("SALT", "secret")
+    shop.applied()
+    with shop.store() as store:
+        store.loaded.save("shop", {REF: LOADED})
+    return shop
+
+
+def test_status_says_what_the_next_sync_reads_again(loaded: Shop) -> None:
+    written(loaded, "salt: ${env:SALT}", "hash: [main.customer.name]")
+    [shop] = loaded.json("status")["connections"]
+    assert shop["reselected"] == [
+        {"column": "main.customer.name", "is": "hashed", "reads_table": True},
+        {"column": "main.customer.city", "is": "on", "reads_table": False},
+    ]
+    said = loaded.ok("status").out
+    assert "main.customer.name is hashed since it was loaded: the next sync reads its whole table" in said
+    assert "main.customer.city is on since it was loaded: rows loaded before keep what they have" in said
+    assert "secret" not in said
+    assert "it is hashed now, so a sync reads the whole table" in loaded.ok("plan").out
+
+
+def test_what_is_read_as_a_whole_anyway_is_said_once(loaded: Shop) -> None:
+    with loaded.store() as store:
+        store.backfills.want("shop", REF, why="asked for")
+    assert loaded.json("status")["connections"][0]["reselected"] == []
+
+
+@pytest.mark.parametrize("command", [("plan",), ("apply", "--yes")])
+def test_another_namespace_is_refused(loaded: Shop, command: tuple[str, ...]) -> None:
+    written(loaded, "namespace: elsewhere")
+    said = loaded.run(*command)
+    assert said.code == 3
+    assert "already loaded into namespace 'shop', which stays" in said.err
+    assert "write `namespace: shop` under it in instep.yml" in said.err
+    written(loaded, "namespace: shop")
+    loaded.ok("plan")

@@ -1,0 +1,64 @@
+"""What a load has had of a table, and what is chosen otherwise since."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.schema.policy import Policy
+from instep.schema.read import ColumnRead, TableRead
+from instep.schema.reselect import LoadedColumn, is_read_again, left_out, loaded_columns, turned
+from instep.schema.table import Column, Table
+from instep.schema.types import String
+
+Now = tuple[str, str | None, bool, bool]
+"""(name, id, read, hashed)"""
+READ: Now = ("a", "1", True, False)
+OFF: Now = ("a", "1", False, False)
+HASHED: Now = ("a", "1", True, True)
+
+
+def read(*columns: Now) -> TableRead:
+    found = [(Column(name, String(), id=id), on, masked) for name, id, on, masked in columns]
+    table = Table("s", "t", tuple(c for c, _, _ in found))
+    return TableRead(table, table, tuple(ColumnRead(c, c if on else None, masked) for c, on, masked in found))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        pytest.param(READ, READ, [], id="as before"),
+        pytest.param(READ, OFF, [], id="off"),
+        pytest.param(OFF, READ, [("a", "on")], id="on again"),
+        pytest.param(READ, HASHED, [("a", "hashed")], id="hashed"),
+        pytest.param(HASHED, READ, [("a", "clear")], id="shown"),
+        pytest.param(OFF, HASHED, [("a", "hashed")], id="on again and hashed"),
+        pytest.param(OFF, ("b", "1", True, False), [("b", "on")], id="renamed, by id"),
+        pytest.param(OFF, ("a", "2", True, False), [], id="another column of its name"),
+        pytest.param(OFF, ("a", None, True, False), [("a", "on")], id="without ids, by name"),
+        pytest.param(OFF, ("b", None, True, False), [], id="new"),
+    ],
+)
+def test_turned(before: Now, after: Now, expected: list[tuple[str, str]]) -> None:
+    had = (LoadedColumn(*before),)
+    assert [(t.column.name, t.what) for t in turned(read(after), had)] == expected
+
+
+def test_nothing_is_known_of_a_table_that_was_never_loaded() -> None:
+    assert list(turned(read(HASHED), ())) == []
+
+
+def test_what_is_left_out_keeps_the_values_that_it_had() -> None:
+    [first] = loaded_columns(read(HASHED))
+    assert first == LoadedColumn("a", "1", read=True, hashed=True)
+    [later] = loaded_columns(read(OFF), (first,))
+    assert later == LoadedColumn("a", "1", read=False, hashed=True)
+    assert left_out(read(OFF), (first,)) == (later,)
+    assert left_out(read(HASHED), (first,)) == (first,)
+    assert [t.what for t in turned(read(READ), (later,))] == ["clear"]
+
+
+@pytest.mark.parametrize("backfill", ["none", "column", "table"])
+def test_is_read_again(backfill: str) -> None:
+    policy, column = Policy(preset="allow_all", modifiers={"backfill": backfill}), Column("a", String())
+    found = {what: is_read_again(("s", "t"), column, what, policy) for what in ("on", "hashed", "clear")}  # type: ignore[arg-type]
+    assert found == {"on": backfill != "none", "hashed": True, "clear": True}
