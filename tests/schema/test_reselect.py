@@ -33,7 +33,7 @@ def read(*columns: Now) -> TableRead:
         pytest.param(HASHED, READ, [("a", "clear")], id="shown"),
         pytest.param(OFF, HASHED, [("a", "hashed")], id="on again and hashed"),
         pytest.param(OFF, ("b", "1", True, False), [("b", "on")], id="renamed, by id"),
-        pytest.param(OFF, ("a", "2", True, False), [], id="another column of its name"),
+        pytest.param(OFF, ("a", "2", True, False), [("a", "on")], id="its name on another server"),
         pytest.param(OFF, ("a", None, True, False), [("a", "on")], id="without ids, by name"),
         pytest.param(OFF, ("b", None, True, False), [], id="new"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -71,11 +71,9 @@ def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[Turned]:
 
 
 def _known(before: Sequence[LoadedColumn], column: Column) -> LoadedColumn | None:
-    """By id where both have one, else by name."""
-    by_id: Mapping[str, LoadedColumn] = {c.id: c for c in before if c.id}
-    if column.id and column.id in by_id:
-        return by_id[column.id]
-    return next((c for c in before if c.name == column.name and not (c.id and column.id)), None)
+    """By name, which holds on another server too; a name that is new is known by its id."""
+    named = next((c for c in before if c.name == column.name), None)
+    return named or next((c for c in before if c.id and c.id == column.id), None)
 
 
 def is_read_again(table: Ref, column: Column, what: What, policy: Policy, tags: tuple[str, ...] = ()) -> bool:
