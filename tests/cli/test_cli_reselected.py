@@ -8,7 +8,7 @@ from cli_world import PROJECT, Shop
 from instep.schema.reselect import LoadedColumn
 
 REF = ("main", "customer")
-LOADED = (LoadedColumn("id"), LoadedColumn("name"), LoadedColumn("city", read=False))
+LOADED = (LoadedColumn("id"), LoadedColumn("name", read=False), LoadedColumn("city"))
 
 
 def written(shop: Shop, *lines: str) -> None:
@@ -19,7 +19,7 @@ def written(shop: Shop, *lines: str) -> None:
 
 @pytest.fixture
 def loaded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """As after a load without the city."""
+    """As after a load without the name."""
     monkeypatch.setenv("SALT", "secret")
     shop.applied()
     with shop.store() as store:
@@ -28,17 +28,24 @@ def loaded(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 def test_status_says_what_the_next_sync_reads_again(loaded: Shop) -> None:
-    written(loaded, "salt: ${env:SALT}", "hash: [main.customer.name]")
+    written(loaded, "salt: ${env:SALT}", "hash: [main.customer.city]")
     [shop] = loaded.json("status")["connections"]
     assert shop["reselected"] == [
-        {"column": "main.customer.name", "is": "hashed", "reads_table": True},
-        {"column": "main.customer.city", "is": "on", "reads_table": False},
+        {"column": "main.customer.name", "is": "on", "reads_table": False},
+        {"column": "main.customer.city", "is": "hashed", "reads_table": True},
     ]
     said = loaded.ok("status").out
-    assert "main.customer.name is hashed since it was loaded: the next sync reads its whole table" in said
-    assert "main.customer.city is on since it was loaded: rows loaded before keep what they have" in said
+    assert "main.customer.city is hashed since it was loaded: the next sync reads its whole table" in said
+    assert "main.customer.name is on since it was loaded: rows loaded before keep what they have" in said
     assert "secret" not in said
     assert "it is hashed now, so a sync reads the whole table" in loaded.ok("plan").out
+
+
+def test_status_says_what_is_in_clear_until_hashes_fit(loaded: Shop) -> None:
+    """The name has 30 characters, and hashes 64: that is a change of type."""
+    written(loaded, "salt: ${env:SALT}", "hash: [main.customer.name]")
+    said = loaded.ok("status").out
+    assert "main.customer.name is to be hashed: rows loaded before have it in clear until" in said
 
 
 def test_what_is_read_as_a_whole_anyway_is_said_once(loaded: Shop) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from instep.schema.policy import Policy
@@ -57,8 +59,18 @@ def test_what_is_left_out_keeps_the_values_that_it_had() -> None:
     assert [t.what for t in turned(read(READ), (later,))] == ["clear"]
 
 
+def test_hashes_wait_for_their_type() -> None:
+    """Until it is let in, values in clear stay, and are known as such."""
+    column = Column("a", String(9))
+    held = replace(read(READ), columns=(ColumnRead(column, column, hashed=True),))
+    had = loaded_columns(held)
+    assert had == (LoadedColumn("a", None, read=True, hashed=False),)
+    assert [t.what for t in turned(held, had)] == ["waiting"]
+    assert [t.what for t in turned(read(HASHED), had)] == ["hashed"]
+
+
 @pytest.mark.parametrize("backfill", ["none", "column", "table"])
 def test_is_read_again(backfill: str) -> None:
     policy, column = Policy(preset="allow_all", modifiers={"backfill": backfill}), Column("a", String())
-    found = {what: is_read_again(("s", "t"), column, what, policy) for what in ("on", "hashed", "clear")}  # type: ignore[arg-type]
-    assert found == {"on": backfill != "none", "hashed": True, "clear": True}
+    found = {what: is_read_again(("s", "t"), column, what, policy) for what in ("on", "hashed", "clear", "waiting")}  # type: ignore[arg-type]
+    assert found == {"on": backfill != "none", "hashed": True, "clear": True, "waiting": False}

@@ -57,6 +57,13 @@ def _reselected(app: Any, name: str) -> list[dict[str, Any]]:
     return [{"column": t.path, "is": t.what, "reads_table": w} for t, w in reselected(app.project, app.store, name)]
 
 
+def _then(one: dict[str, Any]) -> str:
+    if one["is"] == "waiting":
+        return "is to be hashed: rows loaded before have it in clear until a sync lets its new type in"
+    then = "the next sync reads its whole table" if one["reads_table"] else "rows loaded before keep what they have"
+    return f"is {one['is']} since it was loaded: {then}"
+
+
 def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
     for c in found:
         run = c["last_run"]
@@ -74,12 +81,7 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             waits = f"; {b['waits']}" if b["waits"] else ""
             out.write(f"  backfill wanted: {what}: {b['why']}{waits}", "yellow")
         for one in c["reselected"]:
-            then = (
-                "the next sync reads its whole table"
-                if one["reads_table"]
-                else "rows loaded before keep what they have"
-            )
-            out.write(f"  {one['column']} is {one['is']} since it was loaded: {then}", "yellow")
+            out.write(f"  {one['column']} {_then(one)}", "yellow")
         for copy in c["copies"]:
             out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
         for t in c["tables"]:

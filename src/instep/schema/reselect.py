@@ -8,10 +8,12 @@ from typing import Literal
 
 from instep.schema.kinds import ColumnAdded, Ref
 from instep.schema.policy import Policy, decide
-from instep.schema.read import TableRead
+from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Column, Table
+from instep.schema.types import String
 
-What = Literal["on", "hashed", "clear"]
+What = Literal["on", "hashed", "clear", "waiting"]
+"""`waiting`: to be hashed, in clear until the type of hashes is let in."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,12 @@ class Turned:
 
 def loaded_columns(read: TableRead, before: Sequence[LoadedColumn] = ()) -> tuple[LoadedColumn, ...]:
     """The columns after a load of this read. One that is left out keeps the values that it had."""
-    return tuple(_loaded(one.column, one.source is not None, one.hashed, before) for one in read.columns)
+    return tuple(_loaded(one.column, one.source is not None, _holds_hashes(one), before) for one in read.columns)
+
+
+def _holds_hashes(one: ColumnRead) -> bool:
+    """Hashes are text: while that type is not let in, the table keeps what it has."""
+    return one.hashed and one.column.type == String()
 
 
 def _loaded(column: Column, read: bool, hashed: bool, before: Sequence[LoadedColumn]) -> LoadedColumn:
@@ -64,7 +71,10 @@ def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[Turned]:
         old = _known(before, one.column)
         if one.source is None or old is None:
             continue
-        if old.hashed != one.hashed:
+        if one.hashed and not _holds_hashes(one):
+            if not old.hashed:
+                yield Turned(read.table, one.column, "waiting")
+        elif old.hashed != one.hashed:
             yield Turned(read.table, one.column, "hashed" if one.hashed else "clear")
         elif not old.read:
             yield Turned(read.table, one.column, "on")
@@ -80,5 +90,5 @@ def is_read_again(table: Ref, column: Column, what: What, policy: Policy, tags: 
     """Whether the whole table is read for it: always to hash or show what is loaded already; for a column that is on
     again unless policy backfills nothing."""
     if what != "on":
-        return True
+        return what != "waiting"
     return decide(ColumnAdded(table, column, 0), policy, explicit="on", tags=tags).modifiers.backfill != "none"

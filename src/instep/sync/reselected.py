@@ -7,9 +7,10 @@ What the last load of each table had is recorded with its cursor and compared wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from instep.errors import Blocked, ProjectError
-from instep.schema.kinds import ColumnAdded
+from instep.schema.kinds import ColumnAdded, ColumnRetyped, ColumnWidened
 from instep.schema.read import TableRead
 from instep.schema.reselect import LoadedColumn, Turned, is_read_again, left_out, loaded_columns, turned
 from instep.sync.choose import choose
@@ -49,9 +50,23 @@ def reselected_notes(pipe: Pipe, detection: Detection) -> Iterator[str]:
     whole = {b.table for b in pipe.store.backfills.waiting(pipe.name) if b.scope == "table"}
     if not known:
         return
-    for one in _turned(detection, selected_reads(pipe, detection)[0], known):
+    reads = [_as_decided(detection, r) for r in selected_reads(pipe, detection)[0]]
+    for one in _turned(detection, reads, known):
         if one.table.ref not in whole and (text := _text(pipe, one)):
             yield f"{one.path}: {text}"
+
+
+def _as_decided(detection: Detection, read: TableRead) -> TableRead:
+    """With the types that are let in now: a plan has not applied them yet."""
+    let_in = {
+        d.change.before.name: d.change.after.type
+        for d in detection.applied
+        if isinstance(d.change, ColumnWidened | ColumnRetyped) and d.change.table in (read.table.ref, read.source.ref)
+    }
+    return replace(
+        read, columns=tuple(replace(c, column=replace(c.column, type=let_in.get(c.column.name, c.column.type)))
+                            for c in read.columns)
+    )  # fmt: skip
 
 
 def _text(pipe: Pipe, one: Turned) -> str:
@@ -59,6 +74,8 @@ def _text(pipe: Pipe, one: Turned) -> str:
         return f"{_refusal(one).message}: the table is not synced"
     if one.what == "hashed":
         return f"it is hashed now, so a sync reads the whole table; {_LATER} keep it in clear"
+    if one.what == "waiting":
+        return "it is to be hashed; rows loaded before have it in clear until its change of type is let in"
     if one.what == "clear":
         return f"it is not hashed any more, so a sync reads the whole table; {_LATER} keep the hashes"
     if not _has_cursor(pipe, one):
