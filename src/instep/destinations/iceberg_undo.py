@@ -119,7 +119,8 @@ def misfits(lake: Lake, ref: Ref, column: str, kind: DataType) -> Misfits:
     count, example = 0, ""
     for batch in table.scan(selected_fields=(column,)).to_arrow_batch_reader():
         values = batch.column(0)
-        rows = [*cast(values, data_type(field.type), target, kind).misfits, *_too_long(values, kind)]
+        done = cast(values, data_type(field.type), target, kind)
+        rows = [*done.misfits, *_too_long(done.values, kind)]
         if rows and not example:
             example = str(values[rows[0]].as_py())
         count += len(rows)

@@ -21,7 +21,9 @@ from instep.schema.guard import Guards, offences, spared
 from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, check_base, desired, plan
 from instep.schema.policy import Decision, Modifiers, is_reordered_key
+from instep.schema.step import RewriteColumn
 from instep.schema.table import Catalog, Table, fingerprint
+from instep.schema.widen import widens
 from instep.store.backfills import Backfill, Scope
 from instep.sync.detect import Detection, remember
 from instep.sync.drift import as_left, repaired, want_reload
@@ -56,7 +58,7 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     prefix = pipe.naming.prefix
     foreign = {**foreign, **taken(pipe, refs), **_left_alone(pipe, detection, after)}
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
-    if stuck := offences(made, guards):
+    if stuck := offences(made, guards) | _unfit(pipe, made):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
     made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
     made = repaired(pipe, made, detection.drift, detection.decisions)
@@ -70,6 +72,23 @@ def _guards(pipe: Pipe, accepted: Catalog) -> Mapping[Ref, Guards]:
     """What the destination's own layout of its tables stands on."""
     refs = sorted(destination_ref(t, pipe.naming) for t in accepted.tables)
     return pipe.destination.guards(refs) if isinstance(pipe.destination, Guarded) else {}
+
+
+def _unfit(pipe: Pipe, made: Plan) -> dict[Ref, str]:
+    """Tables with values that a column's new type does not take, and what a person can do; reads those columns."""
+    found: dict[Ref, str] = {}
+    for group in made.groups():
+        for change in (s.change for s in group.steps):
+            if not isinstance(change, RewriteColumn) or widens(change.before.type, change.after.type):
+                continue
+            name = change.before.name
+            if count := pipe.destination.misfits(change.table, name, change.after.type).count:
+                held = "1 value" if count == 1 else f"{count:,} values"
+                found[group.ref] = (
+                    f"{name} keeps its type: {held} of rows loaded before would not fit {change.after.type} (reject the "
+                    "change, or read the table anew beside a copy: `instep table set-key TABLE KEY --rebuild`)"
+                )
+    return found
 
 
 def _left_alone(pipe: Pipe, detection: Detection, after: Catalog) -> dict[Ref, str]:

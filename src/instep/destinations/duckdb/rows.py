@@ -143,7 +143,8 @@ def misfits(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> Misfit
     count, example = 0, ""
     for batch in read(file, ref, [column]):
         values = batch.column(0)
-        odd = [*cast(values, before, target, kind).misfits, *_too_long(values, kind)]
+        done = cast(values, before, target, kind)
+        odd = [*done.misfits, *_too_long(done.values, kind)]
         if odd and not example:
             example = str(values[odd[0]].as_py())
         count += len(odd)
