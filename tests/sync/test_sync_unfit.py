@@ -1,8 +1,9 @@
-"""An approved type that rows loaded before do not fit: their table keeps its type, the others go on, and there is a way."""
+"""An approved type that rows loaded before do not fit: their table keeps it, the others go on, and there is a way."""
 
 from __future__ import annotations
 
 import pytest
+
 from sync_world import MakeWorld, World
 
 REMADE = (

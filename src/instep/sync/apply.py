@@ -83,10 +83,10 @@ def _unfit(pipe: Pipe, made: Plan) -> dict[Ref, str]:
                 continue
             name = change.before.name
             if count := pipe.destination.misfits(change.table, name, change.after.type).count:
-                held = "1 value" if count == 1 else f"{count:,} values"
+                values = "1 value" if count == 1 else f"{count:,} values"
                 found[group.ref] = (
-                    f"{name} keeps its type: {held} of rows loaded before would not fit {change.after.type} (reject the "
-                    "change, or read the table anew beside a copy: `instep table set-key TABLE KEY --rebuild`)"
+                    f"{name} keeps its type: {values} of rows loaded before would not fit {change.after.type} "
+                    "(reject the change, or read the table anew beside a copy: `instep table set-key TABLE KEY --rebuild`)"
                 )
     return found
 
