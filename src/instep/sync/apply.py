@@ -86,7 +86,7 @@ def _unfit(pipe: Pipe, made: Plan) -> dict[Ref, str]:
                 values = "1 value" if count == 1 else f"{count:,} values"
                 found[group.ref] = (
                     f"{name} keeps its type: {values} of rows loaded before would not fit {change.after.type} "
-                    "(reject the change, or read the table anew beside a copy: `instep table set-key TABLE KEY --rebuild`)"
+                    "(reject the change, or read the table anew beside a copy: `table set-key TABLE KEY --rebuild`)"
                 )
     return found
 
