@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from contract.sources import Case
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import Deletes, Review, TableSettings
 from instep.schema.limits import BackfillLimits
 from instep.schema.names import Naming, destination_ref
@@ -17,10 +17,10 @@ from instep.schema.selection import Selection
 from instep.schema.table import Column, Table
 from instep.spark.session import SparkSettings
 from instep.store.store import Store
-from instep.sync.engine import Engine, Inline
-from instep.sync.evolve import Preview, evolve, preview
+from instep.sync.changes.evolve import Preview, evolve, preview
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Report
+from instep.sync.rows.engine import Engine, Inline
 from instep.sync.run import Wanted, sync
 from instep.sync.verify import Verdict, verify
 

@@ -77,8 +77,8 @@ class App:
     def pipe(self, connection: str) -> Pipe:
         """Everything that one connection's run needs."""
         from instep.schema.names import Naming
+        from instep.sync.changes.selected import chosen
         from instep.sync.pipe import Pipe
-        from instep.sync.selected import chosen
 
         project = self.project
         source = self.source(project.source_of(connection))
@@ -191,7 +191,7 @@ def _destination(name: str, project: Project) -> Destination:
 
             return DuckDbDestination(DuckDbConfig(name=name, **settings))
         case "iceberg":
-            from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+            from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 
             return IcebergDestination(IcebergConfig(name=name, **settings))
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")

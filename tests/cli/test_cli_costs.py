@@ -9,7 +9,7 @@ import pytest
 from cli_world import PROJECT, Shop
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableRun
 from lake import stage
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from instep.destinations.base import Destination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from memory.destination import MemoryDestination
 
 

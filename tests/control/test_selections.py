@@ -12,8 +12,8 @@ from instep.bootstrap import App, open_project
 from instep.control.listing import listed, tree
 from instep.control.selections import Place, Step, place_of, steps, switch, targets
 from instep.errors import Blocked, InstepError
-from instep.sync.evolve import evolve, preview
-from instep.sync.selected import selected_reads
+from instep.sync.changes.evolve import evolve, preview
+from instep.sync.changes.selected import selected_reads
 
 PROJECT = """\
 sources: {db: {type: sqlite, path: shop.db}}

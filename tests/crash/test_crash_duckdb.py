@@ -16,9 +16,9 @@ from crash_cases import DUCKDB
 
 from instep.bootstrap import open_project
 from instep.crash import VARIABLE
-from instep.sync.engine import Inline
 from instep.sync.progress import Report
 from instep.sync.query import ask
+from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
 from instep.sync.verify import verify
 

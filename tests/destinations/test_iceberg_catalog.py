@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import ConnectError, DestinationError
 from lake import ORDERS, REF, column, create, rows_of, stage, table
 
@@ -164,7 +164,7 @@ def test_many_tables_are_inspected_quickly_and_without_pyiceberg(tmp_path: Path)
     for wanted in tables:
         create(lake, wanted)
     code = (
-        "import sys, time; from instep.destinations.iceberg import *; begun = time.perf_counter();"
+        "import sys, time; from instep.destinations.iceberg.destination import *; begun = time.perf_counter();"
         f"lake = IcebergDestination(IcebergConfig('lake', {str(tmp_path / 'lake')!r}));"
         "found = lake.inspect([('shop', f't{i}') for i in range(200)]); took = time.perf_counter() - begun;"
         "heavy = {m.split('.')[0] for m in sys.modules} & {'pyiceberg', 'pyspark', 'sqlalchemy'};"

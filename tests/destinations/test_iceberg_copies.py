@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from instep.destinations import iceberg_undo
 from instep.destinations.base import Commit
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg import undo as iceberg_undo
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import Conflict, DestinationError
 from instep.schema.change import TableRemoved
 from instep.schema.step import step

@@ -11,8 +11,8 @@ import pytest
 
 from events.shows import shows
 from instep.destinations.base import Commit, Merge
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg_updates import PROPERTIES
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.updates import PROPERTIES
 from instep.errors import DestinationError, IllegalChange, SchemaError
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableReplaced
 from instep.schema.step import RewriteColumn, step

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.destinations import iceberg_fill
 from instep.destinations.base import Commit, Fill, Filled, Merge
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg_fill import been_through, folder_name
-from instep.destinations.iceberg_fill_task import _first
+from instep.destinations.iceberg import fill as iceberg_fill
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.fill import been_through, folder_name
+from instep.destinations.iceberg.fill_task import _first
 from instep.destinations.notes import merged
 from instep.errors import Conflict, Fenced
 from instep.schema.kinds import ColumnAdded

@@ -11,8 +11,8 @@ import pytest
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
 
 from instep.destinations.base import Commit, Merge
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg_layout import why_not_loaded
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.layout import why_not_loaded
 from instep.errors import DestinationError, IllegalChange
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableReplaced
 from instep.schema.step import RewriteColumn, step

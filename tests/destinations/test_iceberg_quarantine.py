@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from instep.destinations.base import Amendment, Commit, Merge, Met
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import Conflict, DestinationError, Fenced
 from lake import REF, column, create, rows_of, stage, table
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from events.shows import shows
-from instep.destinations.iceberg import CAPABILITIES
-from instep.destinations.iceberg_schema import (
+from instep.destinations.iceberg.destination import CAPABILITIES
+from instep.destinations.iceberg.schema import (
     IcebergField,
     data_type,
     fields_of,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from instep.destinations.iceberg_sql import spark_type, statements
+from instep.destinations.iceberg.sql import spark_type, statements
 from instep.schema.change import (
     ColumnAdded,
     ColumnComment,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from instep.destinations.base import Commit
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from lake import REF, create, rows_of, stage
 
 DEAD = "r-20260101-000000-aaaaaa"

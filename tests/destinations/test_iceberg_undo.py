@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from instep.destinations import iceberg_undo
 from instep.destinations.base import Commit, Misfits, Revival
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg import undo as iceberg_undo
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import DestinationError, Fenced
 from instep.schema.change import ColumnAdded, ColumnRemoved, TableRemoved
 from instep.schema.step import ReviveColumn, step

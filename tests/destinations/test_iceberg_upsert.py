@@ -18,10 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.manifest import DataFileContent
 
-from instep.destinations import iceberg_delta, iceberg_merge
 from instep.destinations.base import Commit, Merge, Outcome
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg_upsert import fits
+from instep.destinations.iceberg import delta as iceberg_delta
+from instep.destinations.iceberg import merge as iceberg_merge
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.upsert import fits
 from instep.errors import Fenced
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 

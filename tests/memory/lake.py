@@ -14,12 +14,12 @@ from pyiceberg.types import StringType
 from pyspark.sql import SparkSession
 
 from instep.destinations.base import Ref
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.schema.table import Column, Table
 from instep.schema.types import DataType, Int, String
 from instep.sources.sqlite import SqliteConfig, SqliteSource
 from instep.sources.sqlite_catalog import quoted
-from instep.sync.engine import Engine, OnSpark
+from instep.sync.rows.engine import Engine, OnSpark
 from memory.database import MemoryTable
 from memory.held import BY_HAND
 from memory.world import World

@@ -20,13 +20,13 @@ from instep.schema.preset import PRESETS
 from instep.schema.selection import Selection, patterns
 from instep.schema.table import Column
 from instep.schema.types import DataType, Int, String, parse
-from instep.sync import rekey
-from instep.sync.detect import look, record
-from instep.sync.evolve import evolve, preview
-from instep.sync.fill_plan import check_columns
+from instep.sync.changes import rekey
+from instep.sync.changes.evolve import evolve, preview
+from instep.sync.changes.fill_plan import check_columns
+from instep.sync.changes.undo import find, prepare, takeback
+from instep.sync.detection.detect import look, record
+from instep.sync.held.replay import replay
 from instep.sync.progress import Report
-from instep.sync.replay import replay
-from instep.sync.undo import find, prepare, takeback
 from memory import promises
 from memory.database import MemoryTable
 from memory.held import BY_HAND

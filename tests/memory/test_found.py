@@ -13,9 +13,9 @@ from instep.events import ChangeDetected
 from instep.schema.policy import Policy
 from instep.schema.table import Column
 from instep.schema.types import parse
-from instep.sync import rekey
-from instep.sync.detect import look, record
-from instep.sync.undo import find, prepare, takeback
+from instep.sync.changes import rekey
+from instep.sync.changes.undo import find, prepare, takeback
+from instep.sync.detection.detect import look, record
 from memory.database import MemoryDatabase
 from memory.promises import check_blocked
 from memory.world import NAME, World

@@ -30,9 +30,9 @@ from instep.spark.session import SparkSettings
 from instep.stage.spec import Chunk
 from instep.store.store import Store
 from instep.store.tables import runs
-from instep.sync.engine import Engine, Inline
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Report
+from instep.sync.rows.engine import Engine, Inline
 from instep.sync.run import Wanted, sync
 from memory.database import MemoryDatabase
 from memory.destination import MemoryDestination

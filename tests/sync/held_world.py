@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sync_world import PREFIX, World
-
 from instep.destinations.base import Commit, Ref
 from instep.schema.names import destination_ref
 from instep.stage.conform import Held
 from instep.stage.quarantine import Quarantine
 from instep.stage.spec import StageColumn, StageSpec, SystemColumns
-from instep.sync.quarantine import holdings
-from instep.sync.replay import Replayed, replay
+from instep.sync.held.quarantine import holdings
+from instep.sync.held.replay import Replayed, replay
 from lake import stage
+from sync_world import PREFIX, World
 
 DAY = 86_400_000_000
 START = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp() * 1e6)

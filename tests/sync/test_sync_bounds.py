@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from events.shows import shows
 from instep.schema.policy import Policy, Rule
-from instep.sync.evolve import evolve, preview
+from instep.sync.changes.evolve import evolve, preview
 from sync_world import World
 
 RETYPE = Policy(rules=(Rule(("column.retyped", "column.widened", "column.narrowed"), "apply"),))

@@ -11,8 +11,8 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.model import Review
 from instep.schema.change import TableRemoved
 from instep.schema.step import step
-from instep.sync.replay import replay, total
-from instep.sync.undo import find, prepare, takeback
+from instep.sync.changes.undo import find, prepare, takeback
+from instep.sync.held.replay import replay, total
 from sync_world import MakeWorld, World, counts, cursor, preset
 
 SETUP = (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from instep.schema.selection import Selection, patterns
-from instep.sync.evolve import evolve, preview
+from instep.sync.changes.evolve import evolve, preview
 from instep.sync.run import Wanted, sync
 from instep.sync.verify import verify
 from lake import SPARK
@@ -149,7 +149,7 @@ def test_what_only_the_lake_has_is_kept(world: World) -> None:
 
 @pytest.mark.parametrize("way", ["rekey", "rebuild"])
 def test_another_key_keeps_nothing_frozen_in_a_new_generation(world: World, way: Any) -> None:
-    from instep.sync import rekey
+    from instep.sync.changes import rekey
 
     world.run(TABLE, "ALTER TABLE t ADD COLUMN v int NOT NULL DEFAULT 1", "INSERT INTO t VALUES (1, 1, 1)")
     world.engine = "inline"

@@ -6,7 +6,7 @@ import pytest
 
 from events.shows import shows
 from instep.schema.policy import Rule
-from instep.sync.loads import lowest
+from instep.sync.rows.loads import lowest
 from sync_world import MakeWorld, World, cursor, preset
 
 HELD = Rule(("column.added",), "review")

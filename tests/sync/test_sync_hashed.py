@@ -12,7 +12,7 @@ import pytest
 from events.shows import shows
 from instep.schema.personal import Protect
 from instep.schema.switch import Switch, bind
-from instep.sync.engine import Inline
+from instep.sync.rows.engine import Inline
 from instep.sync.run import sync
 from sync_world import MakeWorld, World
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from sync_world import MakeWorld, World, counts, cursor
 
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from sync_world import MakeWorld, World, counts, cursor
 
 SETUP = (
     "CREATE TABLE t (id int PRIMARY KEY, a varchar(20), n decimal(10,2))",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sync_world import World
 
 from instep import crash
 from instep.crash import Crashed
-from instep.destinations.iceberg import IcebergDestination
+from instep.destinations.iceberg.destination import IcebergDestination
 from instep.errors import DestinationError, InstepError
-from instep.sync.undo import find, prepare, takeback
+from instep.sync.changes.undo import find, prepare, takeback
+from sync_world import World
 
 MADE = (
     "CREATE TABLE a (id int PRIMARY KEY, x int)",

@@ -8,7 +8,7 @@ import pytest
 
 from events.shows import shows
 from instep.model import TableSettings
-from instep.sync import recursor
+from instep.sync.changes import recursor
 from sync_world import MakeWorld, World, by_key, cursor, preset
 
 IDS = ("postgres", "mysql")

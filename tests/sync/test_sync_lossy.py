@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from sync_world import MakeWorld, World
-
 from instep.schema.selection import Selection, patterns
-from instep.sync.lossy import lossy_casts
+from instep.sync.changes.lossy import lossy_casts
+from sync_world import MakeWorld, World
 
 
 def filled(make_world: MakeWorld, **options: object) -> World:

@@ -10,7 +10,7 @@ from events.shows import shows
 from instep.errors import Blocked, InstepError
 from instep.schema.policy import Rule
 from instep.schema.selection import Selection, patterns
-from instep.sync import map as mapping
+from instep.sync.changes import map as mapping
 from instep.sync.claim import claimed
 from lake import SPARK
 from sync_world import MakeWorld, World, preset
@@ -116,7 +116,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
         if name == point:
             raise Killed
 
-    monkeypatch.setattr("instep.sync.apply.crashpoint", crash)
+    monkeypatch.setattr("instep.sync.changes.apply.crashpoint", crash)
 
 
 @pytest.mark.parametrize("kind", KINDS)

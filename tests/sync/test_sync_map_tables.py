@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sync_world import MakeWorld, World, preset
 
 from instep.errors import InstepError
 from instep.schema.policy import Rule
-from instep.sync import map_tables
+from instep.sync.changes import map_tables
+from instep.sync.changes.map import resume_mappings
 from instep.sync.claim import claimed
-from instep.sync.map import resume_mappings
+from sync_world import MakeWorld, World, preset
 
 OLD = (
     "CREATE TABLE old (id int PRIMARY KEY, a int, b varchar(20))",
@@ -94,7 +94,7 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("instep.sync.apply.crashpoint", crash)
+        patch.setattr("instep.sync.changes.apply.crashpoint", crash)
         with pytest.raises(Killed):
             map_tables.carry_out(world.pipe, found)
     with claimed(world.pipe, "apply") as run:

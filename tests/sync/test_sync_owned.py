@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from instep.destinations.iceberg import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import Blocked
 from instep.schema.names import Naming
-from instep.sync.engine import Inline
-from instep.sync.evolve import preview
+from instep.sync.changes.evolve import preview
 from instep.sync.pipe import Pipe
+from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
 from sync_world import MakeWorld, World
 

@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from sync_world import MakeWorld, World, preset
 
 from instep.model import TableSettings
 from instep.schema.change import ColumnAdded, ColumnRetyped, TableRemoved, TableRenamed
@@ -16,11 +15,12 @@ from instep.schema.policy import Decision
 from instep.schema.selection import Selection, patterns
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import parse
-from instep.sync.access import restrict
-from instep.sync.identity import by_names, rebind
-from instep.sync.loads import went_back
-from instep.sync.places import Places
-from instep.sync.sight import Sight
+from instep.sync.detection.access import restrict
+from instep.sync.detection.identity import by_names, rebind
+from instep.sync.detection.places import Places
+from instep.sync.detection.sight import Sight
+from instep.sync.rows.loads import went_back
+from sync_world import MakeWorld, World, preset
 
 
 def table(name: str, *columns: str, id: str | None = None, key: int = 1) -> Table:

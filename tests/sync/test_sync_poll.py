@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from events.shows import shows
-from instep.sync.swapped import WHY
+from instep.sync.detection.swapped import WHY
 from sync_world import MakeWorld, World, cursor
 
 SETUP = (

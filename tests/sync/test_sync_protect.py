@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from sync_world import MakeWorld, World
 
 from instep.schema.personal import Protect
 from instep.schema.selection import Selection, patterns
 from instep.schema.switch import Switch
-from instep.sync.evolve import Preview, evolve, preview
+from instep.sync.changes.evolve import Preview, evolve, preview
+from instep.sync.changes.selected import selected_reads
 from instep.sync.pipe import Pipe
-from instep.sync.selected import selected_reads
+from sync_world import MakeWorld, World
 
 SOURCES = ["postgres", "mysql", "sqlite"]
 SECRET = "ann@example.org"

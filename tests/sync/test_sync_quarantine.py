@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 from held_world import HeldWorld, Row, held_world, note
-from sync_world import MakeWorld, World
 
 from instep.errors import Blocked, InstepError
 from instep.model import TableRun
 from instep.schema.selection import Selection, patterns
 from instep.stage.conform import Held
-from instep.sync.quarantine import discard, erase, expire, holdings
-from instep.sync.replay import replay
+from instep.sync.held.quarantine import discard, erase, expire, holdings
+from instep.sync.held.replay import replay
 from lake import PREFIX, with_spark
+from sync_world import MakeWorld, World
 
 NOTED = note("a")
 

@@ -6,8 +6,8 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked
-from instep.sync import rekey
-from instep.sync.keycount import Count
+from instep.sync.changes import rekey
+from instep.sync.changes.keycount import Count
 from sync_world import MakeWorld, World, counts
 
 PAIRS = "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w int)"

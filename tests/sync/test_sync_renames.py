@@ -10,7 +10,7 @@ from instep.model import Review, TableSettings
 from instep.schema.likeness import PROPOSAL
 from instep.schema.policy import Rule
 from instep.schema.selection import Selection, patterns
-from instep.sync import map as mapping
+from instep.sync.changes import map as mapping
 from sync_world import MakeWorld, World, preset
 
 KINDS = ["sqlite", pytest.param("mysql", marks=pytest.mark.server)]
@@ -228,7 +228,7 @@ def test_rows_that_changed_since_are_left_out_where_a_cursor_tells(make_world: M
 
 def test_a_failed_sample_is_no_failed_detection(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     from instep.errors import ReadError
-    from instep.sync import evidence
+    from instep.sync.detection import evidence
 
     world = renamed(filled(make_world("sqlite", engine="inline")))
 
@@ -263,7 +263,7 @@ def test_an_interrupted_rename_is_finished_by_the_next_run(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The destination has the new name already, so that the old values cannot be compared any more."""
-    from instep.sync import apply
+    from instep.sync.changes import apply
 
     world = renamed(filled(make_world("sqlite", engine="inline", policy=preset("allow_all", AUTO))))
 
@@ -282,7 +282,7 @@ def test_an_interrupted_rename_is_finished_by_the_next_run(
 
 
 def test_a_rename_is_undone(make_world: MakeWorld) -> None:
-    from instep.sync import undo
+    from instep.sync.changes import undo
 
     world = renamed(filled(make_world("sqlite", engine="inline", policy=preset("allow_all", AUTO))))
     world.sync()

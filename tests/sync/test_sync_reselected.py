@@ -10,7 +10,7 @@ from instep.errors import ReadError
 from instep.model import TableSettings
 from instep.schema.policy import Rule
 from instep.schema.selection import Pattern, Selection
-from instep.sync.engine import Inline
+from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
 from sync_world import MakeWorld, World, cursor, preset
 

@@ -13,7 +13,7 @@ import pytest
 from instep.destinations.savepoints import Savepoint
 from instep.errors import Blocked, Conflict, DestinationError, InstepError
 from instep.model import TableSettings
-from instep.sync.restore import Restoring, prepare, restore, savepoints
+from instep.sync.changes.restore import Restoring, prepare, restore, savepoints
 from lake import SPARK
 from sync_world import MakeWorld, World, cursor, preset
 
@@ -241,7 +241,7 @@ def test_interrupted_it_is_done_again(make_world: MakeWorld, monkeypatch: pytest
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("instep.sync.restore.crashpoint", crash)
+        patch.setattr("instep.sync.changes.restore.crashpoint", crash)
         with pytest.raises(Killed):
             restore(world.pipe, made, ["*"])
     restore(world.pipe, made, ["*"])
@@ -263,7 +263,7 @@ def test_a_record_that_is_missing_is_completed(world: World, monkeypatch: pytest
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("instep.sync.restore.crashpoint", crash)
+        patch.setattr("instep.sync.changes.restore.crashpoint", crash)
         with pytest.raises(Killed):
             restore(world.pipe, made, ["*"])
     [dead] = [r for r in world.store.runs.history("shop") if r.kind == "restore"]

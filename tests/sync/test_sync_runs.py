@@ -250,7 +250,7 @@ def test_approved_and_rejected_changes(world: World) -> None:
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 def test_an_unchanged_source_is_not_read_again_and_answers_the_same(make_world: MakeWorld, kind: str) -> None:
-    from instep.sync.detect import detect, look
+    from instep.sync.detection.detect import detect, look
 
     world = make_world(kind)
     tables(world, "t", "u")

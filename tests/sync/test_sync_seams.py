@@ -11,9 +11,9 @@ from instep.errors import Blocked
 from instep.schema.limits import BackfillLimits
 from instep.schema.policy import Rule
 from instep.schema.selection import Pattern, Selection
-from instep.sync import map_tables, recursor, restore, undo
-from instep.sync.engine import Inline
+from instep.sync.changes import map_tables, recursor, restore, undo
 from instep.sync.progress import Report
+from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
 from sync_world import MakeWorld, World, cursor, preset
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sync_world import MakeWorld, World
 
 from instep.errors import Blocked
 from instep.project.load import load
 from instep.schema.counts import Count
-from instep.sync.fresh import seen_now
-from instep.sync.pause import reconsider
+from instep.sync.detection.fresh import seen_now
+from instep.sync.detection.pause import reconsider
 from instep.sync.pipe import Pipe
 from lake import SPARK
+from sync_world import MakeWorld, World
 
 FIRST = ("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int PRIMARY KEY)")
 KINDS = ["postgres", "sqlite", "mysql"]

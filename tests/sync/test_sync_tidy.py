@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sync_world import World, preset
 
-from instep.destinations import iceberg_undo
-from instep.destinations.iceberg_undo import DAY_MS, now_ms
+from instep.destinations.iceberg import undo as iceberg_undo
+from instep.destinations.iceberg.undo import DAY_MS, now_ms
 from instep.model import Run
 from instep.sync.tidy import forget_dropped, is_first_today
+from sync_world import World, preset
 
 
 def refs(world: World) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
-from instep.sync.undo import Takeback, find, prepare, takeback
+from instep.sync.changes.undo import Takeback, find, prepare, takeback
 from lake import SPARK
 from sync_world import MakeWorld, World, counts, cursor, preset
 

@@ -38,7 +38,7 @@ def test_only_its_table_keeps_its_type(world: World) -> None:
 
 
 def test_read_anew_beside_a_copy_it_takes_the_type(world: World) -> None:
-    from instep.sync.rekey import carry_out, prepare
+    from instep.sync.changes.rekey import carry_out, prepare
 
     path = f"{world.case.schema}.t"
     _, copy = carry_out(world.pipe, prepare(world.pipe, path, ["id"], "rebuild"), ("*",))

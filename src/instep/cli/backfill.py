@@ -16,7 +16,7 @@ from instep.errors import Blocked
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.sync.fill_plan import Estimate
+    from instep.sync.changes.fill_plan import Estimate
     from instep.sync.pipe import Pipe
 
 
@@ -63,7 +63,7 @@ def _ref(pipe: Pipe, path: str) -> tuple[str, str]:
 
 def _estimate(pipe: Pipe, path: str, columns: Sequence[str]) -> Estimate:
     """From the last detection and the destination's metadata: neither the source nor a file is opened."""
-    from instep.sync.fill_plan import check_columns, estimate, estimate_whole
+    from instep.sync.changes.fill_plan import check_columns, estimate, estimate_whole
 
     table, names = check_columns(pipe, path, columns)
     known = pipe.store.discoveries.get(pipe.name)
@@ -84,7 +84,7 @@ def wanted_backfills(app: App, name: str) -> list[dict[str, Any]]:
     columns = [b for b in found if b.scope == "column"]
     why = dict.fromkeys((b.number for b in columns), waits(limits, datetime.now(UTC)))
     if columns and limits.max_bytes:
-        from instep.sync.fill_plan import fill_size, wishes
+        from instep.sync.changes.fill_plan import fill_size, wishes
 
         pipe = app.pipe(name)
         for wish in wishes(pipe, app.store.accepted.catalog(name)):

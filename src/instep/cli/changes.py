@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.schema.plan import Plan
-    from instep.sync.evolve import Preview
+    from instep.sync.changes.evolve import Preview
 
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when there are changes.")]
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
 def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
     """Compare the source with what was accepted; record, decide, and pause what policy pauses."""
     from instep.control.named import check_named
-    from instep.sync.evolve import preview
+    from instep.sync.changes.evolve import preview
 
     with open_app() as app:
         name = one_connection(app, connection)
@@ -80,7 +80,7 @@ def plan(
 ) -> None:
     """Show what applying the open changes does: decisions, steps, impact, and how tables are synced."""
     from instep.schema.plan import plan_to_dict
-    from instep.sync.evolve import preview
+    from instep.sync.changes.evolve import preview
 
     with open_app() as app:
         name = one_connection(app, connection)
@@ -118,7 +118,7 @@ def apply(
     ] = None,
 ) -> None:
     """Apply a plan: the destination's schema changes now, rows at the next sync."""
-    from instep.sync.evolve import evolve
+    from instep.sync.changes.evolve import evolve
 
     with open_app() as app:
         name, made, id = _to_apply(app, what)
@@ -142,8 +142,8 @@ def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
 def _to_apply(app: App, what: str | None) -> tuple[str, Plan, str]:
     """The connection, the plan and its id."""
     from instep.schema.plan import plan_from_dict
-    from instep.sync.answer import refuse_stale
-    from instep.sync.evolve import preview
+    from instep.sync.changes.answer import refuse_stale
+    from instep.sync.changes.evolve import preview
 
     if what is not None and Path(what).is_file():
         try:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from instep.control.estimates import Rate
     from instep.model import Review
     from instep.schema.step import Step
-    from instep.sync.evolve import Preview
-    from instep.sync.fill_costs import Asked
-    from instep.sync.fill_plan import Estimate as Size
-    from instep.sync.held_values import Held
+    from instep.sync.changes.evolve import Preview
+    from instep.sync.changes.fill_plan import Estimate as Size
+    from instep.sync.changes.held_values import Held
+    from instep.sync.rows.fill_costs import Asked
 
 Line = tuple[str, str]
 
@@ -25,9 +25,9 @@ def costs(app: App, connection: str, found: Preview, sample: int) -> dict[str, A
     """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows;
     `held`: source values tried on the accepted type where a new one is not let in."""
     from instep.control.estimates import rates
-    from instep.sync.fill_costs import asked
-    from instep.sync.held_values import held_values
-    from instep.sync.lossy import lossy_casts
+    from instep.sync.changes.held_values import held_values
+    from instep.sync.changes.lossy import lossy_casts
+    from instep.sync.rows.fill_costs import asked
 
     pipe, known = app.pipe(connection), rates(app.store, connection)
     tried = lossy_casts(pipe, found.detection, sample)
@@ -70,8 +70,8 @@ def held_of(app: App, review: Review, sample: int) -> list[dict[str, Any]]:
     if review.kind != "column.retyped" or review.status != "open" or not sample:
         return []
     from instep.schema.change import change_from_dict, key
-    from instep.sync.detect import look
-    from instep.sync.held_values import held_values
+    from instep.sync.changes.held_values import held_values
+    from instep.sync.detection.detect import look
 
     pipe, content = app.pipe(review.connection), key(change_from_dict(review.change))
     try:
@@ -89,7 +89,7 @@ def _held(reviews: Mapping[str, Review], one: Held) -> dict[str, Any]:
 
 def _takes(found: Size) -> str:
     from instep.schema.explain import size
-    from instep.sync.fill import counted
+    from instep.sync.rows.fill import counted
 
     what = f"{found.table}.{', '.join(found.columns)} is filled" if found.columns else f"{found.table} is read again"
     read = f"reads about {counted(found.rows, 'row')}, {size(found.read)}{'' if found.sure else ' by a guess'}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
-    from instep.sync.evolve import Preview
+    from instep.sync.changes.evolve import Preview
 
 Line = tuple[str, str]
 

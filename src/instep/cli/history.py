@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from instep.control.trail import Entry, Trail
     from instep.schema.table import Catalog
     from instep.store.copies import Copy
-    from instep.sync.evolve import Preview
+    from instep.sync.changes.evolve import Preview
 
 SideName = Literal["source", "accepted", "destination"]
 FormatName = Literal["table", "json", "sql", "markdown"]

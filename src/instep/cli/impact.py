@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from instep.lineage.assess import Verdict
     from instep.lineage.model import Model
     from instep.lineage.shape import Level
-    from instep.sync.evolve import Preview
+    from instep.sync.changes.evolve import Preview
     from instep.sync.impact import Outcome, Report
 
 Line = tuple[str, str]
@@ -63,7 +63,7 @@ def impact(
     Held changes are judged as if they were approved. Without --manifest and --sql, `downstream` of the connection in
     instep.yml says where the models are.
     """
-    from instep.sync.evolve import preview
+    from instep.sync.changes.evolve import preview
 
     with open_app() as app:
         name = one_connection(app, connection)

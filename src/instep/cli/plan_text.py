@@ -9,8 +9,8 @@ from instep.cli.review_text import proposal_lines
 
 if TYPE_CHECKING:
     from instep.schema.table import Table
+    from instep.sync.changes.evolve import Preview
     from instep.sync.choose import Choice
-    from instep.sync.evolve import Preview
 
 Line = tuple[str, str]
 _SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}

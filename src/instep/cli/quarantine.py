@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.stage.entries import Entry
+    from instep.sync.held.quarantine import Holding
+    from instep.sync.held.replay import Replayed
     from instep.sync.pipe import Pipe
-    from instep.sync.quarantine import Holding
-    from instep.sync.replay import Replayed
 
 Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its name; not needed when there is only one.")]
 Table = Annotated[str | None, typer.Argument(help="Only this table (schema.table).")]
@@ -41,7 +41,7 @@ def list_held(
     rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Entries to show below the counts.")] = 0,
 ) -> None:
     """How much is held, by table, column and reason; then the entries themselves, newest first."""
-    from instep.sync.quarantine import holdings
+    from instep.sync.held.quarantine import holdings
 
     with open_app() as app:
         found = list(holdings(_pipe(app, connection), _only(table)))
@@ -77,7 +77,7 @@ def replay(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
 ) -> None:
     """Write what fits by now into its rows, unless a newer value is there. What does not fit stays held."""
-    from instep.sync.replay import replay as replay_it
+    from instep.sync.held.replay import replay as replay_it
 
     with open_app() as app:
         done = replay_it(_pipe(app, connection), _only(table), column, dry_run=dry_run)
@@ -111,7 +111,7 @@ def held(app: App, connection: str) -> dict[str, int]:
     that cannot be reached is no reason to show nothing."""
     if not app.store.runs.ever_held(connection):
         return {}
-    from instep.sync.quarantine import holdings
+    from instep.sync.held.quarantine import holdings
 
     try:
         found = {h.table.path: len(h.held) for h in holdings(app.pipe(connection))}
@@ -122,8 +122,8 @@ def held(app: App, connection: str) -> dict[str, int]:
 
 
 def _discard(pipe: Pipe, tables: Sequence[str], ids: Sequence[str]) -> None:
-    from instep.sync.quarantine import discard as discard_them
-    from instep.sync.quarantine import holdings
+    from instep.sync.held.quarantine import discard as discard_them
+    from instep.sync.held.quarantine import holdings
 
     held = [e.id for h in holdings(pipe, tables) for e in h.held] if tables else []
     chosen = {e.id for _, e in _named(pipe, ids)} | set(held)
@@ -134,7 +134,7 @@ def _discard(pipe: Pipe, tables: Sequence[str], ids: Sequence[str]) -> None:
 
 
 def _erase(pipe: Pipe, what: Sequence[str], key: str) -> None:
-    from instep.sync.quarantine import erase
+    from instep.sync.held.quarantine import erase
 
     if len(what) != 1 or _is_id(what[0]):
         raise InstepError("--key goes with one table", hint="name the table (schema.table) that the row is of")
@@ -167,7 +167,7 @@ def _only(table: str | None) -> list[str]:
 
 
 def _named(pipe: Pipe, ids: Sequence[str]) -> list[tuple[Holding, Entry]]:
-    from instep.sync.quarantine import holdings, resolved
+    from instep.sync.held.quarantine import holdings, resolved
 
     if not ids:
         return []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.destinations.savepoints import Savepoint
     from instep.schema.table import Table
-    from instep.sync.restore import Restoring
+    from instep.sync.changes.restore import Restoring
 
 
 def register(app: typer.Typer) -> None:
@@ -43,8 +43,8 @@ def restore(
     moment = _moment(at)
     if not listed and (snapshot is None) == (moment is None):
         raise typer.BadParameter("name one: --snapshot ID or --at TIME; --list shows what there is")
-    from instep.sync.restore import prepare, savepoints
-    from instep.sync.restore import restore as put_back
+    from instep.sync.changes.restore import prepare, savepoints
+    from instep.sync.changes.restore import restore as put_back
 
     with open_app() as app:
         pipe = app.pipe(one_connection(app, connection))

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Review
     from instep.schema.counts import Counts
-    from instep.sync.evolve import Preview
+    from instep.sync.changes.evolve import Preview
 
 
 def show_detection(out: Screen, found: list[Review], counts: Counts) -> None:

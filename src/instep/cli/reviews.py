@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from instep.control.reviews import Answer
     from instep.control.selections import Place, Step
     from instep.model import Review
-    from instep.sync.answer import Outlook
+    from instep.sync.changes.answer import Outlook
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids from `changes list`; the first characters are enough.")]
 Of = Annotated[str | None, typer.Option("--connection", "-c", help="With a filter: only changes of this connection.")]
@@ -143,15 +143,15 @@ def _mapped(data: dict[str, Any]) -> str:
 
 
 def _map_proposal(app: App, review: Review) -> dict[str, Any]:
-    from instep.sync.map import pair_of
+    from instep.sync.changes.map import pair_of
 
     return _map(app, review.connection, *pair_of(review))
 
 
 def _map(app: App, connection: str, old: str, new: str) -> dict[str, Any]:
     """Two paths of tables, or of columns."""
-    from instep.sync import map as map_columns
-    from instep.sync import map_tables
+    from instep.sync.changes import map as map_columns
+    from instep.sync.changes import map_tables
 
     pipe = app.pipe(connection)
     whole = old in {t.path for t in app.store.accepted.catalog(connection).tables}
@@ -204,7 +204,7 @@ def _by_connection(found: Sequence[Review]) -> list[tuple[str, list[Review]]]:
 
 def _approving(app: App, connection: str, found: list[Review]) -> Outlook:
     from instep.store.reviews import STANDING
-    from instep.sync.answer import Outlook, approving
+    from instep.sync.changes.answer import Outlook, approving
 
     standing = [r for r in found if r.status in STANDING]
     return approving(app.pipe(connection), standing) if len(standing) == len(found) else Outlook()
@@ -227,7 +227,7 @@ def _hash(hashes: list[tuple[Place, list[Step]]]) -> None:
 
 
 def _keeping(app: App, connection: str, found: list[Review], *, rejected: bool) -> Outlook:
-    from instep.sync.answer import keeping
+    from instep.sync.changes.answer import keeping
 
     return keeping(app.pipe(connection), found, "rejected" if rejected else "open")
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.model import Review
-    from instep.sync.keycount import Count
-    from instep.sync.rekey import Rekeying, Way
+    from instep.sync.changes.keycount import Count
+    from instep.sync.changes.rekey import Rekeying, Way
     from instep.sync.standing import Standing
 
 Path = Annotated[str, typer.Argument(metavar="TABLE", help="schema.table")]
@@ -60,7 +60,7 @@ def set_key(
     """Give a table another key. Counts first, at source and destination, what shares it or has NULL in it.
 
     Without --rekey, --rebuild or --clear it only counts and says which of them would do."""
-    from instep.sync.rekey import carry_out, prepare
+    from instep.sync.changes.rekey import carry_out, prepare
 
     way = _way(rekey=rekey, rebuild=rebuild, clear=clear)
     with open_app() as app:
@@ -91,7 +91,7 @@ def set_cursor(
     dry_run: DryRun = False,
 ) -> None:
     """Read a table by another cursor, or by none. Checks its type and its NULLs; the next sync begins anew with it."""
-    from instep.sync.recursor import carry_out, prepare
+    from instep.sync.changes.recursor import carry_out, prepare
 
     if (column is None) == (not none):
         raise InstepError("which cursor?", hint="name a column, or say --none")
@@ -114,7 +114,7 @@ def set_cursor(
 @table.command(epilog="Example: instep table purge public.order --yes")
 def purge(path: Path, connection: Of = None, dry_run: DryRun = False) -> None:
     """Delete the copies that were kept of a table when it was read anew. Asks first; it cannot be undone."""
-    from instep.sync.copies import purge as purge_copies
+    from instep.sync.changes.copies import purge as purge_copies
     from instep.sync.standing import standing
 
     with open_app() as app:
@@ -137,14 +137,14 @@ def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]
     keys = [r for r in reviews if r.kind in ("key.changed", "key.removed") and r.status == "open"]
     if not keys:
         return []
-    from instep.sync.keyreport import key_report
+    from instep.sync.changes.keyreport import key_report
 
     pipe = app.pipe(connection)
     return [line for r in keys if (found := key_report(pipe, r)) is not None for line in found.lines]
 
 
 def _way(**given: bool) -> Way | None:
-    from instep.sync.rekey import WAYS
+    from instep.sync.changes.rekey import WAYS
 
     chosen = [way for way in WAYS if given[way]]
     if len(chosen) > 1:
@@ -180,7 +180,7 @@ def _count(count: Count) -> dict[str, Any]:
 
 
 def _say_rekeying(out: Screen, made: Rekeying, *, asked: Way | None) -> None:
-    from instep.sync.rekey import offers
+    from instep.sync.changes.rekey import offers
 
     if asked is not None:
         _lines(out, (*made.lines, *([f"refused: {made.why_not}"] if made.why_not else [])))

@@ -12,7 +12,7 @@ from instep.errors import Blocked
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.sync.undo import Takeback
+    from instep.sync.changes.undo import Takeback
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +32,7 @@ def undo(
     ] = None,
 ) -> None:
     """Take back what was applied: renames, drops, additions, widenings, comments. The source is not touched."""
-    from instep.sync.undo import find, prepare, takeback
+    from instep.sync.changes.undo import find, prepare, takeback
 
     with open_app() as app:
         pipe = app.pipe(_connection(app, what, connection))

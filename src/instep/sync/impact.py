@@ -26,9 +26,9 @@ from instep.schema.plan import desired
 from instep.schema.policy import Decision
 from instep.schema.table import Column, Table
 from instep.schema.types import Array, DataType, Struct
-from instep.sync.evolve import Preview
+from instep.sync.changes.evolve import Preview
+from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe, Ref
-from instep.sync.places import Places
 
 Columns = Mapping[str, Column]
 

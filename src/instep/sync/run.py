@@ -20,31 +20,31 @@ from instep.model import Run, TableRun
 from instep.schema.change import describe
 from instep.schema.table import Catalog
 from instep.sources.base import Snapshot
-from instep.sync.apply import apply_plan, let_go, make_plan
+from instep.sync.changes.apply import apply_plan, let_go, make_plan
+from instep.sync.changes.extras import EXTRA
+from instep.sync.changes.map import resume_mappings
+from instep.sync.changes.owned import check_unmoved
+from instep.sync.changes.partial import partial_columns
+from instep.sync.changes.reselected import remember_loaded
+from instep.sync.changes.undo import resume_undos
 from instep.sync.claim import claimed, status_of
-from instep.sync.clean import PASSES, discard
-from instep.sync.detect import Detection, asked, detect, record
-from instep.sync.engine import Engine, OnSpark
-from instep.sync.extras import EXTRA
-from instep.sync.fill import Filling
-from instep.sync.fill_since import settle
-from instep.sync.fresh import seen_now
-from instep.sync.load import commit_all, stage
-from instep.sync.loads import Load
-from instep.sync.map import resume_mappings
+from instep.sync.detection.detect import Detection, asked, detect, record
+from instep.sync.detection.fill_since import settle
+from instep.sync.detection.fresh import seen_now
+from instep.sync.detection.pause import hold, reconsider
+from instep.sync.detection.places import Places
+from instep.sync.held.quarantine import expire
 from instep.sync.named import check_named
-from instep.sync.owned import check_unmoved
-from instep.sync.partial import partial_columns
-from instep.sync.pause import hold, reconsider
 from instep.sync.pipe import Pipe, Ref
-from instep.sync.places import Places
-from instep.sync.planning import Outcome, Pass, Wanted, rows_of
 from instep.sync.progress import Progress, Report, Silent
-from instep.sync.promote import promote_first, promote_rest
-from instep.sync.quarantine import expire
-from instep.sync.reselected import remember_loaded
+from instep.sync.rows.clean import PASSES, discard
+from instep.sync.rows.engine import Engine, OnSpark
+from instep.sync.rows.fill import Filling
+from instep.sync.rows.load import commit_all, stage
+from instep.sync.rows.loads import Load
+from instep.sync.rows.planning import Outcome, Pass, Wanted, rows_of
+from instep.sync.rows.promote import promote_first, promote_rest
 from instep.sync.tidy import forget_dropped
-from instep.sync.undo import resume_undos
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,13 +16,13 @@ from instep.schema.names import destination_ref, quote
 from instep.schema.read import TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.conform import Conformer
+from instep.sync.changes.selected import selected_reads
 from instep.sync.choose import choose
-from instep.sync.detect import detect
-from instep.sync.loads import Load
+from instep.sync.detection.detect import detect
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress, Silent
-from instep.sync.selected import selected_reads
-from instep.sync.specs import stage_spec
+from instep.sync.rows.loads import Load
+from instep.sync.rows.specs import stage_spec
 
 SHOWN = 5
 """Keys shown of rows that differ."""

@@ -1,0 +1,278 @@
+"""Executes the steps of one table: one commit for its columns, a rename for its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.catalog import MetastoreCatalog
+from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.table import Table as IcebergTable
+
+from instep.destinations.base import Commit, Ref
+from instep.destinations.iceberg.catalog import Lake
+from instep.destinations.iceberg.commit import Change, new_table
+from instep.destinations.iceberg.evolve import as_held, check_equal, evolve, first_fields
+from instep.destinations.iceberg.fence import check_fence
+from instep.destinations.iceberg.files import iceberg_schema
+from instep.destinations.iceberg.layout import guards, kept_identifiers
+from instep.destinations.iceberg.records import (
+    ACCEPTED,
+    CHANGES,
+    CHANGES_KEPT,
+    FENCE,
+    RUN,
+    Pending,
+    changes_done,
+    current_fields,
+    pending_property,
+    read_pending,
+    read_table,
+    table_properties,
+)
+from instep.destinations.iceberg.rewrite import rewritten
+from instep.destinations.iceberg.schema import IcebergField, highest_id, is_stored_as
+from instep.destinations.iceberg.undo import (
+    DROPPED,
+    UNDO,
+    dropped_fields,
+    expired,
+    now_ms,
+    parked,
+    purge,
+    remember,
+    remember_tag,
+)
+from instep.destinations.iceberg.updates import (
+    FORMAT_VERSION,
+    MAIN,
+    PROPERTIES,
+    ref_is,
+    remove_properties,
+    remove_ref,
+    schema_is,
+    set_schema,
+    set_tag,
+)
+from instep.errors import Conflict, DestinationError, IllegalChange
+from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.guard import free, offence, uses
+from instep.schema.step import Step
+from instep.schema.table import Table
+
+if TYPE_CHECKING:
+    from instep.destinations.iceberg.records import Metadata
+
+
+def execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+    metadata = lake.metadata([ref]).get(ref)
+    if metadata is not None and after is not None and read_table(ref, metadata) == after:
+        return None
+    for step in steps:
+        match step.change:
+            case TableAdded(after=table):
+                return _create(lake, ref, after or table, steps, commit)
+            case TableRemoved():
+                return _park(lake, ref, step, commit)
+            case TableReplaced(after=table):
+                return _replace(lake, ref, step, after or table, steps, commit)
+    renamed = next((s.change.after for s in steps if isinstance(s.change, TableRenamed)), None)
+    if renamed is not None and metadata is None and lake.load(renamed.ref) is not None:
+        return None
+    if renamed is None:
+        return _alter(lake, ref, steps, _wanted(after, ref), commit)
+    _alter(lake, ref, steps, _wanted(after or renamed, renamed.ref), commit)
+    return _rename(lake, ref, renamed.ref)
+
+
+def _wanted(after: Table | None, ref: Ref) -> Table:
+    if after is None:
+        raise DestinationError(f"the steps for table {'.'.join(ref)} come without the table that they lead to")
+    return after
+
+
+def _facts(table: Table, fields: Sequence[IcebergField], done: Sequence[str], commit: Commit) -> dict[str, str]:
+    kept = json.dumps(list(dict.fromkeys(done))[-CHANGES_KEPT:])
+    recorded = {FENCE: str(commit.fence), RUN: commit.run, CHANGES: kept}
+    return table_properties(table, fields) | recorded | ({ACCEPTED: commit.accepted} if commit.accepted else {})
+
+
+def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+    lake.ensure_namespace(ref[0])
+    fields = first_fields(table)
+    properties = _facts(table, fields, [s.id for s in steps], commit)
+    change = new_table(lake.catalog, ref, iceberg_schema(fields), lake.new_location(ref), properties)
+    if not isinstance(lake.catalog, MetastoreCatalog):
+        change.append([], {})
+    try:
+        change.land_new()
+    except Conflict:
+        found = lake.metadata([ref]).get(ref)
+        if found is None or read_table(ref, found) != as_held(table, fields):
+            raise
+
+
+def adopt(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
+    """Makes a table of somebody else ours: `table` says what its columns are. No row and no column is touched."""
+    loaded, metadata = _load(lake, ref)
+    if metadata["format-version"] != FORMAT_VERSION or not loaded.spec().is_unpartitioned():
+        raise DestinationError(
+            f"table {'.'.join(ref)} cannot be adopted: only unpartitioned tables of format version 2 can",
+            hint="load it into a new table instead",
+        )
+    fields = current_fields(metadata)
+    kinds = {f.name: f.type for f in fields}
+    odd = [c.name for c in table.columns if c.name not in kinds or not is_stored_as(kinds[c.name], c.type)]
+    if odd or len(table.columns) != len(fields):
+        name = odd[0] if odd else next(n for n in kinds if n not in table.by_name)
+        raise DestinationError(
+            f"table {'.'.join(ref)} is not as described: column {name!r}", hint="describe it as it is"
+        )
+    change = Change(loaded)
+    change.properties({**PROPERTIES, **_facts(table, fields, (), commit)})
+    change.land(commit.fence)
+
+
+def _load(lake: Lake, ref: Ref) -> tuple[IcebergTable, Metadata]:
+    table = lake.load(ref)
+    if table is None:
+        raise DestinationError(f"table {'.'.join(ref)} is not there", hint="plan again")
+    return table, json.loads(table.metadata.model_dump_json())
+
+
+def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Commit) -> None:
+    table, metadata = _load(lake, ref)
+    read_table(ref, metadata)
+    if read_pending(ref, metadata):
+        return _replace(lake, ref, steps[-1], after, steps, commit)
+    _check_layout(ref, steps, metadata)
+    evolution = evolve(current_fields(metadata), metadata["last-column-id"], steps, after, dropped_fields(metadata))
+    change = Change(table)
+    _tag(change, [step for _, step in evolution.dropped])
+    kept = remember(metadata, evolution.dropped, lake.config.undo_days)
+    _forget(change, expired(metadata, lake.config.undo_days))
+    _set_fields(change, metadata, evolution.fields)
+    done = [*changes_done(metadata), *(s.id for s in steps)]
+    facts = _facts(after, evolution.fields, done, commit)
+    change.properties({**facts, **kept})
+    with rewritten(table, change, evolution, commit):
+        change.land(commit.fence)
+    check_equal(_read_back(lake, ref), replace(as_held(after, evolution.fields), schema=ref[0], name=ref[1]))
+    return None
+
+
+def _check_layout(ref: Ref, steps: Sequence[Step], metadata: Metadata) -> None:
+    """Raises IllegalChange for a step that partition spec, sort order or identifier fields do not allow."""
+    if why := offence(ref, [s.change for s in steps], guards(metadata)):
+        raise IllegalChange(f"table {'.'.join(ref)}: {why}")
+
+
+def _read_back(lake: Lake, ref: Ref) -> Table:
+    return read_table(ref, lake.metadata([ref])[ref])
+
+
+def _set_fields(change: Change, metadata: Mapping[str, Any], fields: Sequence[IcebergField]) -> None:
+    """A new current schema, unless nothing in it changes."""
+    if tuple(fields) == current_fields(metadata):
+        return
+    number = max(s.get("schema-id", 0) for s in metadata["schemas"]) + 1
+    change.update(*set_schema(iceberg_schema(fields, number, kept_identifiers(metadata, fields))))
+    change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
+
+
+def _tag(change: Change, names: Sequence[str]) -> None:
+    """Keeps the snapshot from before a drop: with it, the values can be brought back whatever happens to files."""
+    main = change.metadata.current_snapshot()
+    if main is not None and names:
+        change.update(*(set_tag(f"{UNDO}{name}", main.snapshot_id) for name in names))
+        change.require(ref_is(MAIN, main.snapshot_id))
+
+
+def _forget(change: Change, tags: Sequence[str]) -> None:
+    """The time for undoing these drops is over."""
+    change.update(*(remove_ref(tag) for tag in tags if tag in change.metadata.refs))
+
+
+def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+    """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
+    loaded, metadata = _load(lake, ref)
+    _check_layout(ref, [step], metadata)
+    done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
+    wanted = as_held(table, first_fields(table))
+    change = Change(loaded)
+    change.properties(pending_property(Pending(wanted, step.id)) | {CHANGES: done, RUN: commit.run})
+    change.land(commit.fence)
+    check_equal(_read_back(lake, ref), wanted)
+
+
+def swap_in(change: Change, pending: Pending, metadata: Metadata, commit: Commit) -> tuple[IcebergField, ...]:
+    """Makes the waiting generation's columns the table's, all with new field ids; returns them."""
+    if guarded := guards(metadata):
+        raise DestinationError(
+            f"table {pending.table.path} cannot get its new generation: {uses(guarded)}", hint=free(guarded)
+        )
+    fields = pending_fields(pending, metadata)
+    _tag(change, [pending.change])
+    change.properties(remember_tag(metadata, f"{UNDO}{pending.change}", commit.fence))
+    _set_fields(change, metadata, fields)
+    change.properties(_facts(pending.table, fields, changes_done(metadata), commit))
+    return fields
+
+
+def pending_fields(pending: Pending, metadata: Metadata) -> tuple[IcebergField, ...]:
+    """The columns of the waiting generation: no value of the old one can ever be read as one of the new."""
+    return first_fields(pending.table, max(metadata["last-column-id"], highest_id(current_fields(metadata))))
+
+
+def _rename(lake: Lake, ref: Ref, new: Ref) -> None:
+    lake.ensure_namespace(new[0])
+    try:
+        lake.catalog.rename_table(ref, new)
+    except TableAlreadyExistsError as error:
+        raise Conflict(f"table {'.'.join(ref)} cannot be renamed: {'.'.join(new)} exists", hint="plan again") from error
+    except NoSuchTableError as error:
+        raise Conflict(f"table {'.'.join(ref)} is gone", hint="plan again") from error
+
+
+def _park(lake: Lake, ref: Ref, step: Step, commit: Commit) -> None:
+    """A dropped table moves out of sight with all its files, to be purged when its time for undoing is over."""
+    table = lake.load(ref)
+    if table is None:
+        return
+    metadata = json.loads(table.metadata.model_dump_json())
+    read_table(ref, metadata)
+    check_fence(table.metadata, commit.fence, ".".join(ref))
+    change = Change(table)
+    record = json.dumps({"table": list(ref), "step": step.id, "run": commit.run, "at": now_ms()})
+    change.properties({DROPPED: record})
+    change.land(commit.fence)
+    names = set(lake.names(lake.dropped))
+    name = f"{ref[0]}.{ref[1]}.{step.id}"
+    _rename(lake, ref, (lake.dropped, f"{name}.{commit.run}" if name in names else name))
+    purge(lake)
+
+
+def unpark(lake: Lake, ref: Ref, table: Table, commit: Commit) -> None:
+    """The dropped table of this name and source id comes back with all its rows; nothing if it is back already.
+
+    Raises DestinationError if it is not kept any more, or if another table has its name.
+    """
+    if (found := lake.load(ref)) is None:
+        old = parked(lake, ref, table.id)
+        if old is None:
+            raise DestinationError(
+                f"table {'.'.join(ref)} is not kept any more", hint="its time for undoing is over: restore a backup"
+            )
+        _rename(lake, old, ref)
+        found, _ = _load(lake, ref)
+    metadata = json.loads(found.metadata.model_dump_json())
+    if DROPPED not in metadata["properties"] and read_table(ref, metadata).id != table.id:
+        raise DestinationError(f"another table is called {'.'.join(ref)} by now", hint="rename or drop that one first")
+    if DROPPED in metadata["properties"]:
+        change = Change(found)
+        change.update(remove_properties(DROPPED))
+        change.properties({FENCE: str(commit.fence), RUN: commit.run})
+        change.land(commit.fence)

@@ -1,0 +1,277 @@
+"""The Iceberg destination: a lake of format-2 tables that Spark, DuckDB and pyiceberg read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from instep.destinations.base import (
+    Amendment,
+    Commit,
+    Fill,
+    Filled,
+    FillSize,
+    LoadState,
+    Merge,
+    Met,
+    Misfits,
+    Outcome,
+    Ref,
+    Revival,
+    Target,
+    Trial,
+)
+from instep.destinations.iceberg.catalog import IcebergConfig, Lake
+from instep.destinations.iceberg.layout import check_loadable, guards
+from instep.destinations.iceberg.records import (
+    Metadata,
+    is_copy,
+    is_ours,
+    load_state,
+    not_ours,
+    ours,
+    read_pending,
+    read_table,
+)
+from instep.destinations.kept import Kept, Promoted
+from instep.destinations.savepoints import Savepoint
+from instep.destinations.types import ICEBERG_PROMOTIONS
+from instep.model import Check
+from instep.schema.guard import Guards
+from instep.schema.hazard import Capabilities
+from instep.schema.plan import Step
+from instep.schema.table import Catalog, Table
+from instep.schema.types import DataType
+from instep.stage.spec import StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CAPABILITIES", "IcebergConfig", "IcebergDestination"]
+
+CAPABILITIES = Capabilities(
+    name="iceberg",
+    promotes=ICEBERG_PROMOTIONS,
+    nested=True,
+    case_sensitive=False,
+    transactional_ddl=True,
+    undo_by_id=True,
+    simultaneous_renames=True,
+    comments=True,
+    max_name_bytes=255,
+)
+
+
+class IcebergDestination:
+    """See `destinations.base.Destination`. pyiceberg is imported where a table is written or read, not to inspect."""
+
+    kind = "iceberg"
+    capabilities = CAPABILITIES
+
+    def __init__(self, config: IcebergConfig) -> None:
+        self.config = config
+        self.lake = Lake(config)
+        self._read: dict[Ref, tuple[Metadata, Table]] = {}
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        """Spark settings under which the lake is the catalog `self.lake.name`; nothing secret is among them."""
+        return self.lake.spark_conf()
+
+    def test(self) -> list[Check]:
+        from instep.destinations.iceberg.check import check_lake
+
+        return check_lake(self.lake)
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        return Catalog.of(self._table(ref, metadata) for ref, metadata in self.lake.metadata(refs).items())
+
+    def _table(self, ref: Ref, metadata: Metadata) -> Table:
+        """What a metadata file says stays what it said: a run looks at its tables more than once."""
+        known = self._read.get(ref)
+        if known is None or known[0] is not metadata:
+            known = self._read[ref] = (metadata, read_table(ref, metadata))
+        return known[1]
+
+    def tables(self) -> list[Ref]:
+        hidden = (self.lake.staging, self.lake.dropped)
+        shown = [ref for ref in self.lake.refs() if ref[0] not in hidden]
+        return sorted(
+            ref for ref, metadata in self.lake.metadata(shown).items() if is_ours(metadata) or is_copy(metadata)
+        )
+
+    def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
+        found = (ref for ref, metadata in self.lake.metadata(refs).items() if not is_ours(metadata))
+        return {ref: str(not_ours(ref)) for ref in found}
+
+    def guards(self, refs: Iterable[Ref]) -> dict[Ref, Guards]:
+        found = ((ref, guards(metadata)) for ref, metadata in self.lake.metadata(refs).items())
+        return {ref: guarded for ref, guarded in found if guarded}
+
+    def ddl(self, steps: Sequence[Step]) -> list[str]:
+        from instep.destinations.iceberg.sql import statements
+
+        return statements(steps)
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        from instep.destinations.iceberg import load as iceberg_load
+
+        iceberg_load.claim(self.lake, ref, fence)
+
+    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        from instep.destinations.iceberg import sweep as iceberg_sweep
+
+        iceberg_sweep.sweep(self.lake, ref, runs)
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        from instep.destinations.iceberg import ddl as iceberg_ddl
+
+        iceberg_ddl.execute(self.lake, ref, steps, after, commit)
+
+    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+        from instep.destinations.iceberg import ddl as iceberg_ddl
+
+        iceberg_ddl.unpark(self.lake, ref, table, commit)
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        from instep.destinations.iceberg import undo as iceberg_undo
+
+        there = self.lake.metadata([ref]).get(ref)
+        return there is not None or iceberg_undo.parked(self.lake, ref, source_id) is not None
+
+    def revival(self, ref: Ref, column: str) -> Revival:
+        from instep.destinations.iceberg import undo as iceberg_undo
+
+        return iceberg_undo.revival(self.lake, ref, column)
+
+    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
+        from instep.destinations.iceberg import refill as iceberg_refill
+
+        return iceberg_refill.refill(self.lake, ref, column, commit)
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        from instep.destinations.iceberg import fill as iceberg_fill
+
+        return iceberg_fill.size(self.lake, ref, columns)
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        fill: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        from instep.destinations.iceberg import fill as iceberg_fill
+
+        return iceberg_fill.fill(self.lake, session, ref, fill, commit, told, go_on)
+
+    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+        from instep.destinations.iceberg import promote as iceberg_promote
+
+        return iceberg_promote.promote(self.lake, ref, columns, extra, commit)
+
+    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+        from instep.destinations.iceberg import undo as iceberg_undo
+
+        return iceberg_undo.misfits(self.lake, ref, column, kind)
+
+    def savepoints(self, ref: Ref) -> Sequence[Savepoint]:
+        from instep.destinations.iceberg import restore as iceberg_restore
+
+        return iceberg_restore.savepoints(self.lake, ref)
+
+    def rows_at(self, ref: Ref, snapshot: int) -> int:
+        from instep.destinations.iceberg import restore as iceberg_restore
+
+        return iceberg_restore.rows_at(self.lake, ref, snapshot)
+
+    def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
+        from instep.destinations.iceberg import restore as iceberg_restore
+
+        iceberg_restore.restore(self.lake, ref, snapshot, base, rows, commit)
+
+    def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        from instep.destinations.iceberg import forget as iceberg_forget
+
+        return iceberg_forget.forget(self.lake, refs, fence)
+
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+        from instep.destinations.iceberg import sample as iceberg_sample
+
+        return iceberg_sample.trial(self.lake, ref, column, kind, key, rows)
+
+    def adopt(self, ref: Ref, table: Table, commit: Commit) -> None:
+        """Takes over an Iceberg table that something else made; `table` describes all of its columns."""
+        from instep.destinations.iceberg import ddl as iceberg_ddl
+
+        iceberg_ddl.adopt(self.lake, ref, table, commit)
+
+    def target(self, ref: Ref) -> Target:
+        from instep.destinations.iceberg import load as iceberg_load
+        from instep.destinations.iceberg.ddl import pending_fields
+        from instep.destinations.iceberg.files import arrow_schema, iceberg_schema
+
+        table, metadata = iceberg_load.load_ours(self.lake, ref)
+        check_loadable(".".join(ref), metadata)
+        pending = read_pending(ref, metadata)
+        schema = iceberg_schema(pending_fields(pending, metadata)) if pending else table.schema()
+        place = table.location()
+        return Target(arrow_schema(schema), f"{place}/data", f"{place}/quarantine", self.lake.io())
+
+    def state(self, ref: Ref) -> LoadState | None:
+        metadata = self.lake.metadata([ref]).get(ref)
+        if metadata is None:
+            return None
+        ours(ref, metadata)
+        return None if read_pending(ref, metadata) else load_state(metadata)
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        from instep.destinations.iceberg import load as iceberg_load
+
+        return iceberg_load.append(self.lake, ref, files, commit)
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        from instep.destinations.iceberg import load as iceberg_load
+
+        return iceberg_load.overwrite(self.lake, ref, files, commit)
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+    ) -> Outcome:
+        from instep.destinations.iceberg import merge as iceberg_merge
+
+        return iceberg_merge.merge(self.lake, spark, ref, files, merge, commit)
+
+    @property
+    def quarantine_days(self) -> int:
+        return self.config.quarantine_days
+
+    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+        from instep.destinations.iceberg import quarantine as iceberg_quarantine
+
+        return iceberg_quarantine.meet(self.lake, ref, keys)
+
+    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+        from instep.destinations.iceberg import quarantine as iceberg_quarantine
+
+        return iceberg_quarantine.amend(self.lake, ref, met, change, commit)
+
+    def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        from instep.destinations.iceberg import copies as iceberg_copies
+
+        return iceberg_copies.keep(self.lake, ref, place, commit)
+
+    def purge(self, place: Ref, fence: int) -> None:
+        from instep.destinations.iceberg import copies as iceberg_copies
+
+        iceberg_copies.purge(self.lake, place, fence)
+
+    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+        from instep.destinations.iceberg import load as iceberg_load
+
+        table = iceberg_load.load_readable(self.lake, ref)
+        scan = table.scan(selected_fields=tuple(columns)) if columns else table.scan()
+        return scan.to_arrow_batch_reader()

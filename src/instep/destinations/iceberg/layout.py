@@ -1,0 +1,157 @@
+"""Partition specs, sort orders and identifier fields of tables: made by hand, and guarded.
+
+We write no partitioned files: a table that somebody has partitioned is not loaded until it is unpartitioned again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from instep.destinations.iceberg.schema import IcebergField
+from instep.errors import DestinationError
+from instep.schema.guard import Guard
+
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.table import Table as IcebergTable
+    from pyiceberg.table.metadata import TableMetadata
+
+Metadata = Mapping[str, Any]
+_WIDEN = ("identity", "bucket[", "truncate[")
+"""Transforms that give the same value for a promoted int, float or decimal."""
+_CLEAN = "rewrite its files, and expire its snapshots together with expired metadata"
+
+
+def guards(metadata: Metadata) -> dict[str, tuple[Guard, ...]]:
+    """The top-level columns that partition specs (earlier ones too, which files may still have), the sort order and
+    the identifier fields use."""
+    found: dict[str, list[Guard]] = {}
+    laid = (*metadata.get("partition-specs", ()), *metadata.get("sort-orders", ()))
+    if not any(layout["fields"] for layout in laid) and not identifiers(metadata):
+        return {}
+    names = dict(_names(metadata))
+    for field_id, guard in (*_partitions(metadata, names), *_sorting(metadata, names), *_identifiers(metadata)):
+        if column := names.get(field_id, "").split(".")[0]:
+            found.setdefault(column, []).append(guard)
+    return {column: tuple(dict.fromkeys(uses)) for column, uses in found.items()}
+
+
+def identifiers(metadata: Metadata) -> tuple[int, ...]:
+    """The identifier field ids of the current schema."""
+    return tuple(_schema(metadata).get("identifier-field-ids") or ())
+
+
+def _schema(metadata: Metadata) -> Metadata:
+    at = metadata["current-schema-id"]
+    found: Metadata = next(s for s in metadata["schemas"] if s.get("schema-id", 0) == at)
+    return found
+
+
+def _names(metadata: Metadata) -> Iterator[tuple[int, str]]:
+    for field in _schema(metadata)["fields"]:
+        yield from _nested(field, "")
+
+
+def _nested(field: Mapping[str, Any], above: str) -> Iterator[tuple[int, str]]:
+    name = f"{above}{field['name']}"
+    yield field["id"], name
+    kind = field["type"]
+    if isinstance(kind, Mapping) and kind["type"] == "struct":
+        for inner in kind["fields"]:
+            yield from _nested(inner, f"{name}.")
+
+
+def _partitions(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int, Guard]]:
+    current = metadata.get("default-spec-id", 0)
+    for spec in metadata.get("partition-specs", ()):
+        for field in _used(spec):
+            which = "the partition spec" if spec["spec-id"] == current else "an earlier partition spec"
+            free = f"update_spec().remove_field('{field['name']}')" if spec["spec-id"] == current else _CLEAN
+            for source in _sources(field):
+                use = f"{which} ({_term(field, names.get(source, '?'))})"
+                yield source, Guard(use, free, widens=field["transform"].startswith(_WIDEN))
+
+
+def _sorting(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int, Guard]]:
+    current = metadata.get("default-sort-order-id", 0)
+    for order in metadata.get("sort-orders", ()):
+        for field in _used(order) if order["order-id"] == current else ():
+            for source in _sources(field):
+                use = f"the sort order ({_term(field, names.get(source, '?'))})"
+                yield source, Guard(use, "ALTER TABLE ... WRITE UNORDERED in Spark")
+
+
+def _identifiers(metadata: Metadata) -> Iterator[tuple[int, Guard]]:
+    for field_id in identifiers(metadata):
+        yield field_id, Guard("the set of identifier fields", "ALTER TABLE ... DROP IDENTIFIER FIELDS", required=True)
+
+
+def _used(layout: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [f for f in layout["fields"] if f["transform"] != "void"]
+
+
+def _sources(field: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(field.get("source-ids") or (field["source-id"],))
+
+
+def _term(field: Mapping[str, Any], column: str) -> str:
+    transform = field["transform"]
+    if transform == "identity":
+        return column
+    name, _, size = transform.partition("[")
+    return f"{name}({size.rstrip(']')}, {column})" if size else f"{name}({column})"
+
+
+def kept_identifiers(metadata: Metadata, fields: Sequence[IcebergField]) -> list[int]:
+    """The identifier fields that go on: those that are still there and still take no NULL."""
+    required = {f.id for f in fields if f.required}
+    inner = {i for f in fields for i, _ in _nested({"id": f.id, "name": f.name, "type": f.type}, "") if i != f.id}
+    return [i for i in identifiers(metadata) if i in required | inner]
+
+
+def why_not_loaded(metadata: Metadata) -> str:
+    """Why rows cannot be written; "" if they can."""
+    current = metadata.get("default-spec-id", 0)
+    spec = next((s for s in metadata.get("partition-specs", ()) if s["spec-id"] == current), None)
+    used = _used(spec) if spec else []
+    if not used:
+        return ""
+    names = dict(_names(metadata))
+    return f"it is partitioned by {', '.join(_term(f, names.get(_sources(f)[0], '?')) for f in used)}"
+
+
+def check_loadable(name: str, metadata: Metadata) -> None:
+    """Raises DestinationError for a table that somebody has partitioned."""
+    if why := why_not_loaded(metadata):
+        raise DestinationError(
+            f"table {name} cannot be loaded: {why}, and the files that are written have no partitions",
+            hint="take the fields out of its partition spec (update_spec().remove_field(...)) and sync again",
+        )
+
+
+def check_rows(table: IcebergTable, metadata: TableMetadata) -> None:
+    """Raises DestinationError unless the table and all files of its current snapshot are unpartitioned: only such
+    files can be replaced or have rows taken out of them."""
+    check_writable(table, metadata)
+    specs = metadata.specs()
+    snapshot = metadata.current_snapshot()
+    if snapshot is None or all(_plain(s) for s in specs.values()):
+        return
+    if any(not _plain(specs[m.partition_spec_id]) for m in snapshot.manifests(table.io)):
+        raise DestinationError(
+            f"table {'.'.join(table.name())} has files that another program wrote in partitions: rows cannot be taken "
+            "out of them",
+            hint="load the whole table again with `instep sync --full` or rewrite its files",
+        )
+
+
+def check_writable(table: IcebergTable, metadata: TableMetadata) -> None:
+    """Raises DestinationError if new files would have to be partitioned."""
+    if not _plain(metadata.spec()):
+        check_loadable(".".join(table.name()), json.loads(metadata.model_dump_json()))
+
+
+def _plain(spec: PartitionSpec) -> bool:
+    return all(str(f.transform) == "void" for f in spec.fields)

@@ -1,0 +1,150 @@
+"""Position deletes: one delete file a data file, always whole, and the commit that brings them with new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io import OutputFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriterV2,
+)
+from pyiceberg.table import Table, Transaction
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _MergeAppendFiles, _SnapshotProducer
+from pyiceberg.typedef import EMPTY_DICT, Record
+from pyiceberg.types import LongType, StringType
+
+from instep.destinations.iceberg.rows import Positions, Rows
+
+_PATH, _POS = 2147483546, 2147483545
+_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POS)}),
+    ],
+    metadata={"delete-type": "position"},
+)
+
+
+@dataclass(frozen=True)
+class Deletes:
+    """Delete files to add, and those that they stand for from now on."""
+
+    added: Sequence[DataFile]
+    replaced: Sequence[DataFile]
+
+
+def delete_rows(rows: Rows, places: Positions, stem: str) -> Iterator[tuple[DataFile, Sequence[DataFile]]]:
+    """Writes a delete file for each data file in `places`, lines of (file number, position); with it the delete files
+    whose positions it repeats. Their names begin with `stem`."""
+    for number in np.unique(places[:, 0]):
+        path = rows.files[number].file_path
+        replaced = [d for d in rows.deletes.get(path, ()) if is_of_one_file(d)]
+        gone = places[places[:, 0] == number, 1]
+        if replaced:
+            gone = np.union1d(gone, rows.gone[path])
+        yield _write(rows.table, path, np.sort(gone), f"{stem}-deletes-{number}.parquet"), replaced
+
+
+def is_of_one_file(deletes: DataFile) -> bool:
+    low, high = (deletes.lower_bounds or {}).get(_PATH), (deletes.upper_bounds or {}).get(_PATH)
+    return low is not None and low == high
+
+
+def _write(table: Table, path: str, positions: npt.NDArray[np.int64], place: str) -> DataFile:
+    columns = [pa.array([path]).take(pa.array(np.zeros(len(positions), dtype=np.int64))), pa.array(positions)]
+    output = table.io.new_output(place)
+    with output.create() as stream, pq.ParquetWriter(stream, _SCHEMA, compression="zstd") as writer:
+        writer.write_table(pa.table(columns, schema=_SCHEMA))
+    bounds = [{_PATH: to_bytes(StringType(), path), _POS: to_bytes(LongType(), int(at))} for at in positions[[0, -1]]]
+    return DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=place,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=len(positions),
+        file_size_in_bytes=len(table.io.new_input(place)),
+        value_counts={_PATH: len(positions), _POS: len(positions)},
+        null_value_counts={_PATH: 0, _POS: 0},
+        nan_value_counts={},
+        column_sizes={},
+        lower_bounds=bounds[0],
+        upper_bounds=bounds[1],
+        key_metadata=None,
+        split_offsets=None,
+        equality_ids=None,
+        sort_order_id=None,
+        spec_id=table.metadata.default_spec_id,
+    )
+
+
+class RowDelta(_MergeAppendFiles):
+    """A snapshot that adds data files and delete files; what it replaces leaves with it."""
+
+    def __init__(self, staged: Transaction, table: Table, deletes: Deletes, summary: Mapping[str, str]) -> None:
+        operation = Operation.OVERWRITE if deletes.added else Operation.APPEND
+        super().__init__(operation, staged, table.io, snapshot_properties=dict(summary))
+        self._deletes = deletes
+
+    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
+        old = [m for m in manifests if m.content == ManifestContent.DELETES]
+        data = super()._process_manifests([m for m in manifests if m.content == ManifestContent.DATA])
+        return [*data, *(self._delete_manifests(old) if self._deletes.added else old)]
+
+    def _delete_manifests(self, old: Sequence[ManifestFile]) -> list[ManifestFile]:
+        """All delete files in one manifest: there is at most one a data file."""
+        replaced = {d.file_path for d in self._deletes.replaced}
+        with DeletesWriter(self, self.new_manifest_output()) as writer:
+            for file in self._deletes.added:
+                writer.add(_added(self.snapshot_id, file))
+            for entry in (e for m in old for e in self.fetch_manifest_entry(m)):
+                (writer.delete if entry.data_file.file_path in replaced else writer.existing)(entry)
+        return [writer.to_manifest_file()]
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        data = self._added_data_files
+        self._added_data_files = [*data, *self._deletes.added]
+        self._deleted_data_files = set(self._deletes.replaced)
+        try:
+            return super()._summary(snapshot_properties)
+        finally:
+            self._added_data_files, self._deleted_data_files = data, set()
+
+
+def _added(snapshot: int, file: DataFile) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=ManifestEntryStatus.ADDED,
+        snapshot_id=snapshot,
+        sequence_number=None,
+        file_sequence_number=None,
+        data_file=file,
+    )
+
+
+class DeletesWriter(ManifestWriterV2):
+    """pyiceberg writes manifests of data files only."""
+
+    def __init__(self, producer: _SnapshotProducer[Any], output: OutputFile) -> None:
+        spec = producer._transaction.table_metadata.spec()
+        super().__init__(spec, producer.schema(), output, producer.snapshot_id, producer._compression)
+
+    def content(self) -> ManifestContent:
+        return ManifestContent.DELETES
+
+    @property
+    def _meta(self) -> dict[str, str]:
+        return {**super()._meta, "content": "deletes"}

@@ -1,0 +1,94 @@
+# ruff: noqa: S608 - columns are numbered, values are not part of the text
+"""Values that come back from quarantine: the rows that they belong to are found here and rewritten in one commit.
+
+No Spark and no MERGE: whoever changes a row has looked at it first, and the commit lands only onto the snapshot that
+was looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.table import Table
+
+from instep.destinations.base import Amendment, Commit, Met, Outcome, Ref
+from instep.destinations.iceberg.catalog import Lake
+from instep.destinations.iceberg.commit import Change
+from instep.destinations.iceberg.delta import MEMORY
+from instep.destinations.iceberg.files import arrow_schema
+from instep.destinations.iceberg.load import load_ours, summary
+from instep.destinations.iceberg.records import exact_rows, load_state, read_pending, state_record
+from instep.destinations.iceberg.rows import Positions, Rows, current_rows, numbered, take
+from instep.destinations.iceberg.updates import MAIN, ref_is
+from instep.destinations.iceberg.upsert import row_delta
+from instep.destinations.iceberg.within import within
+from instep.errors import Conflict, DestinationError
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the rows that were met stand: lines of (file number, position), and the snapshot that says so."""
+
+    rows: Rows
+    places: Positions
+    snapshot: int
+
+
+def meet(lake: Lake, ref: Ref, keys: pa.Table) -> Met:
+    """The rows that have one of the keys (columns by name; no two alike). Reads the key columns of the files whose
+    metrics allow for one of them."""
+    table, metadata = load_ours(lake, ref)
+    snapshot = table.metadata.current_snapshot()
+    if read_pending(ref, metadata) or snapshot is None:
+        raise DestinationError(f"table {'.'.join(ref)} has not been loaded yet", hint="sync it first")
+    wanted = _as_stored(table, keys)
+    rows = current_rows(table, within(table.schema(), wanted))
+    if rows is None:
+        raise DestinationError(
+            f"table {'.'.join(ref)} has deletes by value, which another program has written",
+            hint="compact the table with that program, or load it anew with `instep sync --full`",
+        )
+    numbers, places = _met(rows, wanted)
+    return Met(take(rows, places, arrow_schema(table.schema())), numbers, Places(rows, places, snapshot.snapshot_id))
+
+
+def _as_stored(table: Table, keys: pa.Table) -> pa.Table:
+    """The keys in the types that the rows are read in."""
+    kinds = schema_to_pyarrow(table.schema().select(*keys.column_names), include_field_ids=False)
+    return keys.cast(pa.schema([kinds.field(name) for name in keys.column_names]).remove_metadata())
+
+
+def _met(rows: Rows, keys: pa.Table) -> tuple[list[int], Positions]:
+    with duckdb.connect(":memory:", config={"memory_limit": MEMORY}) as db:
+        table = numbered(rows, keys.column_names)
+        names, number = [f"c{i}" for i in range(keys.num_columns)], pa.array(np.arange(len(keys)))
+        db.register("k", pa.table([*keys.columns, number], names=[*names, "n"]))
+        db.register("t", table)
+        same = " AND ".join(f"t.{name} = k.{name}" for name in names)
+        found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
+    places = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
+    return [int(n) for n in found["n"]], places
+
+
+def amend(lake: Lake, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
+    table, metadata = load_ours(lake, ref)
+    seen, state = met.places, load_state(metadata)
+    assert isinstance(seen, Places)
+    main = table.metadata.current_snapshot()
+    if state is None or main is None or main.snapshot_id != seen.snapshot:
+        raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")
+    work = Change(table)
+    work.require(ref_is(MAIN, seen.snapshot))
+    new = pa.concat_tables([change.updated, change.inserted])
+    gone = seen.places[np.array(change.rows, dtype=np.int64)]
+    with row_delta(seen.rows, new, gone, work, summary(commit), commit.fence) as snapshot:
+        before = exact_rows(metadata, seen.snapshot)
+        rows = None if before is None else before + len(change.inserted)
+        work.properties(state_record(commit, snapshot, rows, deleted=state.deleted))
+        work.land(commit.fence)
+    return Outcome(len(change.inserted), len(change.rows), 0)

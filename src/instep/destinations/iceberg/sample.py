@@ -1,0 +1,44 @@
+"""The first rows of a table, without opening more files than hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.table import Table as IcebergTable
+
+from instep.destinations.base import Ref, Trial
+from instep.destinations.iceberg.catalog import Lake
+from instep.destinations.iceberg.load import load_ours
+from instep.destinations.iceberg.records import read_table
+from instep.destinations.iceberg.undo import arrow_type
+from instep.schema.types import DataType
+from instep.stage.trial import differing
+
+
+def trial(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+    """See `Destination.trial`."""
+    table, metadata = load_ours(lake, ref)
+    found = read_table(ref, metadata).by_name.get(column)
+    if found is None or table.metadata.current_snapshot() is None:
+        return Trial()
+    sample = first_rows(table, tuple(dict.fromkeys([column, *key])), rows)
+    values = sample.column(column).combine_chunks()
+    misfits, changed = differing(values, found.type, kind, arrow_type(kind, column))
+    odd = min(misfits | changed, default=None)
+    row = {} if odd is None else sample.select(list(key)).slice(odd, 1).to_pylist()[0]
+    return Trial(len(values) - values.null_count, len(misfits), len(changed), row)
+
+
+def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.Table:
+    """As many files as it takes for `rows`, these columns of them."""
+    scan = table.scan(selected_fields=columns, limit=rows)
+    tasks, held = [], 0
+    for task in scan.plan_files():
+        tasks.append(task)
+        held += task.file.record_count
+        if held >= rows:
+            break
+    reader = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter, scan.case_sensitive, rows)
+    return reader.to_table(tasks)

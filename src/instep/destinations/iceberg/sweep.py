@@ -1,0 +1,57 @@
+"""Deletes what dead runs wrote for a table and no snapshot of it names: staged files, and rows never committed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from pyiceberg.table import Table
+
+from instep.destinations.base import Ref
+from instep.destinations.iceberg.catalog import Lake
+from instep.destinations.iceberg.records import RUN, STATE
+from instep.stage.place import children, keep_only
+
+_OF_FENCE = re.compile(r"upsert-(\d+)-")
+
+
+def sweep(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
+    """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never will."""
+    table = lake.load(ref)
+    if table is None:
+        return
+    _sweep_quarantine(lake, table, runs)
+    data = f"{table.location()}/data"
+    names = children(data, lake.io())
+    folders = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
+    files = [n for n in names if (m := _OF_FENCE.search(n)) and int(m[1]) in runs.values()]
+    if not folders and not files:
+        return
+    known = _known(table)
+    for folder in folders:
+        keep_only(f"{data}/{folder}", lake.io(), [path for path in known if f"/{folder}/" in path])
+    kept = {path.rsplit("/", 1)[-1] for path in known}
+    if lost := set(files) - kept:
+        keep_only(data, lake.io(), [f"{data}/{n}" for n in names if n not in lost])
+
+
+def _sweep_quarantine(lake: Lake, table: Table, runs: Mapping[str, int]) -> None:
+    """Held values stay with the rows that their run has committed, and go if there are none."""
+    place = f"{table.location()}/quarantine"
+    names = children(place, lake.io())
+    committed = {s.summary.additional_properties.get(RUN) for s in table.metadata.snapshots if s.summary}
+    committed.add((json.loads(table.properties.get(STATE, "null")) or {}).get("run"))
+    gone = tuple(f"{run}-" for run in runs if run not in committed)
+    if any(n.startswith(gone) for n in names):
+        keep_only(place, lake.io(), [f"{place}/{n}" for n in names if not n.startswith(gone)])
+
+
+def _known(table: Table) -> set[str]:
+    """Every file that a snapshot names, those that it removed included."""
+    manifests = {m.manifest_path: m for s in table.metadata.snapshots for m in s.manifests(table.io)}
+    return {
+        entry.data_file.file_path
+        for manifest in manifests.values()
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+    }

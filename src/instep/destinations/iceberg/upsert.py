@@ -1,0 +1,162 @@
+"""The upsert of a table that fits: its delta found here, its rows written here, one fenced commit, no Spark job.
+
+A MERGE of the same rows takes the JVM seconds, most of them for shuffles that a table of this size does not need.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table as IcebergTable
+
+from instep.destinations.base import Merge, Outcome
+from instep.destinations.iceberg.commit import Change
+from instep.destinations.iceberg.delta import Delta, find_delta
+from instep.destinations.iceberg.files import arrow_schema, data_files
+from instep.destinations.iceberg.positions import Deletes, delete_rows
+from instep.destinations.iceberg.records import current_fields
+from instep.destinations.iceberg.rows import Positions, Rows, current_rows, staged_rows, take
+from instep.errors import Conflict
+from instep.spark.merge import MergePlan
+from instep.stage.spec import StagedFile
+
+ROWS = 5_000_000
+BYTES = 512 << 20
+_KEYS = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "uuid", "binary")
+
+
+def fits(
+    metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge, limit: int = ROWS, size: int = BYTES
+) -> bool:
+    """Whether table and staged files are small enough, and the key of a type that equals itself in Spark and here."""
+    kinds = {f.name: f.type for f in current_fields(metadata)}
+    if how.since is not None or not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in how.key):
+        return False
+    main = next(s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"])
+    coming = [*files, *how.keys]
+    rows = int(main["summary"].get("total-records", ROWS + 1)) + sum(f.rows for f in coming)
+    return rows <= limit and int(main["summary"].get("total-files-size", 0)) + sum(f.bytes for f in coming) <= size
+
+
+@dataclass(frozen=True)
+class Upsert:
+    """What `plan` comes to on the current snapshot of `table`."""
+
+    table: IcebergTable
+    plan: MergePlan
+    staged: Rows
+    rows: Rows
+    delta: Delta
+
+    @property
+    def outcome(self) -> Outcome:
+        d = self.delta
+        return Outcome(len(d.inserted), len(d.updated) + len(d.revived), len(d.marked) + len(d.removed))
+
+    @property
+    def rows_after(self) -> int:
+        return self.delta.rows + len(self.delta.inserted) - len(self.delta.removed)
+
+
+def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, plan: MergePlan) -> Upsert | None:
+    """None where only Spark may say: DuckDB lacks the memory or the type, or the table has other deletes or twins."""
+    metadata, schema = table.metadata, table.schema()
+    ordered = sorted(files, key=lambda f: (f.chunk, f.path))
+    staged = staged_rows(table, data_files(ordered, metadata))
+    keys = staged_rows(table, data_files(how.keys, metadata, schema.select(*how.key))) if how.keys else None
+    with suppress(duckdb.Error, pa.ArrowException):
+        rows = current_rows(table)
+        delta = find_delta(plan, staged, keys, rows) if rows else None
+        return Upsert(table, plan, staged, rows, delta) if rows and delta is not None else None
+    return None
+
+
+@contextmanager
+def written(upsert: Upsert, change: Change, summary: Mapping[str, str], fence: int) -> Iterator[int]:
+    """Adds the snapshot to `change` and yields its id; takes its files away again if it is refused."""
+    with row_delta(upsert.rows, new_rows(upsert), _left(upsert.delta), change, summary, fence) as snapshot:
+        yield snapshot
+
+
+@contextmanager
+def row_delta(
+    rows: Rows, new: pa.Table, gone: Positions, change: Change, summary: Mapping[str, str], fence: int
+) -> Iterator[int]:
+    """Adds a snapshot with the `new` rows and without those at the places `gone` to `change`; yields its id."""
+    made: list[DataFile] = []
+    name = f"{rows.table.location()}/data/upsert-{fence}-{uuid.uuid4().hex[:12]}"
+    try:
+        data = _write(rows.table, new, f"{name}.parquet")
+        made += data
+        deletes = list(delete_rows(rows, gone, name))
+        made += [file for file, _ in deletes]
+        replaced = [old for _, files in deletes for old in files]
+        yield change.delta(data, Deletes([file for file, _ in deletes], replaced), summary)
+    except Conflict:
+        for file in made:
+            with suppress(OSError):
+                rows.table.io.delete(file.file_path)
+        raise
+
+
+def _left(delta: Delta) -> Positions:
+    """The rows of the table that are deleted, or stand again among the new ones."""
+    return np.concatenate([delta.updated[:, 2:], delta.marked, delta.revived, delta.removed])
+
+
+def new_rows(upsert: Upsert) -> pa.Table:
+    """Inserted rows as they came, updated ones with the values that were not read, rows that left and came back."""
+    plan, delta, target = upsert.plan, upsert.delta, arrow_schema(upsert.table.schema())
+    parts = [take(upsert.staged, delta.inserted, target), _updated(upsert, target)]
+    for places, deleted in ((delta.marked, True), (delta.revived, False)):
+        if len(places):
+            rows = take(upsert.rows, places, target)
+            parts.append(_all(_all(rows, plan.deleted, deleted), plan.synced, plan.at))
+    return pa.concat_tables(parts)
+
+
+def _updated(upsert: Upsert, target: pa.Schema) -> pa.Table:
+    plan, places = upsert.plan, upsert.delta.updated
+    rows = take(upsert.staged, places[:, :2], target)
+    kept = [c for c in plan.inserted if c not in {*plan.key, *plan.values, *plan.stamps}]
+    if not kept or not len(places):
+        return rows
+    order = np.lexsort((places[:, 3], places[:, 2]))
+    old = take(upsert.rows, places[order, 2:], pa.schema([target.field(c) for c in kept]))
+    old = old.take(pa.array(np.argsort(order)))
+    for column in kept:
+        rows = rows.set_column(target.get_field_index(column), target.field(column), old.column(column))
+    return rows
+
+
+def _all(rows: pa.Table, column: str, value: bool | int) -> pa.Table:
+    """The rows with one value in a column, if there is one of that name."""
+    if not column:
+        return rows
+    place, field = rows.schema.get_field_index(column), rows.schema.field(column)
+    return rows.set_column(place, field, pa.repeat(pa.scalar(value, field.type), len(rows)))
+
+
+def _write(table: IcebergTable, rows: pa.Table, path: str) -> list[DataFile]:
+    if not len(rows):
+        return []
+    footers: list[Any] = []
+    output, sink = table.io.new_output(path), pa.BufferOutputStream()
+    with (
+        output.create() as stream,
+        pq.ParquetWriter(stream, rows.schema, compression="zstd", metadata_collector=footers) as writer,
+    ):
+        writer.write_table(rows)
+    footers[0].write_metadata_file(sink)
+    size = len(table.io.new_input(path))
+    file = StagedFile("", 0, path, len(rows), size, bytes(sink.getvalue()))
+    return data_files([file], table.metadata)

@@ -1,0 +1,1 @@
+"""What changes the destination's schema or takes a change back, without reading the source's rows."""

@@ -1,0 +1,273 @@
+"""Applies what was decided: the destination's schema first, then the accepted catalog.
+
+Steps are the difference between what the destination records and what the accepted catalog wants, so a crash
+between the two is repaired by the next run: the steps that were done are not there any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Guarded
+from instep.errors import DestinationError, StalePlan
+from instep.events import ChangeApplied
+from instep.model import Review, Run
+from instep.schema.accept import accept
+from instep.schema.change import ColumnRemoved, DestinationDrifted, column_of, describe, key
+from instep.schema.extra import was_extra
+from instep.schema.guard import Guards, offences, spared
+from instep.schema.names import assign, destination_ref
+from instep.schema.plan import Plan, check_base, desired, plan
+from instep.schema.policy import Decision, Modifiers, is_reordered_key
+from instep.schema.step import RewriteColumn
+from instep.schema.table import Catalog, Table, fingerprint
+from instep.schema.widen import widens
+from instep.store.backfills import Backfill, Scope
+from instep.sync.changes.extras import record_extra, want_values
+from instep.sync.changes.fill_plan import follow_columns
+from instep.sync.changes.owned import check_unmoved, own, taken
+from instep.sync.detection.detect import Detection, remember
+from instep.sync.detection.drift import as_left, repaired, want_reload
+from instep.sync.detection.fill_since import was_held
+from instep.sync.detection.identity import by_names
+from instep.sync.detection.pause import releases, resume
+from instep.sync.detection.places import Places
+from instep.sync.detection.swapped import WHY, comes_back, may_be_swapped
+from instep.sync.journal import Journal, journal
+from instep.sync.pipe import Pipe, Ref
+
+REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "cursor.removed")
+"""Kinds after which the whole table is read into a new generation, so that no two keys are ever mixed."""
+
+
+def make_plan(pipe: Pipe, detection: Detection) -> Plan:
+    """What applying the decisions does; touches nothing."""
+    check_unmoved(pipe)
+    before, guards = detection.accepted, _guards(pipe, detection.accepted)
+    decisions, kept = spared(detection.decisions, before, pipe.naming, guards)
+    detection = replace(detection, decisions=decisions)
+    after = assign(accept(detection.decisions, before, detection.source), pipe.naming)
+    after = record_extra(after, detection)
+    wanted = _desired(pipe, after)
+    refs = sorted(_refs(pipe, before, after))
+    there, foreign = _inspect(pipe, refs)
+    known = by_names(there) if detection.rebound else there
+    able = pipe.destination.capabilities
+    prefix = pipe.naming.prefix
+    foreign = {**foreign, **taken(pipe, refs), **_left_alone(pipe, detection, after)}
+    made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
+    if stuck := offences(made, guards) | _unfit(pipe, made):
+        made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
+    made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
+    made = repaired(pipe, made, detection.drift, detection.decisions)
+    if detection.rebound:
+        stored = pipe.store.accepted.catalog(pipe.name)
+        made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))
+    return made
+
+
+def _guards(pipe: Pipe, accepted: Catalog) -> Mapping[Ref, Guards]:
+    """What the destination's own layout of its tables stands on."""
+    refs = sorted(destination_ref(t, pipe.naming) for t in accepted.tables)
+    return pipe.destination.guards(refs) if isinstance(pipe.destination, Guarded) else {}
+
+
+def _unfit(pipe: Pipe, made: Plan) -> dict[Ref, str]:
+    """Tables with values that a column's new type does not take, and what a person can do; reads those columns."""
+    found: dict[Ref, str] = {}
+    for group in made.groups():
+        for change in (s.change for s in group.steps):
+            if not isinstance(change, RewriteColumn) or widens(change.before.type, change.after.type):
+                continue
+            name = change.before.name
+            if count := pipe.destination.misfits(change.table, name, change.after.type).count:
+                values = "1 value" if count == 1 else f"{count:,} values"
+                found[group.ref] = (
+                    f"{name} keeps its type: {values} of rows loaded before would not fit {change.after.type} "
+                    "(reject the change, or read the table anew beside a copy: `table set-key TABLE KEY --rebuild`)"
+                )
+    return found
+
+
+def _left_alone(pipe: Pipe, detection: Detection, after: Catalog) -> dict[Ref, str]:
+    """Destination tables, by their name before and after, that somebody has changed without anybody approving it."""
+    moves = Places.of(detection.decisions).moves
+    held = detection.drift.held(detection.decisions)
+    tables = [(t, why) for ref, (_, why) in held.items()
+              for t in (detection.accepted.get(ref), after.get(moves.get(ref, ref))) if t]  # fmt: skip
+    return {destination_ref(table, pipe.naming): why for table, why in tables}
+
+
+def _inspect(pipe: Pipe, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
+    """Our tables among `refs`, and what to tell people about those that are not ours."""
+    try:
+        return pipe.destination.inspect(refs), {}
+    except DestinationError:
+        foreign = pipe.destination.foreign(refs)
+        if not foreign:
+            raise
+        return pipe.destination.inspect([ref for ref in refs if ref not in foreign]), foreign
+
+
+def _desired(pipe: Pipe, accepted: Catalog) -> Catalog:
+    return desired(accepted, pipe.naming)
+
+
+def _refs(pipe: Pipe, *catalogs: Catalog) -> set[Ref]:
+    """The destination tables of accepted catalogs."""
+    return {destination_ref(t, pipe.naming) for c in catalogs for t in c.tables}
+
+
+def apply_plan(
+    pipe: Pipe,
+    run: Run,
+    made: Plan,
+    reviews: Mapping[str, Review],
+    detection: Detection | None = None,
+    *,
+    id: str = "",
+) -> int:
+    """Executes a plan, with a record of each step, and accepts its catalog; returns the accepted version. `detection`
+    is the one that the plan was made from, if this run made it; `id` the plan's, if people know it already."""
+    with journal(pipe, run, made, id) as record:
+        for group in made.groups():
+            crashpoint("apply.table.before")
+            with record.taking(group.steps):
+                pipe.destination.claim(group.ref, run.fence)
+                changes = tuple(s.id for s in group.steps)
+                commit = Commit(run.id, run.fence, changes=changes)
+                pipe.destination.execute(group.ref, group.steps, group.after, commit)
+                crashpoint("apply.table.after")
+        return _accept(pipe, made, reviews, detection, record)
+
+
+def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
+    """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
+    it applies still stands (`reviews` by content key) and was not rejected meanwhile."""
+    accepted = pipe.store.accepted.catalog(pipe.name)
+    check_base(made, accepted, _inspect(pipe, sorted(_refs(pipe, accepted, made.after)))[0])
+    for decision in made.decisions:
+        review = reviews.get(key(decision.change))
+        if decision.applied and (review is None or review.status == "rejected"):
+            why = "was rejected" if review else "is not at the source any more"
+            raise StalePlan(f"{describe(decision.change)}: this {why}", hint="plan again and review the new plan")
+
+
+def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: Detection | None, record: Journal) -> int:
+    """One transaction: the new catalog, the reviews that it answers, the backfills that it asks for, the events."""
+    places = Places.of(made.decisions)
+    applied = [
+        d
+        for d in made.decisions
+        if d.applied and key(d.change) in reviews and places.before(d.change) not in made.refused
+    ]
+    why = "; ".join(describe(d.change) for d in applied[:5]) + (
+        f"; and {len(applied) - 5} more" if len(applied) > 5 else ""
+    )
+    before = pipe.store.accepted.catalog(pipe.name)
+    with pipe.transaction():
+        if detection is not None and detection.rebound:
+            remember(pipe, detection)
+        answered = {reviews[key(d.change)].id for d in applied}
+        version = _keep(pipe, made, why or "refreshed", answered)
+        follow(pipe, {old: new for old, new in places.moves.items() if old not in made.refused})
+        follow_columns(pipe, applied, places)
+        pipe.store.reviews.applied(reviews[key(d.change)].id for d in applied)
+        for decision in applied:
+            review = reviews[key(decision.change)]
+            pipe.store.events.add(ChangeApplied(pipe.name, review.id, review.summary, version))
+            was = before.get(places.before(decision.change))
+            _want_backfill(pipe, decision, review, was, made)
+            want_values(pipe, was, decision.change, review, places.after(decision.change))
+            want_reload(pipe, made, review, places.after(decision.change))
+            if may_be_swapped(pipe, decision.change, made.after.get(places.after(decision.change))):
+                pipe.store.backfills.want(pipe.name, places.after(decision.change), why=WHY, change=review.id)
+            if releases(pipe, review):
+                resume(pipe, review.id, "applied")
+        record.close(version, (reviews[key(d.change)].id for d in applied))
+    crashpoint("apply.accepted")
+    return version
+
+
+def _keep(pipe: Pipe, made: Plan, why: str, answered: Set[str]) -> int:
+    """The accepted catalog and the destination's tables as they are now; answers the accepted version."""
+    store, run = pipe.store, pipe.run.id if pipe.run else ""
+    own(pipe, made)
+    version = store.accepted.add(pipe.name, made.after, who=pipe.who, why=why, run=run).version
+    wanted = as_left(pipe, made.wanted, answered)
+    store.schemas.add(pipe.name, "destination", wanted, run=run, accepted=version)
+    return version
+
+
+def _want_backfill(pipe: Pipe, decision: Decision, review: Review, was: Table | None, made: Plan) -> None:
+    wanted = backfill_of(pipe, decision, was, made)
+    if wanted is None:
+        return
+    scope, column = wanted
+    why = f"{review.summary}, with what changed since it was first seen" if scope == "since" else review.summary
+    ref = Places.of(made.decisions).after(decision.change)
+    pipe.store.backfills.want(pipe.name, ref, column=column, why=why, change=review.id, scope=scope)
+
+
+def backfill_of(pipe: Pipe, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:
+    """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before. A
+    rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was kept
+    as JSON so far. What comes back has old values: the whole table is read, and always for a table, whose cursor says
+    nothing about the rows of another one."""
+    change = decision.change
+    late, back = was_extra(was, change), comes_back(was, change, made.decisions)
+    if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and change.kind == "table.added"):
+        return "table", ""
+    if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
+        whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"
+        return ("table", "") if whole else ("column", column_of(change))
+    if was_held(pipe, made.after.get(Places.of(made.decisions).after(change)), change):
+        return "since", column_of(change)
+    return None
+
+
+def follow(pipe: Pipe, moves: Mapping[Ref, Ref]) -> None:
+    """Pauses and backfills of renamed tables go on under the new names; all at once, because names may be swapped."""
+    store, name = pipe.store, pipe.name
+    store.choices.move(name, moves)
+    store.copies.move(name, moves)
+    store.loaded.move(name, moves)
+    paused = [p for p in store.pauses.active(name) if p.table in moves]
+    waiting = [b for b in store.backfills.waiting(name) if b.table in moves]
+    for pause in paused:
+        store.pauses.resume(name, who="renamed", table=pause.table, change=pause.change)
+    for backfill in waiting:
+        store.backfills.cancel(backfill.number)
+    for pause in paused:
+        if pause.table is not None:
+            store.pauses.pause(name, pause.reason, change=pause.change, table=moves[pause.table])
+    for b in waiting:
+        store.backfills.want(name, moves[b.table], column=b.column, why=b.why, change=b.change, scope=b.scope)
+
+
+def rebuilds(pipe: Pipe) -> frozenset[Ref]:
+    """The tables whose old rows must go before new ones come."""
+    return frozenset(b.table for b in pipe.store.backfills.waiting(pipe.name) if _rebuilds(pipe, b))
+
+
+def _rebuilds(pipe: Pipe, backfill: Backfill) -> bool:
+    return bool(backfill.change) and pipe.store.reviews.get(backfill.change).kind in REBUILDS
+
+
+def let_go(pipe: Pipe, run: Run, only: Set[str]) -> None:
+    """Drops the retained columns of tables without a key (`only` these paths, if any): a full refresh cannot carry
+    them, and a person has consented. The destination keeps them for undoing."""
+    before = pipe.store.accepted.catalog(pipe.name)
+    tables = [t for t in before.tables if not t.retained and not t.key and (not only or t.path in only)]
+    stale = [t for t in tables if any(c.retained for c in t.columns)]
+    if not stale:
+        return
+    after = Catalog.of([*(t for t in before.tables if t not in stale), *(replace(t, columns=t.live) for t in stale)])
+    wanted = _desired(pipe, after)
+    there = pipe.destination.inspect(sorted(t.ref for t in wanted.tables))
+    gone = [ColumnRemoved(t.ref, c, i) for t in stale for i, c in enumerate(t.columns) if c.retained]
+    consent = [Decision(c, "apply", "drop-retained", "let go by a person", Modifiers(removed="drop")) for c in gone]
+    made = plan(consent, before, after, there, wanted, pipe.destination.capabilities, prefix=pipe.naming.prefix)
+    apply_plan(pipe, run, made, {})

@@ -1,0 +1,103 @@
+"""Plans and applies schema changes without moving rows: what `plan` shows and `apply` does. No JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from instep.errors import Blocked, ProjectError
+from instep.model import Review
+from instep.schema.explain import Impact
+from instep.schema.plan import Plan, unnamed_drops
+from instep.schema.table import Catalog
+from instep.sync.changes.answer import check_approvals
+from instep.sync.changes.apply import apply_plan, check, make_plan
+from instep.sync.changes.map import resume_mappings
+from instep.sync.changes.partial import partial_columns
+from instep.sync.changes.undo import resume_undos
+from instep.sync.choose import Choice, choose
+from instep.sync.claim import claimed
+from instep.sync.detection.detect import Detection, asked, look, record
+from instep.sync.detection.pause import hold, reconsider
+from instep.sync.journal import plan_id
+from instep.sync.pipe import Pipe, Ref
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
+    what new columns will lack until a backfill. `waiting`: ids of the changes that wait for a person now."""
+
+    connection: str
+    detection: Detection
+    reviews: Mapping[str, Review]
+    plan: Plan
+    impact: Mapping[Ref, Impact]
+    choices: Mapping[Ref, Choice]
+    partial: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """What the plan is called once it is applied."""
+        return plan_id(self.connection, self.detection.version, self.plan)
+
+
+def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview:
+    """Detects, decides and plans; records the reviews so that they can be answered. `count`: this detection may
+    confirm removals. `pauses`: what policy pauses is paused."""
+    detection = look(pipe, count=count)
+    reviews = record(pipe, detection, count=count)
+    if pauses:
+        hold(pipe, detection, reviews)
+    made = make_plan(pipe, detection)
+    return Preview(
+        pipe.name,
+        detection,
+        reviews,
+        made,
+        _impact(pipe, made),
+        _choices(pipe, made.after),
+        partial_columns(pipe, detection, made.after),
+        asked(pipe, detection, reviews),
+    )
+
+
+def _impact(pipe: Pipe, made: Plan) -> dict[Ref, Impact]:
+    found = {}
+    for ref in {s.table for s in made.steps}:
+        state = pipe.destination.state(ref)
+        if state:
+            found[ref] = Impact(state.rows, state.bytes, state.files)
+    return found
+
+
+def _choices(pipe: Pipe, accepted: Catalog) -> dict[Ref, Choice]:
+    """Tables whose settings do not fit are left out: the sync says why."""
+    found = {}
+    for table in accepted.tables:
+        with suppress(ProjectError):
+            if not table.retained:
+                found[table.ref] = choose(table, pipe.settings(table))
+    return found
+
+
+def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
+    """Applies a plan as one run and returns the accepted version. `id`: under which it was shown.
+
+    Raises StalePlan if its base or what it applies has moved, Blocked if it drops what neither policy nor
+    `allowed` names.
+    """
+    drops = unnamed_drops(made, allowed)
+    if drops:
+        names = ", ".join(s.object for s in drops)
+        raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
+    reconsider(pipe)
+    with claimed(pipe, "apply") as run:
+        resume_undos(replace(pipe, run=run), run)
+        resume_mappings(replace(pipe, run=run), run)
+        reviews = pipe.store.reviews.standing(pipe.name)
+        check(pipe, made, reviews)
+        check_approvals(pipe, made)
+        return apply_plan(replace(pipe, run=run), run, made, reviews, id=id)

@@ -1,0 +1,56 @@
+"""New columns whose old rows stay NULL: said plainly before and after, because a cursor does not move for them."""
+
+from __future__ import annotations
+
+from instep.errors import ProjectError
+from instep.schema.kinds import ColumnAdded
+from instep.schema.table import Catalog, Table
+from instep.sync.changes.fill_plan import held_up, why_whole
+from instep.sync.changes.reselected import reselected_notes
+from instep.sync.choose import choose
+from instep.sync.detection.detect import Detection
+from instep.sync.detection.places import Places
+from instep.sync.detection.swapped import NOTHING, swap_notes, what_stays
+from instep.sync.pipe import Pipe
+
+
+def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tuple[str, ...]:
+    """One sentence a column that is added to a table with a cursor and not backfilled by policy, or that cannot be
+    filled by itself as policy asks."""
+    if detection.version == 0:
+        return ()
+    found, places = [], Places.of(detection.decisions)
+    for decision in detection.applied:
+        change = decision.change
+        if not isinstance(change, ColumnAdded) or decision.modifiers.backfill == "table":
+            continue
+        table = accepted.get(places.after(change))
+        kept = what_stays(detection, change)
+        if decision.modifiers.backfill == "column":
+            if table is not None and kept != NOTHING:
+                found.append(
+                    f"{table.path}.{change.after.name}: it comes back with old values, so a sync reads the whole table"
+                )
+            elif table is not None and (why := why_whole(pipe, table, change.after.name)):
+                found.append(f"{table.path}.{change.after.name}: {why}, so a sync reads the whole table for it")
+            elif table is not None and (why := held_up(pipe, table)):
+                found.append(f"{table.path}.{change.after.name}: rows loaded before are not filled at once: {why}")
+            continue
+        if table is not None and _cursor(pipe, table):
+            option = _option(pipe, table, change.after.name) if kept == NOTHING else ""
+            found.append(
+                f"{table.path}.{change.after.name}: rows that do not change keep {kept} in it until "
+                f"`instep backfill {table.path}{option}`"
+            )
+    return (*found, *swap_notes(pipe, detection, accepted), *reselected_notes(pipe, detection))
+
+
+def _option(pipe: Pipe, table: Table, column: str) -> str:
+    return "" if why_whole(pipe, table, column) else f" --column {column}"
+
+
+def _cursor(pipe: Pipe, table: Table) -> str | None:
+    try:
+        return choose(table, pipe.settings(table)).cursor
+    except ProjectError:
+        return None

@@ -1,0 +1,397 @@
+"""Detects and decides: what the source has against what was accepted, and what policy says about each change.
+
+Everything between the two catalogs and the decisions is pure; the store is read at the start and written by
+`record` in one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field, replace
+
+from instep.events import (
+    ChangeDetected,
+    ChangeIgnored,
+    ChangeReopened,
+    ChangeWaiting,
+    Event,
+    RenameSuspected,
+    ReviewNeeded,
+)
+from instep.model import Review
+from instep.schema.accept import settle
+from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
+from instep.schema.change import (
+    AccessLost,
+    Change,
+    ColumnAdded,
+    NameCollided,
+    change_from_dict,
+    change_to_dict,
+    column_of,
+    describe,
+    key,
+    table_of,
+)
+from instep.schema.collisions import collide
+from instep.schema.counts import Counts, counts
+from instep.schema.diff import WEAK, diff
+from instep.schema.extra import explained, left_behind
+from instep.schema.likeness import Suspicion
+from instep.schema.names import unusable
+from instep.schema.policy import Decision, Explicit, decide
+from instep.schema.read import pair_tables
+from instep.schema.removal import awaited, confirm_removals, decide_all
+from instep.schema.selection import Pattern, Selection, hashed, is_on, select_columns, unmatched
+from instep.schema.switch import Switch, moves, said, sides
+from instep.schema.table import Catalog, Table, fingerprint
+from instep.schema.types import String
+from instep.sources.base import Discovery, Snapshot, TableStats
+from instep.store.discoveries import CachedDiscovery
+from instep.store.reviews import Finding
+from instep.sync.choose import with_settings
+from instep.sync.detection.access import Access, restrict
+from instep.sync.detection.chosen import with_choices
+from instep.sync.detection.drift import Drift, compare, remembered
+from instep.sync.detection.fill_since import note_cursors
+from instep.sync.detection.identity import moved, rebind
+from instep.sync.detection.places import Places
+from instep.sync.detection.privacy import Guard
+from instep.sync.detection.protect import hold as hold_personal
+from instep.sync.detection.protect import split, suspects
+from instep.sync.detection.returned import returned
+from instep.sync.detection.sight import Sight, asked_again
+from instep.sync.detection.suspect import Doubt, Opened, suspect
+from instep.sync.pipe import Pipe, Ref
+
+KEYS = ("key.changed", "key.removed")
+
+
+@dataclass(frozen=True)
+class Detection:
+    """`source` is the source catalog, as far as it may be read, with the keys and cursors of the settings; `accepted`
+    what was accepted as `version`; `denied` the accepted tables that may no longer be read, `hidden` what never
+    could, or has a name that no destination can hold. `rebound`: the source is another server, ids were taken anew by
+    name. `stored`: the store has the discovery. `unmatched`: patterns of the selection that match nothing. `stale`:
+    content keys of approvals that do not count any more, because their table has moved since."""
+
+    source: Catalog
+    accepted: Catalog
+    version: int
+    decisions: tuple[Decision, ...]
+    proposals: tuple[Suspicion, ...]
+    discovery: Discovery
+    denied: Mapping[Ref, str]
+    reviews: Mapping[str, Review]
+    hidden: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+    rebound: bool = False
+    stored: bool = False
+    unmatched: tuple[str, ...] = ()
+    stale: frozenset[str] = frozenset()
+    counts: Counts = field(default=Counts(), kw_only=True)
+    doubt: Doubt = field(default_factory=Doubt, kw_only=True)
+    drift: Drift = field(default_factory=Drift, kw_only=True)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is left out without anybody having said so: people want to know why it is not there."""
+        hidden = (f"{'.'.join(filter(None, path))} is not synced: {why}" for path, why in sorted(self.hidden.items()))
+        return (*hidden, *(f"the pattern {text!r} in the project file matches nothing" for text in self.unmatched))
+
+    @property
+    def replaced(self) -> frozenset[Ref]:
+        """Accepted tables whose replacement under the same name is not accepted."""
+        places = Places.of(self.decisions)
+        held = (d.change for d in self.decisions if d.change.kind == "table.replaced" and not d.applied)
+        return frozenset(map(places.before, held))
+
+    @property
+    def unkeyed(self) -> Mapping[Ref, str]:
+        """Accepted tables whose key is not the source's any more, which has not been let in: rows that differ would
+        meet as one."""
+        places = Places.of(self.decisions)
+        held = [d.change for d in self.decisions if d.change.kind in KEYS and not d.applied]
+        found = {places.before(change): describe(change) for change in held}
+        return {ref: why for ref, why in found.items() if (t := self.accepted.get(ref)) and t.key}
+
+    @property
+    def applied(self) -> tuple[Decision, ...]:
+        return tuple(d for d in self.decisions if d.applied)
+
+    @property
+    def waiting(self) -> tuple[Decision, ...]:
+        """What needs a person, sooner or later."""
+        return tuple(d for d in self.decisions if d.needs_review)
+
+
+def detect(
+    pipe: Pipe,
+    discovery: Discovery,
+    *,
+    count: bool = True,
+    stored: bool = False,
+    assumed: Mapping[str, Review] | None = None,
+    snapshot: Snapshot | None = None,
+    recalled: bool = False,
+) -> Detection:
+    """Compares and decides; writes nothing. `count`: this is a detection of its own, which may confirm a removal.
+    `stored`: the discovery is the one that the store has. `assumed`: reviews by content key as if they were answered
+    so, for looking at what an answer leads to. Samples for suspected renames are read in `snapshot`, else in one that
+    is opened for it; not at all if the detection is `recalled` from the store."""
+    store = pipe.store
+    latest = store.accepted.latest(pipe.name)
+    version, accepted = latest.version if latest else 0, store.accepted.catalog(pipe.name)
+    last = None if stored else store.discoveries.get(pipe.name)
+    rebound = moved(last, discovery)
+    if rebound:
+        accepted = rebind(accepted, discovery.catalog)
+    switches = store.switches.of(pipe.name)
+    chosen = sides(pipe.said, switches, discovery.catalog, accepted, discovery.identity)
+    pipe = replace(pipe, selection=chosen.now, before=chosen.before)
+    closed = {**unusable(discovery.catalog), **discovery.denied}
+    access = restrict(discovery.catalog, accepted, closed, pipe.selection)
+    source = _settled(pipe, access.source, accepted)
+    answers = store.reviews.standing(pipe.name)
+    compared = _compared(pipe, source, accepted, access)
+    changes = [*diff(*compared), *(AccessLost(r, *why) for r, why in access.lost.items())]
+    drift = Drift() if recalled else compare(pipe, accepted)
+    changes += remembered(answers) if recalled else drift.changes
+    personal = suspects(pipe, changes, source, answers, look=assumed is None)
+    changes = split(changes, personal)
+    kept = left_behind(_columns_asked(answers), changes, accepted, source)
+    sight = Sight.of([*changes, *kept], source, accepted)
+    asked = _names_asked(answers)
+    stale = sight.stale([*changes, *kept, *asked], answers)
+    answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
+
+    def explicit(change: Change) -> Explicit | None:
+        return _answer(change, answers.get(key(change)), first=version == 0) or said(chosen.now, change, source)
+
+    doubt = suspect(pipe, changes, discovery, sight, answers, explicit, _opened(pipe, snapshot, recalled=recalled))
+    decisions, proposals = decide_all(
+        [*doubt.changes, *kept], pipe.policy, explicit=explicit, tags=pipe.tags, suspected=doubt.proposals
+    )
+    seen = {k: r.seen + count for k, r in answers.items()}
+    decisions = asked_again(doubt.explained(decisions), answers)
+    decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
+    before = last.catalog if last and not rebound else Catalog()
+
+    def name(fact: NameCollided) -> Decision:
+        return decide(fact, pipe.policy, explicit=explicit(fact), tags=pipe.tags)
+
+    met = collide(decisions, accepted, source, pipe.naming, name, asked)
+    decisions = hold_personal(Guard(chosen, source, accepted, before, answers).hold(met.decisions), personal)
+    decisions = explained(_bounded(pipe, decisions, answers), kept, f"{pipe.naming.prefix}extra")
+    decisions = met.settled(settle(decisions, accepted))
+    denied = {ref: why for ref, (_, why) in access.lost.items()}
+    return Detection(
+        source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,
+        _unmatched(pipe, discovery, switches), stale,
+        counts=counts(*compared, changes),
+        doubt=doubt,
+        drift=drift,
+    )  # fmt: skip
+
+
+def _names_asked(answers: Mapping[str, Review]) -> list[NameCollided]:
+    found = (change_from_dict(r.change) for r in answers.values() if r.kind == NameCollided.kind)
+    return [change for change in found if isinstance(change, NameCollided)]
+
+
+def _columns_asked(answers: Mapping[str, Review]) -> list[Change]:
+    return [change_from_dict(r.change) for r in answers.values() if r.kind == ColumnAdded.kind]
+
+
+def _opened(pipe: Pipe, snapshot: Snapshot | None, *, recalled: bool) -> Opened | None:
+    if recalled:
+        return None
+    return pipe.source.snapshot if snapshot is None else lambda: nullcontext(snapshot)
+
+
+def _bounded(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
+    """Without floods of new columns and types that go back and forth; what was held for that stays held until it is
+    answered."""
+    rules = {k: r.rule for k, r in answers.items()}
+    held = [place for place, d in enumerate(decisions) if rules.get(key(d.change)) == COLUMN_LIMIT]
+    decisions = limit_columns(decisions, pipe.max_new_columns, held)
+    if not retypes(decisions):
+        return decisions
+    versions = pipe.store.schemas.history(pipe.name, "source")[:WINDOW]
+    past = [pipe.store.schemas.catalog(pipe.name, "source", v.version) for v in reversed(versions)]
+    return hold_flapping(decisions, past)
+
+
+def _unmatched(pipe: Pipe, discovery: Discovery, switches: Sequence[Switch]) -> tuple[str, ...]:
+    closed = [*(".".join(path) for path in discovery.denied), *(s.path for s in switches)]
+    found = unmatched(pipe.selection, discovery.catalog)
+    return tuple(text for text in found if not any(map(Pattern(text).matches, closed)))
+
+
+def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:
+    """The source with the keys and cursors of the settings; a hashed column is text."""
+    known = {now.ref: accepted.by_ref[ref] for ref, now in pair_tables(accepted.tables, source).items()}
+    chosen = pipe.store.choices.of(pipe.name)
+
+    def one(table: Table) -> Table:
+        before, settings = known.get(table.ref), pipe.settings(table)
+        return with_choices(with_settings(table, before, settings), before, chosen, settings)
+
+    tables = map(one, source.tables)
+    return Catalog.of(_with_hashes(pipe, t, known.get(t.ref)) for t in tables)
+
+
+def _with_hashes(pipe: Pipe, table: Table, known: Table | None) -> Table:
+    """A column is hashed under its own name or under the one that it was accepted by."""
+    selection, was = pipe.selection, pipe.selected_before
+    if not selection.covers_columns:
+        return table
+    old = {c.id: c.name for c in known.live if c.id} if known else {}
+
+    def is_hashed(name: str, id: str | None) -> bool:
+        return hashed(selection, table.ref, name) or bool(known and id in old and hashed(was, known.ref, old[id]))
+
+    columns = (replace(c, type=String()) if is_hashed(c.name, c.id) else c for c in table.columns)
+    return replace(table, columns=tuple(columns))
+
+
+def _compared(pipe: Pipe, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
+    """What is switched on of both sides. A table that is off under its name today is off on both sides."""
+    pairs = pair_tables(accepted.tables, source)
+    off = {t.ref for t in source.tables if not is_on(pipe.selection, t)[0]}
+    off_before = {ref for ref, now in pairs.items() if now.ref in off}
+    off_before |= {t.ref for t in accepted.tables if t.ref not in pairs and not is_on(pipe.selected_before, t)[0]}
+    before = Catalog.of(t for t in accepted.tables if t.ref not in off_before and t.ref not in access.lost)
+    after = Catalog.of(t for t in source.tables if t.ref not in off)
+    return _columns_on(pipe.selected_before, before), _columns_on(pipe.selection, after)
+
+
+def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
+    return Catalog.of(select_columns(selection, t) for t in catalog.tables)
+
+
+def _answer(change: Change, review: Review | None, *, first: bool) -> Explicit | None:
+    """What a person has said: in a review, or by selecting the tables of a connection that has none yet."""
+    if review is not None and review.status in ("approved", "rejected"):
+        return "approved" if review.status == "approved" else "rejected"
+    return "on" if first and change.kind.endswith(".added") else None
+
+
+def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str, Review]:
+    """Stores the detection with its reviews and events in one transaction and answers the reviews by content key.
+
+    The same detection twice adds nothing but its count (`count` false: not even that). What tables that may not be
+    read had waiting keeps waiting.
+    """
+    store, source_print = pipe.store, fingerprint(detection.source)
+    sight = Sight.of((d.change for d in detection.decisions), detection.source, detection.accepted)
+    findings = [_finding(d, sight, detection.doubt) for d in detection.decisions]
+    findings += detection.doubt.findings(sight)
+    with pipe.transaction():
+        known = store.reviews.standing(pipe.name)  # another detection may have been recorded since this one was made
+        stale = frozenset(k for k in detection.stale if k in known and known[k].status == "approved")
+        detection = replace(detection, reviews=known, stale=stale)
+        if not (detection.rebound or detection.stored):
+            remember(pipe, detection)
+        seen = detection.discovery
+        store.switches.follow(pipe.name, moves(store.switches.of(pipe.name), seen.catalog, seen.identity))
+        note_cursors(pipe, detection.decisions, detection.accepted)
+        for ref, why in returned(known, {f.key for f in findings}, detection.accepted, detection.source):
+            store.backfills.want(pipe.name, ref, why=why)
+        store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
+        reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
+        news: list[Event] = []
+        for review, decision in zip(reviews, detection.decisions, strict=False):
+            if review.key not in detection.reviews:
+                news += _events(pipe.name, review, decision, proven=seen.proves_absence)
+            elif review.key in detection.stale:
+                news.append(ChangeReopened(pipe.name, review.id, review.summary, decision.why))
+        for review, found in zip(reviews[len(detection.decisions) :], detection.doubt.proposals, strict=False):
+            if review.key not in detection.reviews:
+                news.append(RenameSuspected(pipe.name, review.id, review.summary, found.score, found.evidence))
+        if news:
+            store.events.add(*news)
+    return {r.key: r for r in reviews}
+
+
+def asked(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> tuple[str, ...]:
+    """The ids of the changes that wait for a person now; snoozed ones wait later."""
+    held = [reviews[key(d.change)] for d in detection.waiting]
+    held += [reviews[k] for s in detection.doubt.proposals if (k := key(s.rename)) in reviews]
+    return tuple(r.id for r in held if not pipe.store.reviews.is_asleep(r))
+
+
+def remember(pipe: Pipe, detection: Detection) -> None:
+    """Keeps what the source looked like. After a move to another server this waits for the accepted catalog."""
+    pipe.store.discoveries.save(pipe.name, _cached(detection.discovery), run=pipe.run.id if pipe.run else "")
+
+
+def look(pipe: Pipe, *, count: bool = True) -> Detection:
+    """Detects without reading the source's catalog, if the source says that it is the stored one."""
+    known = _known(pipe)
+    return detect(pipe, known or pipe.source.discover(), count=count, stored=known is not None)
+
+
+def _known(pipe: Pipe) -> Discovery | None:
+    """The stored discovery, if the source is still as it was then. Weak ids are no part of a fingerprint: two tables
+    of one shape may have swapped their names under it."""
+    if pipe.store.discoveries.fingerprint(pipe.name) != pipe.source.fingerprint():
+        return None
+    known = pipe.store.discoveries.get(pipe.name)
+    if known is None or has_weak_ids(known.catalog):
+        return None
+    pipe.store.discoveries.touch(pipe.name)
+    return seen_then(known)
+
+
+def has_weak_ids(catalog: Catalog) -> bool:
+    return any(t.id and t.id.startswith(WEAK) for t in catalog.tables)
+
+
+def seen_then(known: CachedDiscovery) -> Discovery:
+    """The stored discovery as the source gave it."""
+    stats = {ref: TableStats(rows, size) for ref, (rows, size) in known.stats.items()}
+    return Discovery(known.catalog, known.fingerprint, stats, known.denied, known.identity, known.proves_absence)
+
+
+def recall(pipe: Pipe, assumed: Mapping[str, Review]) -> Detection | None:
+    """The last detection over again, without the source, under `assumed` answers; None before the first."""
+    known = pipe.store.discoveries.get(pipe.name)
+    return detect(pipe, seen_then(known), count=False, stored=True, assumed=assumed, recalled=True) if known else None
+
+
+def _cached(seen: Discovery) -> CachedDiscovery:
+    stats = {ref: (s.rows, s.bytes) for ref, s in seen.stats.items()}
+    return CachedDiscovery(seen.catalog, seen.fingerprint, stats, seen.denied, seen.identity, seen.proves_absence)
+
+
+def _finding(decision: Decision, sight: Sight, doubt: Doubt) -> Finding:
+    """What policy applies by itself is nobody's approval and needs no fingerprint."""
+    change = decision.change
+    return Finding(
+        key=key(change),
+        kind=change.kind,
+        table=table_of(change) or ("", ""),
+        column=column_of(change),
+        summary=describe(change),
+        change=change_to_dict(change),
+        action=decision.action,
+        rule=decision.rule,
+        why=decision.why,
+        modifiers=asdict(decision.modifiers),
+        tables_fingerprint="" if decision.applied and not doubt.evidence(change) else sight.fingerprint(change),
+        evidence=doubt.evidence(change),
+    )
+
+
+def _events(connection: str, review: Review, decision: Decision, *, proven: bool) -> list[Event]:
+    found: list[Event] = [ChangeDetected(connection, review.id, review.kind, review.summary)]
+    if decision.needs_review:
+        found.append(ReviewNeeded(connection, review.id, review.summary, decision.why))
+    elif decision.effect == "waiting":
+        of = awaited(decision, review.seen, proven=proven)
+        seen = review.seen if of else 0
+        found.append(ChangeWaiting(connection, review.id, review.summary, decision.why, seen, of))
+    elif decision.action == "ignore":
+        found.append(ChangeIgnored(connection, review.id, review.summary, decision.why))
+    return found

@@ -1,0 +1,69 @@
+"""Holds what policy does not let in: pauses open with a change, and end when the source takes it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from instep.events import Paused, Resumed
+from instep.model import Review
+from instep.schema.change import describe, key
+from instep.schema.policy import OPTION
+from instep.sync.detection.detect import Detection, look, record
+from instep.sync.detection.places import Places
+from instep.sync.pipe import Pipe, Ref
+
+
+def hold(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> None:
+    """Pauses what decisions say, and resumes what an obsolete change had paused.
+
+    A table is paused under its accepted name.
+    """
+    places = Places.of(detection.decisions)
+    with pipe.transaction():
+        _release(pipe, {r.id for r in reviews.values() if r.status == "open"}, detection.denied.keys())
+        for decision in detection.decisions:
+            if not decision.pauses:
+                continue
+            review = reviews[key(decision.change)]
+            ref = places.before(decision.change) if decision.action == "pause_table" else None
+            reason = f"{describe(decision.change)} ({review.id})"
+            if pipe.store.pauses.pause(pipe.name, reason, change=review.id, table=ref):
+                path = ".".join(filter(None, ref)) if ref else ""
+                pipe.store.events.add(Paused(pipe.name, reason, path, review.id))
+
+
+def _release(pipe: Pipe, open_reviews: Set[str], denied: Set[Ref]) -> None:
+    """Automatic resume on a reverted source and after an answer, unless the policy is `stop` or breaks whole
+    connections. Pauses of tables that may not be read stay: nobody knows what became of their change."""
+    for pause in pipe.store.pauses.active(pipe.name):
+        if not pause.change or pause.change in open_reviews or pause.table in denied:
+            continue
+        review = pipe.store.reviews.get(pause.change)
+        if not releases(pipe, review):
+            continue
+        who = review.status if review.status in ("approved", "rejected", "applied") else "source reverted"
+        resume(pipe, pause.change, who)
+
+
+def resume(pipe: Pipe, change: str, who: str) -> None:
+    """Ends what this change has paused."""
+    for ended in pipe.store.pauses.resume_change(pipe.name, change, who=who):
+        path = ".".join(filter(None, ended.table)) if ended.table else ""
+        pipe.store.events.add(Resumed(pipe.name, who, path))
+
+
+def releases(pipe: Pipe, review: Review) -> bool:
+    """Whether a pause ends by itself once its change is answered or gone; never one by an option of the detector."""
+    return pipe.policy.preset not in ("stop", "propagate_all", "propagate_columns") and not review.rule.startswith(
+        OPTION
+    )
+
+
+def reconsider(pipe: Pipe) -> None:
+    """Looks again at a connection that a change has paused: the source may have taken it back, or a person may have
+    answered. Without this a paused connection would never look again."""
+    paused = pipe.store.pauses.connection(pipe.name)
+    if paused is None or not paused.change or not releases(pipe, pipe.store.reviews.get(paused.change)):
+        return
+    detection = look(pipe)
+    hold(pipe, detection, record(pipe, detection))

@@ -1,0 +1,62 @@
+"""Names that may mean other columns than before, in a source without column ids: two that were swapped, or one that
+was dropped and added again, show as another order only. Rows that a cursor does not find again would keep the wrong
+values, so that such a table is read anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from instep.errors import ProjectError
+from instep.schema.change import Change, ColumnAdded, ColumnRemoved, ColumnReordered, TableAdded
+from instep.schema.policy import Decision
+from instep.schema.table import Catalog, Table
+from instep.schema.widen import fitting
+from instep.sync.choose import choose
+from instep.sync.detection.chosen import settings_of
+from instep.sync.detection.detect import Detection
+from instep.sync.detection.places import Places
+from instep.sync.pipe import Pipe
+
+WHY = "the order of its columns is another one, and without column ids names may have been swapped"
+NOTHING = "NULL"
+
+
+def may_be_swapped(pipe: Pipe, change: Change, table: Table | None) -> bool:
+    """`table` is the accepted one that the change leads to."""
+    if not isinstance(change, ColumnReordered) or table is None or any(c.id for c in table.live):
+        return False
+    try:
+        return choose(table, settings_of(pipe, table)).cursor is not None
+    except ProjectError:
+        return False
+
+
+def swap_notes(pipe: Pipe, detection: Detection, accepted: Catalog) -> Iterator[str]:
+    """One sentence a table that is read anew for that."""
+    places = Places.of(detection.decisions)
+    for decision in detection.applied:
+        table = accepted.get(places.after(decision.change))
+        if table is not None and may_be_swapped(pipe, decision.change, table):
+            yield f"{table.path}: {WHY}: the whole table is read again"
+
+
+def what_stays(detection: Detection, change: ColumnAdded) -> str:
+    """What rows that do not change have in an added column: a name that comes back with a fitting type is the column
+    that was kept."""
+    table = detection.accepted.get(Places.of(detection.decisions).before(change))
+    return "what they had" if comes_back(table, change, detection.decisions) else NOTHING
+
+
+def comes_back(table: Table | None, change: Change, decisions: Iterable[Decision]) -> bool:
+    """Whether what is added goes on in what was kept of it, with old values that nobody has read since; `table` is the
+    accepted one before. Values that are there cannot be told from those of today: filling NULLs is not enough."""
+    if table is None or not isinstance(change, ColumnAdded):
+        return table is not None and isinstance(change, TableAdded) and table.retained
+    went = {d.change.before.name for d in decisions
+            if isinstance(d.change, ColumnRemoved) and d.applied and d.change.table == change.table
+            and d.modifiers.removed == "retain"}  # fmt: skip
+    new = change.after
+    kept = (c for c in table.columns if c.retained or c.name in went)
+    return any(
+        fitting(c.type, new.type) for c in kept if c.name == new.name or (c.retained and c.id and c.id == new.id)
+    )

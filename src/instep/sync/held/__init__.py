@@ -1,0 +1,1 @@
+"""Values and rows in quarantine: found, let go, put back."""

@@ -1,0 +1,1 @@
+"""The rows of one sync: which are read, how, into which commit."""

@@ -1,0 +1,266 @@
+"""Brings the values of new columns into the rows that were loaded before them, after the loads of a run.
+
+After, because then no value in the table is newer than what is read here: a NULL that a later upsert has written is
+older than the value that takes its place, and a value that is there stays. The key and the wanted columns are read in
+a snapshot of their own, staged like every other read, and joined into the destination's files. Cursors do not move.
+A fill that was interrupted reads again, for the same reason, and goes on with the files that it has not been through.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Fill, Filled, Fills, Ref
+from instep.errors import Blocked, Conflict, InstepError
+from instep.model import Run, TableRun
+from instep.schema.limits import waits
+from instep.schema.names import destination_ref
+from instep.schema.read import TableRead
+from instep.schema.table import Catalog
+from instep.sources.base import CursorRange, Snapshot
+from instep.stage.place import disk_error, remove
+from instep.stage.spec import Chunk, ChunkResult, StageSpec, SystemColumns
+from instep.sync.changes.fill_plan import Wish, fill_size, gone, whole_tables, wishes
+from instep.sync.changes.selected import selected_reads
+from instep.sync.choose import choose
+from instep.sync.detection.detect import Detection, detect
+from instep.sync.pipe import Pipe
+from instep.sync.progress import Progress
+from instep.sync.rows.clean import dead_runs, sweep
+from instep.sync.rows.engine import Engine
+from instep.sync.rows.load import Staged, verify
+from instep.sync.rows.loads import Load
+from instep.sync.rows.planning import Outcome, Wanted, holds_of, misfits_of
+from instep.sync.rows.specs import stage_columns
+from instep.sync.rows.unique import check_unique
+
+MODE = "column"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A wish that is carried out: `load` is how its columns are read, `spec` how they are staged."""
+
+    wish: Wish
+    load: Load
+    spec: StageSpec
+    ref: Ref
+
+
+@dataclass
+class Filling:
+    """The fills of one run. `by_person`: asked for by a command, so that no window and no budget holds them up."""
+
+    pipe: Pipe
+    run: Run
+    engine: Future[Engine]
+    told: Progress
+    outcome: Outcome
+    wanted: Wanted
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def by_person(self) -> bool:
+        return bool(self.wanted.columns)
+
+    def all(self) -> None:
+        """All wishes of the run's tables that may be carried out now."""
+        accepted = self.pipe.store.accepted.catalog(self.pipe.name)
+        for backfill in gone(self.pipe, accepted):
+            self.pipe.store.backfills.cancel(backfill.number)
+        found = [w for w in wishes(self.pipe, accepted) if self._may(w)]
+        if found:
+            self._carry_out_all(found)
+        if self.by_person and not self.outcome.filled:
+            raise Blocked("nothing was filled: the whole table has to be read first", hint="run `instep sync`")
+
+    def _carry_out_all(self, found: Sequence[Wish]) -> None:
+        crashpoint("fill.before")
+        self.told.step("reading new columns")
+        works, staged, moved = self._read(found)
+        crashpoint("fill.read")
+        self.told.step("writing files again")
+        for number, work in works.items():
+            files = staged[number]
+            if work.load.read.source.ref in moved:
+                files = Conflict(f"table {work.wish.table.path}: its schema moved while it was read: sync again")
+            self._carry_out(work, files)
+
+    def _may(self, wish: Wish) -> bool:
+        ref, path = wish.table.ref, wish.table.path
+        if self.wanted.tables and path not in self.wanted.tables:
+            return False
+        if self.wanted.columns and not {c.name for c in wish.columns} & set(self.wanted.columns):
+            return False
+        loaded = [d for d in self.outcome.loaded if d.load.table.ref == ref]
+        if ref in self.outcome.others or any(d.error or d.load.complete for d in loaded):
+            return False
+        size = fill_size(self.pipe, wish.table, wish.numbers)
+        if size.why_not:
+            self._leave(wish, size.why_not)
+            return False
+        if not self.by_person and (why := waits(self.pipe.backfill_limits, datetime.now(UTC), size.bytes)):
+            command = "".join(f" --column {c.name}" for c in wish.columns)
+            self._note(wish, f"is not filled yet: {why}; `instep backfill {path}{command} --now` does it now")
+            return False
+        return True
+
+    def _leave(self, wish: Wish, why: str) -> None:
+        """It waits; who has asked for it by a command is told so by a failure."""
+        if self.by_person:
+            self.outcome.filled[wish.table.ref] = self._result(
+                wish, "failed", error=f"{wish.names} is not filled: {why}"
+            )
+        else:
+            self._note(wish, f"is not filled: {why}")
+
+    def _note(self, wish: Wish, text: str) -> None:
+        self.outcome.note(f"{wish.table.path}: {wish.names} {text}")
+
+    def _read(self, found: Sequence[Wish]) -> tuple[dict[int, _Work], dict[int, Staged | InstepError], frozenset[Ref]]:
+        """Works by number with their verified files, and the source tables whose schema has moved meanwhile."""
+        pipe = self.pipe
+        with pipe.source.snapshot() as snapshot:
+            detection = detect(pipe, snapshot.discover(), count=False)
+            works = self._works(found, detection, snapshot)
+            self.told.tables({w.wish.table.path: _rows(detection, w) for w in works.values()})
+            staged = self._stage(works, snapshot)
+            moved = snapshot.moved(
+                Catalog.of({w.load.read.source.ref: w.load.read.source for w in works.values()}.values())
+            )
+        pipe.store.runs.check(self.run)
+        return works, staged, moved
+
+    def _works(self, found: Sequence[Wish], detection: Detection, snapshot: Snapshot) -> dict[int, _Work]:
+        reads = {r.table.ref: r for r in selected_reads(self.pipe, detection)[0]}
+        drifted = detection.drift.held(detection.decisions)
+        stopped = {*self.pipe.store.pauses.tables(self.pipe.name), *detection.unkeyed, *detection.denied, *drifted}
+        dead, works = dead_runs(self.pipe, self.run), {}
+        for number, wish in enumerate(found):
+            read = reads.get(wish.table.ref)
+            sourced = {c.column.name for c in read.columns if c.source is not None} if read else set()
+            if read is None or wish.table.ref in stopped:
+                self._leave(wish, "the table does not run now, see `instep status`")
+            elif unread := {*wish.table.key, *(c.name for c in wish.columns)} - sourced:
+                self._leave(wish, f"{', '.join(sorted(unread))} is not read now")
+            else:
+                works[number] = self._work(number, wish, read, detection, snapshot)
+                ref = works[number].ref
+                self.pipe.destination.claim(ref, self.run.fence)
+                sweep(self.pipe, dead, ref, self.pipe.destination.state(ref))
+        return works
+
+    def _work(self, number: int, wish: Wish, read: TableRead, detection: Detection, snapshot: Snapshot) -> _Work:
+        pipe, table = self.pipe, wish.table
+        ref, settings = destination_ref(table, pipe.naming), pipe.settings(table)
+        target, meta = pipe.destination.target(ref), f"{pipe.naming.prefix}meta"
+        columns = stage_columns(read, snapshot.yields(read), (*table.key, *(c.name for c in wish.columns)))
+        names = {*(c.name for c in columns), meta}
+        misfit = (
+            settings.misfit if settings.misfit != "quarantine" else misfits_of(detection).get(table.ref, "quarantine")
+        )
+        folder = f"{self.run.id}-values-{number}"
+        spec = StageSpec(
+            table=str(number), columns=columns, system=SystemColumns(meta=meta),
+            schema=pa.schema([f for f in target.schema if f.name in names]), location=f"{target.location}/{folder}",
+            quarantine=target.quarantine, run=self.run.id, synced=int(self.run.started.timestamp() * 1_000_000),
+            misfit=misfit, io=target.io, salt=pipe.salt, path=table.path,
+            holds=holds_of(pipe, detection).get(table.ref, {}),
+        )  # fmt: skip
+        return _Work(wish, Load(number, read, ref, choose(table, settings), "merge", folder=folder), spec, ref)
+
+    def _stage(self, works: Mapping[int, _Work], snapshot: Snapshot) -> dict[int, Staged | InstepError]:
+        chunks: list[Chunk] = []
+        for work in works.values():
+            names = (*work.wish.table.key, *(c.name for c in work.wish.columns))
+            chunks += snapshot.chunks(work.load.read, work.load.spec, CursorRange(), columns=names)
+        paths = {w.load.spec: w.wish.table.path for w in works.values()}
+
+        def told(rows: Mapping[str, tuple[int, int]]) -> None:
+            for spec, (count, size) in rows.items():
+                self.told.table(paths[spec], rows=count, bytes=size, step="reading")
+
+        specs = [w.spec for w in works.values()]
+        results: dict[str, list[ChunkResult]] = defaultdict(list)
+        for result in self.engine.result().extract(snapshot.reader, specs, chunks, told):
+            results[result.table].append(result)
+        planned: dict[str, set[int]] = defaultdict(set)
+        for chunk in chunks:
+            planned[chunk.table].add(chunk.number)
+        return {number: verify(work.load, planned, results) for number, work in works.items()}
+
+    def _carry_out(self, work: _Work, staged: Staged | InstepError) -> None:
+        """One table; its failure leaves the others alone, and its wish waiting."""
+        wish, path = work.wish, work.wish.table.path
+        started = time.monotonic()
+        try:
+            if isinstance(staged, InstepError):
+                raise staged
+            done = self._fill(work, staged)
+        except (InstepError, OSError) as failure:
+            error = disk_error(path, failure) if isinstance(failure, OSError) else failure
+            self.outcome.filled[wish.table.ref] = self._result(wish, "failed", error=f"filling {wish.names}: {error}")
+            self.told.table(path, step="failed")
+            return
+        finally:
+            with suppress(InstepError):
+                remove(work.spec.location, work.spec.io)
+        if done.whole:
+            with self.pipe.transaction():
+                for backfill in wish.backfills:
+                    self.pipe.store.backfills.done(backfill.number)
+            crashpoint("fill.done")
+        self._tell(work, staged, done, time.monotonic() - started)
+
+    def _fill(self, work: _Work, staged: Staged) -> Filled:
+        pipe, wish = self.pipe, work.wish
+        assert isinstance(pipe.destination, Fills)
+        if work.load.declared:
+            check_unique(work.load, pipe.destination.target(work.ref), staged.files)
+        for backfill in wish.backfills:
+            pipe.store.backfills.start(backfill.number, self.run.id)
+        keys = tuple(wish.table.by_name[k].alias or k for k in wish.table.key)
+        fill = Fill(keys, wish.numbers, staged.files, work.spec.system.meta, work.load.folder, bool(staged.misfits))
+
+        def told(rows: int, size: int) -> None:
+            self.told.table(wish.table.path, rows=rows, bytes=size, step="writing")
+
+        commit = Commit(self.run.id, self.run.fence)
+        return pipe.destination.fill(self.engine.result().session, work.ref, fill, commit, told, self._go_on)
+
+    def _go_on(self) -> bool:
+        minutes = 0.0 if self.by_person else self.pipe.backfill_limits.max_minutes
+        return not minutes or time.monotonic() - self.begun < minutes * 60
+
+    def _tell(self, work: _Work, staged: Staged, done: Filled, seconds: float) -> None:
+        wish = work.wish
+        text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} written again"
+        self._note(wish, text if done.whole else f"{text} so far: the next sync goes on")
+        self.told.table(wish.table.path, step="done")
+        size = sum(f.bytes for f in staged.files)
+        result = self._result(wish, "done", read=staged.read, updated=done.rows, misfits=staged.misfits, bytes=size)
+        self.outcome.filled.setdefault(wish.table.ref, replace(result, seconds=seconds))
+
+    def _result(self, wish: Wish, status: str, **more: object) -> TableRun:
+        return TableRun(self.run.id, wish.table.ref, status, MODE, **more)  # type: ignore[arg-type]
+
+
+def _rows(detection: Detection, work: _Work) -> int:
+    stats = detection.discovery.stats.get(work.load.read.source.ref)
+    return stats.rows if stats else 0
+
+
+def counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+__all__ = ["Filling", "whole_tables"]

@@ -1,0 +1,229 @@
+"""Moves the rows of many tables: one extract over all chunks, then one fenced commit a table."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.errors import DestinationError, Fenced, InstepError, StageError
+from instep.model import Run, TableRun
+from instep.schema.extra import gone
+from instep.schema.table import table_fingerprint
+from instep.sources.base import Snapshot
+from instep.stage.place import disk_error, keep_only
+from instep.stage.spec import Chunk, ChunkResult, StagedFile, StageSpec
+from instep.sync.pipe import Pipe
+from instep.sync.progress import Progress
+from instep.sync.rows.clean import discard
+from instep.sync.rows.engine import Engine
+from instep.sync.rows.loads import Load
+from instep.sync.rows.specs import chunks_of, key_spec, stage_spec
+from instep.sync.rows.unique import check_unique
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of one load."""
+
+    load: Load
+    result: TableRun
+    misfits: int = 0
+    casts: Mapping[str, int] | None = None
+    error: InstepError | None = None
+
+
+@dataclass(frozen=True)
+class Staged:
+    """The verified files of one load, and the folder (a URI, reached by the settings `io`) that they are in."""
+
+    files: tuple[StagedFile, ...] = ()
+    keys: tuple[StagedFile, ...] = ()
+    read: int = 0
+    misfits: int = 0
+    rejected: int = 0
+    casts: Mapping[str, int] | None = None
+    folder: str = ""
+    io: Mapping[str, str] = field(default_factory=dict)
+
+
+def stage(
+    pipe: Pipe, engine: Engine, snapshot: Snapshot, loads: Sequence[Load], run: Run, progress: Progress
+) -> dict[int, Staged | InstepError]:
+    """Runs the one extract; per load number its verified files, or why they are not there."""
+    specs: list[StageSpec] = []
+    chunks: list[Chunk] = []
+    failures: dict[int, Staged | InstepError] = {}
+    places: dict[int, StageSpec] = {}
+    synced = int(run.started.timestamp() * 1_000_000)
+    for load in loads:
+        try:
+            own = _specs(pipe, load, snapshot, run.id, synced)
+            chunks += chunks_of(load, snapshot)
+            specs += own
+            places[load.number] = own[0]
+        except InstepError as error:
+            failures[load.number] = error
+    paths = {s: load.table.path for load in loads for s in (load.spec, load.key_spec)}
+
+    def told(rows: Mapping[str, tuple[int, int]]) -> None:
+        for spec, (count, size) in rows.items():
+            progress.table(paths[spec], rows=count, bytes=size, step="reading")
+
+    results = engine.extract(snapshot.reader, specs, chunks, told)
+    crashpoint("sync.staged")
+    by_table: dict[str, list[ChunkResult]] = defaultdict(list)
+    planned: dict[str, set[int]] = defaultdict(set)
+    for result in results:
+        by_table[result.table].append(result)
+    for chunk in chunks:
+        planned[chunk.table].add(chunk.number)
+    verified = {load.number: failures.get(load.number) or verify(load, planned, by_table) for load in loads}
+    crashpoint("sync.verified")
+    return {number: _placed(files, places.get(number)) for number, files in verified.items()}
+
+
+def _placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | InstepError:
+    return replace(files, folder=spec.location, io=spec.io) if isinstance(files, Staged) and spec else files
+
+
+def _specs(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
+    target, yields = pipe.destination.target(load.ref), snapshot.yields(load.wide)
+    rows = stage_spec(pipe, load, target, yields, run, synced)
+    return [rows, key_spec(pipe, load, target, yields, run, synced)] if load.keys else [rows]
+
+
+def verify(
+    load: Load, planned: Mapping[str, Set[int]], results: Mapping[str, Sequence[ChunkResult]]
+) -> Staged | InstepError:
+    """Every planned chunk answered, and every row that was read is in a file or in quarantine."""
+    rows, keys = results.get(load.spec, ()), results.get(load.key_spec, ())
+    for result in (*rows, *keys):
+        if result.error:
+            return StageError(f"table {load.table.path}: {result.error.removeprefix(f'{result.table}: ')}")
+        kept = sum(f.rows for f in result.files) + result.rejected
+        if kept != result.read:
+            return StageError(f"table {load.table.path}: {result.read:,} rows were read and {kept:,} staged")
+    for spec, own in ((load.spec, rows), (load.key_spec, keys)):
+        if planned.get(spec, frozenset()) != {r.chunk for r in own} or len(planned.get(spec, ())) != len(own):
+            return StageError(f"table {load.table.path}: not every chunk was read", hint="run the sync again")
+    casts: dict[str, int] = {}
+    for result in rows:
+        for name, count in result.casts.items():
+            casts[name] = casts.get(name, 0) + count
+    return Staged(
+        files=tuple(f for r in rows for f in r.files),
+        keys=tuple(f for r in keys for f in r.files),
+        read=sum(r.read for r in rows),
+        misfits=sum(r.misfits for r in rows),
+        rejected=sum(r.rejected for r in rows),
+        casts=casts,
+    )
+
+
+def commit_all(
+    pipe: Pipe,
+    engine: Engine,
+    loads: Sequence[Load],
+    staged: Mapping[int, Staged | InstepError],
+    run: Run,
+    progress: Progress,
+) -> list[Loaded]:
+    """Commits each load by itself; one that fails leaves the others alone."""
+    done: list[Loaded] = []
+    with ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1), thread_name_prefix="commit") as pool:
+        futures: dict[Future[Loaded], Load] = {}
+        for load in loads:
+            files = staged[load.number]
+            if isinstance(files, InstepError):
+                discard(pipe, [load])
+                done.append(failed(load, run, files))
+                continue
+            progress.table(load.table.path, step="committing")
+            futures[pool.submit(_commit, pipe, engine, load, files, run)] = load
+        for future in as_completed(futures):
+            done.append(_settle(pipe, futures[future], future, run))
+            progress.table(futures[future].table.path, step=done[-1].result.status)
+    return sorted(done, key=lambda d: d.load.number)
+
+
+def _settle(pipe: Pipe, load: Load, future: Future[Loaded], run: Run) -> Loaded:
+    try:
+        return future.result()
+    except InstepError as error:
+        if isinstance(error, Fenced):
+            discard(pipe, [load])
+        return failed(load, run, error)
+    except OSError as error:
+        return failed(load, run, disk_error(load.table.path, error))
+    except Exception as error:
+        text = str(error).splitlines()[0] if str(error) else ""
+        return failed(load, run, DestinationError(f"{load.table.path}: {type(error).__name__}: {text}"))
+
+
+def failed(load: Load, run: Run, error: InstepError) -> Loaded:
+    """A load that changed nothing, with its reason."""
+    result = TableRun(run.id, load.table.ref, "failed", load.choice.mode, error=str(error))
+    return Loaded(load, result, error=error)
+
+
+def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run) -> Loaded:
+    begun = time.monotonic()
+    if load.declared:
+        check_unique(load, pipe.destination.target(load.ref), staged.files)
+    commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
+    crashpoint("sync.commit.before")
+    outcome = _publish(pipe, engine, load, staged, commit)
+    crashpoint("sync.commit.after")
+    _clear(load, staged)
+    crashpoint("sync.cleared")
+    result = TableRun(
+        run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
+        outcome.deleted, staged.misfits + staged.rejected, sum(f.bytes for f in staged.files),
+        time.monotonic() - begun,
+    )  # fmt: skip
+    return Loaded(load, result, staged.misfits + staged.rejected, staged.casts)
+
+
+def _clear(load: Load, staged: Staged) -> None:
+    """Merged files have served; among adopted ones may stand those of task attempts that died."""
+    adopted = [] if load.action == "merge" or load.since else [f.path for f in staged.files]
+    assert staged.folder, "nothing is cleared that no task was told to write"
+    with suppress(InstepError):
+        keep_only(staged.folder, staged.io, adopted)
+
+
+def _unread(load: Load, prefix: str) -> tuple[str, ...]:
+    """Columns without a source: retained, or removed there and not decided yet. The JSON of extra columns is one as
+    long as it holds what the source has no more."""
+    read = {c.column.name for c in load.read.columns if c.source is not None}
+    own = tuple(c.alias or c.name for c in load.table.columns if c.name not in read)
+    return (*own, f"{prefix}extra") if load.only_copies or gone(load.table, load.read.source) else own
+
+
+def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Commit) -> Outcome:
+    ref: Ref = load.ref
+    if load.action == "overwrite":
+        return pipe.destination.overwrite(ref, staged.files, commit)
+    if load.action == "append" and load.since is None:
+        return pipe.destination.append(ref, staged.files, commit)
+    aliases = {c.name: c.alias or c.name for c in load.table.columns}
+    cursor = aliases[load.choice.cursor] if load.choice.cursor else ""
+    newest = "" if load.complete else cursor  # a whole table is the truth, also where its cursor went back
+    merge = Merge(
+        key=tuple(aliases[k] for k in load.table.key),
+        cursor=newest,
+        complete=load.complete,
+        keys=staged.keys,
+        deletes=load.choice.deletes,
+        unread=_unread(load, pipe.naming.prefix),
+    )
+    if load.action == "append" and load.since is not None:
+        merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))
+    return pipe.destination.merge(engine.session, ref, staged.files, merge, commit)

@@ -1,0 +1,194 @@
+"""From the accepted tables to the loads of one pass, and what becomes of the tables that are not loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from instep.destinations.base import LoadState
+from instep.errors import InstepError
+from instep.model import Run, RunKind, TableRun
+from instep.schema.change import ColumnNarrowed, ColumnRetyped, key
+from instep.schema.names import destination_ref
+from instep.schema.policy import Decision
+from instep.schema.read import TableRead
+from instep.sources.base import CursorRange, Snapshot
+from instep.stage.spec import Misfit
+from instep.sync.changes.apply import rebuilds
+from instep.sync.changes.extras import extra_reads, held_columns, only_copies
+from instep.sync.changes.fill_plan import whole_tables
+from instep.sync.changes.reselected import want_again
+from instep.sync.changes.selected import selected_reads
+from instep.sync.detection.chosen import settings_of
+from instep.sync.detection.detect import Detection
+from instep.sync.detection.fill_since import noted
+from instep.sync.detection.places import Places
+from instep.sync.named import unknown_table
+from instep.sync.pipe import Pipe, Ref
+from instep.sync.rows.clean import dead_runs, folder, sweep
+from instep.sync.rows.load import Loaded
+from instep.sync.rows.loads import Load, keep_rows, plan_load
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
+    source dropped, or nothing but the values of some `columns` of the tables."""
+
+    tables: frozenset[str] = frozenset()
+    full: bool = False
+    drop_retained: bool = False
+    kind: RunKind = "sync"
+    columns: tuple[str, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name; `filled` those whose
+    new columns got their values (see sync/rows/fill.py)."""
+
+    loaded: list[Loaded] = field(default_factory=list)
+    others: dict[Ref, TableRun] = field(default_factory=dict)
+    filled: dict[Ref, TableRun] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    applied: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def tables(self) -> tuple[TableRun, ...]:
+        """One result a table: the last pass counts, and a fill that failed."""
+        done = {d.load.table.ref: d.result for d in self.loaded}
+        done |= {ref: t for ref, t in self.filled.items() if ref not in done or t.status == "failed"}
+        return (*done.values(), *(t for ref, t in self.others.items() if ref not in done))
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of a run over the tables; `only` these (None: all) in a later one, whose number is `attempt`."""
+
+    pipe: Pipe
+    run: Run
+    wanted: Wanted
+    snapshot: Snapshot
+    detection: Detection
+    outcome: Outcome
+    only: frozenset[Ref] | None = None
+    attempt: int = 0
+
+    def loads(self) -> list[Load]:
+        """The loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
+        found, missing = selected_reads(self.pipe, self.detection)
+        if self.only is None:
+            self._check_names({r.table.path for r in found} | {m.table.path for m in missing})
+        for gone in missing:
+            if self._is_wanted(gone.table.path, gone.table.ref):
+                denied = gone.table.ref in self.detection.denied
+                self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
+        stopped, anew = self._stopped(), rebuilds(self.pipe)
+        refused = want_again(self.pipe, self.detection, found)
+        waiting = whole_tables(self.pipe)
+        dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
+        holds, extras = holds_of(self.pipe, self.detection), held_columns(self.detection)
+        loads = []
+        for number, read in enumerate(found):
+            ref = read.table.ref
+            if not self._is_wanted(read.table.path, ref):
+                continue
+            if ref in stopped:
+                self._leave(ref, *stopped[ref])
+                continue
+            if ref in refused:
+                self._leave(ref, "failed", refused[ref])
+                continue
+            if why := waiting.get(ref):
+                self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
+            try:
+                load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
+                sweep(self.pipe, dead, load.ref, state)
+            except InstepError as error:
+                self._leave(ref, "failed", str(error))
+                continue
+            misfit = self._misfit(load, misfits.get(ref, "quarantine"))
+            extra = extra_reads(self.pipe, read, extras.get(ref, ()))
+            copies = only_copies(self.pipe, read)
+            loads.append(replace(load, misfit=misfit, holds=holds.get(ref, {}), extra=extra, only_copies=copies))
+        return loads
+
+    def _is_wanted(self, path: str, ref: Ref) -> bool:
+        """A later pass reads what the first one chose, whatever it is called by now."""
+        if self.only is not None:
+            return ref in self.only
+        return not self.wanted.tables or path in self.wanted.tables
+
+    def _check_names(self, known: set[str]) -> None:
+        for name in sorted(self.wanted.tables - known):
+            raise unknown_table(f"connection {self.pipe.name} syncs no table", name, known)
+
+    def _leave(self, ref: Ref, status: str, why: str) -> None:
+        self.outcome.others[ref] = TableRun(self.run.id, ref, status, error=why)
+
+    def _stopped(self) -> dict[Ref, tuple[str, str]]:
+        """Tables that do not run now: (status, why)."""
+        held = {ref: ("paused", f"{why}: it is not let in") for ref, why in self.detection.unkeyed.items()}
+        paused = self.pipe.store.pauses.tables(self.pipe.name)
+        held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
+        held |= self.detection.drift.held(self.detection.decisions)
+        return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
+
+    def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
+        pipe, ref = self.pipe, destination_ref(read.table, self.pipe.naming)
+        pipe.destination.claim(ref, self.run.fence)
+        state = pipe.destination.state(ref)
+        full, (cursors, serves) = full or self.wanted.full, noted(pipe, read.table)
+        load = plan_load(
+            number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full, noted=cursors
+        )
+        if rebuild or self.wanted.kind == "backfill":
+            load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange(), since=None)
+        if not rebuild:
+            load = keep_rows(load, state, drop_retained=self.wanted.drop_retained)
+        for note in load.notes:
+            self.outcome.note(f"{read.table.path}: {note}")
+        return replace(load, folder=folder(self.run.id, self.attempt), serves=serves), state
+
+    def _misfit(self, load: Load, decided: Misfit) -> Misfit:
+        """What the table's settings say, unless that is the default: then what the decisions about it say."""
+        said = self.pipe.settings(load.table).misfit
+        return said if said != "quarantine" else decided
+
+
+def misfits_of(detection: Detection) -> Mapping[Ref, Misfit]:
+    """What is done with values that do not fit a column whose new type was not let in."""
+    places = Places.of(detection.decisions)
+    return {places.after(d.change): d.modifiers.misfit for d in _held(detection)}
+
+
+def _held(detection: Detection) -> list[Decision]:
+    kinds = ("column.retyped", "column.narrowed")
+    return [d for d in detection.decisions if d.change.kind in kinds and not d.applied]
+
+
+def holds_of(pipe: Pipe, detection: Detection) -> Mapping[Ref, Mapping[str, tuple[str, str]]]:
+    """(change id, rule) of the decisions that do not let a new type in, by accepted column, by table."""
+    decisions = _held(detection)
+    if not decisions:
+        return {}
+    places, reviews = Places.of(detection.decisions), pipe.store.reviews.standing(pipe.name)
+    found: dict[Ref, dict[str, tuple[str, str]]] = {}
+    for decision in decisions:
+        review = reviews.get(key(decision.change))
+        assert isinstance(decision.change, ColumnRetyped | ColumnNarrowed)
+        for column in (decision.change.after, decision.change.before):
+            of = found.setdefault(places.after(decision.change), {})
+            of[column.name] = (review.id if review else "", decision.rule)
+    return found
+
+
+def rows_of(detection: Detection, loads: Sequence[Load]) -> dict[str, int]:
+    """Estimated rows by path, for progress."""
+    stats = detection.discovery.stats
+    return {load.table.path: s.rows if (s := stats.get(load.read.source.ref)) else 0 for load in loads}

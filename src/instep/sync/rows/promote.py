@@ -1,0 +1,92 @@
+"""Columns that were kept as JSON and are let in: their values leave the objects where the source cannot give them.
+
+What the source still has comes by the load or by a fill, and the objects of rows that are gone there are taken out
+afterwards. Where the source has dropped the column, the objects are the only copy: they are taken out before anything
+is loaded, and until that is done no load writes over them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit
+from instep.destinations.kept import Kept, Promotes
+from instep.errors import InstepError
+from instep.model import Run, TableRun
+from instep.schema.names import destination_ref
+from instep.schema.table import Table
+from instep.store.backfills import Backfill
+from instep.sync.changes.extras import EXTRA, is_read, waiting
+from instep.sync.changes.selected import selected_reads
+from instep.sync.detection.detect import Detection
+from instep.sync.pipe import Pipe, Ref
+from instep.sync.rows.planning import Outcome
+
+
+def promote_first(pipe: Pipe, run: Run, detection: Detection, outcome: Outcome) -> None:
+    """Before the loads: what the source does not have any more."""
+    if wanted := waiting(pipe):
+        reads = {r.table.ref: r for r in selected_reads(pipe, detection)[0]}
+        stopped = {*pipe.store.pauses.tables(pipe.name), *detection.unkeyed, *detection.denied}
+        _promote(pipe, run, [b for b in wanted if b.table not in stopped and not is_read(b, reads)], outcome)
+
+
+def promote_rest(pipe: Pipe, run: Run, outcome: Outcome) -> None:
+    """After the loads and the fills: rows that these did not reach. What waits for a fill waits for it here, too."""
+    if not (wanted := waiting(pipe)):
+        return
+    ended = {d.load.table.ref: d.load.complete for d in outcome.loaded if d.error is None}
+    others = (b for b in pipe.store.backfills.waiting(pipe.name) if b.scope != EXTRA)
+    filling = {(b.table, b.column) for b in others if not ended.get(b.table)}
+    rest = [b for b in wanted if b.table in ended and not {(b.table, b.column), (b.table, "")} & filling]
+    _promote(pipe, run, rest, outcome)
+
+
+def _promote(pipe: Pipe, run: Run, wanted: Iterable[Backfill], outcome: Outcome) -> None:
+    """One table after the other; the failure of one leaves the others alone, and its wish waiting."""
+    tables: dict[Ref, list[Backfill]] = {}
+    for backfill in wanted:
+        tables.setdefault(backfill.table, []).append(backfill)
+    for ref, backfills in tables.items():
+        table = pipe.store.accepted.catalog(pipe.name).get(ref)
+        gone = [b for b in backfills if table is None or b.column not in table.by_name]
+        _end(pipe, gone, "cancelled")
+        if table is not None and (rest := [b for b in backfills if b not in gone]):
+            try:
+                _table(pipe, run, table, rest, outcome)
+            except InstepError as error:
+                outcome.filled[ref] = TableRun(run.id, ref, "failed", EXTRA, error=f"kept values: {error}")
+
+
+def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], outcome: Outcome) -> None:
+    destination, ref = pipe.destination, destination_ref(table, pipe.naming)
+    if not isinstance(destination, Promotes):
+        return
+    crashpoint("promote.before")
+    destination.claim(ref, run.fence)
+    extra = f"{pipe.naming.prefix}extra"
+    columns = {c.alias or c.name: Kept(_name(pipe, b), c.type) for b in backfills for c in [table.by_name[b.column]]}
+    done = destination.promote(ref, columns, extra, Commit(run.id, run.fence))
+    names = ", ".join(b.column for b in backfills)
+    if done.rows:
+        outcome.note(f"{table.path}: {names} taken out of {extra} in {done.rows:,} rows")
+    if done.misfits:
+        outcome.note(f"{table.path}: {done.misfits:,} values of {names} do not fit and stay in {extra}")
+        return
+    _end(pipe, backfills, "done")
+    crashpoint("promote.done")
+
+
+def _name(pipe: Pipe, backfill: Backfill) -> str:
+    """What the column was called while it was kept: it may have another name by now."""
+    return pipe.store.reviews.get(backfill.change).column if backfill.change else backfill.column
+
+
+def _end(pipe: Pipe, backfills: Iterable[Backfill], how: str) -> None:
+    with pipe.transaction():
+        for backfill in backfills:
+            if how == "done":
+                pipe.store.backfills.done(backfill.number)
+            else:
+                pipe.store.backfills.cancel(backfill.number)

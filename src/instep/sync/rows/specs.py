@@ -1,0 +1,109 @@
+"""From loads to what tasks are told: the staging specs and the chunks of one Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from instep.destinations.base import Target
+from instep.schema.read import TableRead
+from instep.schema.types import DataType
+from instep.sources.base import CursorRange, Snapshot
+from instep.stage.spec import Chunk, StageColumn, StageSpec, SystemColumns
+from instep.sync.pipe import Pipe
+from instep.sync.rows.loads import Load
+
+
+def system_columns(pipe: Pipe, load: Load) -> SystemColumns:
+    """The system columns of a table: those with a key know deleted rows, those without have a row id."""
+    prefix = pipe.naming.prefix
+    keyed = bool(load.table.key)
+    return SystemColumns(
+        synced=f"{prefix}synced",
+        deleted=f"{prefix}deleted" if keyed else "",
+        id="" if keyed else f"{prefix}id",
+        meta=f"{prefix}meta",
+        extra=f"{prefix}extra" if load.table.extra is not None else "",
+    )
+
+
+def stage_columns(
+    read: TableRead, yields: Mapping[str, DataType], only: tuple[str, ...] = ()
+) -> tuple[StageColumn, ...]:
+    """The accepted columns of a read in order (`only` these accepted names, if any)."""
+    return tuple(
+        StageColumn(
+            name=c.column.alias or c.column.name,
+            type=c.column.type,
+            source=yields[c.column.name] if c.source is not None else None,
+            path=c.column.name,
+            nullable=c.column.nullable,
+            key=c.column.key,
+            hashed=c.hashed,
+        )
+        for c in read.columns
+        if not only or c.column.name in only
+    )
+
+
+def stage_spec(
+    pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
+) -> StageSpec:
+    """How the rows of a load become files of the destination table."""
+    kept = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
+    return StageSpec(
+        table=load.spec,
+        columns=stage_columns(load.read, yields) + kept,
+        system=system_columns(pipe, load),
+        schema=target.schema,
+        location=f"{target.location}/{load.folder}",
+        quarantine=target.quarantine,
+        run=run,
+        synced=synced,
+        misfit=load.misfit,
+        io=target.io,
+        salt=pipe.salt,
+        path=load.table.path,
+        holds=load.holds,
+        extra=_extra_columns(load, yields),
+    )
+
+
+def _extra_columns(load: Load, yields: Mapping[str, DataType]) -> tuple[StageColumn, ...]:
+    """By the names that the source calls them."""
+    found = ((c.column, c.source, c.hashed) for c in load.extra)
+    return tuple(
+        StageColumn(column.name, column.type, yields[column.name], source.name, hashed=hashed)
+        for column, source, hashed in found
+        if source is not None
+    )
+
+
+def key_spec(
+    pipe: Pipe, load: Load, target: Target, yields: Mapping[str, DataType], run: str, synced: int
+) -> StageSpec:
+    """How the keys of a whole table become files: for finding rows that the source has deleted. Nothing is held here:
+    what has no key is held with its whole row."""
+    columns = stage_columns(load.read, yields, load.table.key)
+    schema = pa.schema([target.schema.field(c.name) for c in columns], metadata=target.schema.metadata)
+    return StageSpec(
+        table=load.key_spec,
+        columns=columns,
+        system=SystemColumns(),
+        schema=schema,
+        location=f"{target.location}/{load.folder}",
+        quarantine="",
+        run=run,
+        synced=synced,
+        io=target.io,
+        salt=pipe.salt,
+    )
+
+
+def chunks_of(load: Load, snapshot: Snapshot) -> list[Chunk]:
+    """The queries of a load: its rows, and its keys if it looks for deleted rows."""
+    chunks = snapshot.chunks(load.wide, load.spec, load.rows)
+    if load.keys:
+        chunks += snapshot.chunks(load.read, load.key_spec, CursorRange(), columns=load.table.key)
+    return chunks
