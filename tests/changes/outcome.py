@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from sync_world import PREFIX, World, preset
-
 from changes.scenarios import Scenario
 from contract.sources import SOURCES
 from instep.errors import InstepError
 from instep.model import Review, TableSettings
 from instep.schema.preset import effect_of
 from instep.schema.table import Table
+from sync_world import PREFIX, World, preset
 
 OURS = ("other", "o", "o1")
 QUIET = ("run.started", "run.ended", "table.loaded")

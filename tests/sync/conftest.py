@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sync_world import MakeWorld, World
 
 from contract.sources import SOURCES
+from sync_world import MakeWorld, World
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import MakeWorld, World
 
 from instep.errors import InstepError
 from instep.lineage.model import Model
@@ -11,6 +10,7 @@ from instep.lineage.parse import parse
 from instep.schema.policy import Policy, Rule
 from instep.schema.types import parse as parse_type
 from instep.sync.impact import Report, reads_alike, report
+from sync_world import MakeWorld, World
 
 DROP = Policy(rules=(Rule(("*.removed",), "apply", modifiers={"removed": "drop"}),))
 ASK = Policy(rules=(Rule(("table", "column"), "review"),))

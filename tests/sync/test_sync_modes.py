@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import pytest
-from sync_world import MakeWorld, World, counts, cursor, preset
 
 from instep.model import TableSettings
 from instep.schema.policy import Policy
 from instep.schema.selection import Selection, patterns
 from lake import SPARK
+from sync_world import MakeWorld, World, counts, cursor, preset
 
 pytestmark = [*SPARK]
 KINDS = ("postgres", "mysql", "sqlite")
