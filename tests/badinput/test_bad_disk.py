@@ -244,7 +244,7 @@ class TestTheLakeIsGone:
     pytestmark = SPARK
 
     def test_it_is_made_again(self, place: Place, postgres: Database, warm: Any) -> None:
-        """Somebody deletes the lake: the next sync loads everything again."""
+        """Somebody deletes the lake: it is asked about, and once approved everything is loaded again."""
         postgres.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())")
         postgres.execute("INSERT INTO t VALUES (1), (2)")
         place.over(postgres).edit("shop: {}", "shop: {tables: {public.t: {cursor: at}}}")
@@ -252,4 +252,7 @@ class TestTheLakeIsGone:
         shutil.rmtree(place.folder / "lake")
         told = place.run("sync")
         assert told.code == 0, told.all
+        assert "public.t: somebody changed it at the destination: the table is gone" in told.all
+        assert place.run("changes", "approve", "--match", "public.t").code == 0
+        assert place.run("sync").code == 0
         assert place.run("verify").code == 0

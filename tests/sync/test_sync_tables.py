@@ -29,7 +29,7 @@ def test_tables_come_and_go(make_world: MakeWorld, kind: str) -> None:
     report = world.sync()
     if not world.case.table_ids:
         assert world.statuses(report)["goes"] == "missing"
-        assert world.reviews() == {"table goes removed (2 columns)": "ignore"}
+        assert world.reviews() == {"table goes removed (2 columns)": "ignore", "table goes renamed to comes?": "review"}
         report = world.sync()
     assert world.statuses(report) == {"stays": "done", "comes": "done", "x": "done", "y": "done"}
     assert world.tables() == {"stays": "stays", "goes": "goes~", "comes": "comes", "x": "x", "y": "y"}
