@@ -22,6 +22,7 @@ from instep.schema.preset import PRESETS, SUSPECTED, choice
 from sync_world import World
 
 CELLS = [(scenario, source) for source in SOURCES for scenario in SCENARIOS if source in scenario.change]
+pytestmark = pytest.mark.server
 WRITE = os.environ.get("INSTEP_WRITE_PAGES") == "1"
 
 
