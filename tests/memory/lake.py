@@ -41,7 +41,9 @@ class Seen:
 class Lake(IcebergDestination):
     @property
     def held(self) -> dict[Ref, Seen]:
-        found = self.inspect(self.tables()).tables
+        ours = self.tables()
+        copies = self.foreign(ours)
+        found = self.inspect([ref for ref in ours if ref not in copies]).tables
         return {t.ref: Seen(t, self.read(t.ref).read_all().to_pylist()) for t in found}
 
 
