@@ -45,6 +45,7 @@ class MariaServer:
                     _program("mariadbd"), *_SETTINGS, f"--user={getpass.getuser()}", f"--port={self.admin.port}",
                     f"--datadir={self.folder / 'data'}", f"--socket={self.folder / 'socket'}",
                     f"--pid-file={self.folder / 'pid'}", f"--init-file={self.folder / 'init.sql'}",
+                    f"--tmpdir={self.folder / 'tmp'}",
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
@@ -101,10 +102,13 @@ def _program(name: str) -> str:
 
 def launch(folder: Path) -> MariaServer:
     """A new server in `folder`, started; its only user is `admin`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    install = [_program("mariadb-install-db"), "--no-defaults", f"--datadir={folder / 'data'}", "--skip-test-db"]
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)  # a starting server deletes what others have in a shared one
+    install = [
+        _program("mariadb-install-db"), "--no-defaults", "--skip-test-db", f"--user={getpass.getuser()}",
+        f"--datadir={folder / 'data'}", f"--tmpdir={folder / 'tmp'}",
+    ]  # fmt: skip
     _program("mariadbd")
-    done = subprocess.run([*install, f"--user={getpass.getuser()}"], capture_output=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(install, capture_output=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise RuntimeError(done.stdout.decode() + done.stderr.decode())
     secret = PASSWORD.replace("\\", "\\\\").replace("'", "''")

@@ -30,6 +30,7 @@ from instep.destinations.base import (
     Target,
     Trial,
 )
+from instep.destinations.casts import tried
 from instep.errors import Conflict, DestinationError, StageError
 from instep.model import Check
 from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
@@ -38,7 +39,6 @@ from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
 from instep.stage.place import children, keep_only, remove
 from instep.stage.spec import StagedFile
-from instep.stage.trial import differing
 from memory.arrow import arrow_type
 from memory.held import CAPABILITIES, Change, Held, Row, evolved, misfits_of, new_table
 from memory.merge import Meeting, filled, null_keys, replaced_since
@@ -97,11 +97,7 @@ class MemoryDestination:
     def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
         held = self._get(ref)
         sample = held.arrow(held.rows, (column, *key)).slice(0, rows)
-        values, old = sample.column(column).combine_chunks(), held.table.by_name[column].type
-        misfits, changed = differing(values, old, kind, arrow_type(kind))
-        odd = min(misfits | changed, default=None)
-        row = {} if odd is None else sample.select(list(key)).slice(odd, 1).to_pylist()[0]
-        return Trial(len(values) - values.null_count, len(misfits), len(changed), row)
+        return tried(sample, column, key, held.table.by_name[column].type, kind, arrow_type(kind))
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         held = self._get(ref)

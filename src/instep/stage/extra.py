@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from instep.schema.types import Array, Boolean, Float, Int, Json, Struct
-from instep.stage.cast import cast, original
+from instep.schema.types import Array, Binary, Boolean, DataType, Float, Int, Json, String, Struct
+from instep.stage.cast import Cast, cast, original
 from instep.stage.spec import StageColumn
 from instep.stage.text import plain, to_text
 
@@ -120,6 +120,14 @@ def _same(exact: Any, read: Any) -> bool:
     if isinstance(exact, Decimal):
         return Decimal(repr(read)) == exact
     return not isinstance(exact, int) or isinstance(exact, bool) or abs(exact) <= SAFE
+
+
+def from_texts(texts: Sequence[str | None], kind: DataType, target: pa.DataType) -> Cast:
+    """The texts of members as values of their column; bytes were kept as hexadecimal digits, the rest as its text."""
+    if isinstance(kind, Binary):
+        raw = [bytes.fromhex(t[2:]) if t and t.startswith("\\x") else t and t.encode() for t in texts]
+        return cast(pa.array(raw, pa.binary()), kind, target, kind)
+    return cast(pa.array(texts, pa.string()), String(), target, kind)
 
 
 def text_of(member: Any) -> str | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, Protocol
 
 import pyarrow as pa
 
+from instep.schema.table import Table
 from instep.schema.types import DataType
 
 Misfit = Literal["quarantine", "null", "fail"]
@@ -80,6 +81,13 @@ class SystemColumns:
     id: str = ""
     meta: str = ""
     extra: str = ""
+
+    @classmethod
+    def of(cls, table: Table, prefix: str) -> SystemColumns:
+        """Those of a destination table: they bear the prefix and come from no source column."""
+        names = {c.name for c in table.columns if not c.alias}
+        roles = (f.name for f in fields(cls))
+        return cls(**{role: prefix + role for role in roles if prefix + role in names})
 
 
 @dataclass(frozen=True)

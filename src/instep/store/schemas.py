@@ -67,6 +67,14 @@ class Schemas:
         with self._db.read() as transaction:
             return [SchemaVersion(**row) for row in transaction.execute(_versions(connection, side)).mappings()]
 
+    def latest(self, connection: str, side: Kept) -> Catalog | None:
+        """The newest version's catalog; None before the first."""
+        c = schemas.c
+        query = select(c.catalog).where(c.connection == connection, c.side == side).order_by(c.version.desc()).limit(1)
+        with self._db.read() as transaction:
+            data = transaction.execute(query).scalar()
+        return None if data is None else catalog_from_dict(data)
+
     def catalog(self, connection: str, side: Kept, version: int) -> Catalog:
         """InstepError if there is no such version."""
         c = schemas.c

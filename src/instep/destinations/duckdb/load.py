@@ -18,9 +18,9 @@ from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.records import find, named, prepare, put, require
 from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q
-from instep.destinations.sql.records import Record, system_columns
+from instep.destinations.sql.records import Record
 from instep.errors import DestinationError, StageError
-from instep.stage.spec import StagedFile
+from instep.stage.spec import StagedFile, SystemColumns
 
 _WILD = re.compile(r"([*?\[])")
 OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_instep_staged"
@@ -140,7 +140,7 @@ def merge(
     with loading(file, ref, commit) as (session, record):
         outcome = _since(session, record, files, how) if how.since else _upsert(session, record, files, how, prefix)
         marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
-        deleted = marks and bool(system_columns(record.table, prefix).deleted)
+        deleted = marks and bool(SystemColumns.of(record.table, prefix).deleted)
         after = record.after_load(commit, rows(session, record), files, new=outcome.inserted, deleted=deleted)
         put(session, after)
     return outcome
@@ -156,7 +156,7 @@ def _since(session: Session, record: Record, files: Sequence[StagedFile], how: M
 
 
 def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: Merge, prefix: str) -> Outcome:
-    system = system_columns(record.table, prefix)
+    system = SystemColumns.of(record.table, prefix)
     stage(session, record, STAGED, [c.name for c in record.table.columns], files)
     if how.keys:
         stage(session, record, KEYS, how.key, how.keys)

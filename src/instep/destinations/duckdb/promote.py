@@ -20,10 +20,8 @@ from instep.destinations.kept import Kept, Promoted
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
 from instep.errors import DestinationError
-from instep.schema.types import Binary, String
-from instep.stage.cast import Cast, cast
 from instep.stage.conform import compact_json
-from instep.stage.extra import text_of
+from instep.stage.extra import from_texts, text_of
 
 BATCH = 100_000
 _NEW = "_instep_promoted"
@@ -76,7 +74,7 @@ def _of(batch: pa.RecordBatch, columns: Mapping[str, Kept], found: _Found) -> It
     for place, kept in enumerate(columns.values()):
         lacks = batch.column(place + 2).to_pylist()
         texts = [text_of(o.get(kept.name)) if lack else None for o, lack in zip(objects, lacks, strict=True)]
-        done = _cast(texts, kept, found.schema.field(place + 2).type)
+        done = from_texts(texts, kept.type, found.schema.field(place + 2).type)
         found.misfits += len(done.misfits)
         values.append(done.values)
         for at, valid in enumerate(done.values.is_valid().to_pylist()):
@@ -85,14 +83,6 @@ def _of(batch: pa.RecordBatch, columns: Mapping[str, Kept], found: _Found) -> It
     texts = [compact_json(o) if o else None for o in left]
     made = pa.record_batch([batch.column(0), pa.array(texts, pa.string()), *values], schema=found.schema)
     yield made.filter(pa.array([bool(names) for names in got]))
-
-
-def _cast(texts: list[str | None], kept: Kept, target: pa.DataType) -> Cast:
-    """Bytes were kept as hexadecimal digits, the rest as its text."""
-    if not isinstance(kept.type, Binary):
-        return cast(pa.array(texts, pa.string()), String(), target, kept.type)
-    raw = [bytes.fromhex(t[2:]) if t and t.startswith("\\x") else t and t.encode() for t in texts]
-    return cast(pa.array(raw, pa.binary()), kept.type, target, kept.type)
 
 
 def _write(session: Session, record: Record, found: _Found, columns: Mapping[str, Kept], extra: str) -> None:

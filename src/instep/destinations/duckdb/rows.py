@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import pyarrow as pa
 
 from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
+from instep.destinations.casts import misfits_in, tried
 from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import find, is_taken, missing, named, not_ours, put
@@ -16,9 +17,7 @@ from instep.destinations.duckdb.shape import arrow_schema, arrow_type
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
 from instep.errors import Conflict, DestinationError
-from instep.schema.types import DataType, Json, String
-from instep.stage.cast import cast
-from instep.stage.trial import differing
+from instep.schema.types import DataType, Json
 
 BATCH = 100_000
 _NEW, _KEYS = "_instep_new", "_instep_asked"
@@ -126,11 +125,7 @@ def trial(file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequen
         sample = session.arrow(sql)
     schema = arrow_schema(record)
     sample = _table(sample.to_reader(), pa.schema([schema.field(n) for n in (column, *others)])).combine_chunks()
-    values = sample.column(column).combine_chunks()
-    misfits, changed = differing(values, record.table.by_name[column].type, kind, arrow_type(kind))
-    odd = min(misfits | changed, default=None)
-    row = {} if odd is None else sample.select(list(key)).slice(odd, 1).to_pylist()[0]
-    return Trial(len(values) - values.null_count, len(misfits), len(changed), row)
+    return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
 
 
 def misfits(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> Misfits:
@@ -139,23 +134,5 @@ def misfits(file: DatabaseFile, ref: Ref, column: str, kind: DataType) -> Misfit
         record = find(session, ref) if session is not None else None
     if record is None:
         return Misfits()
-    before, target = record.table.by_name[column].type, arrow_type(kind)
-    count, example = 0, ""
-    for batch in read(file, ref, [column]):
-        values = batch.column(0)
-        done = cast(values, before, target, kind)
-        odd = [*done.misfits, *_too_long(done.values, kind)]
-        if odd and not example:
-            example = str(values[odd[0]].as_py())
-        count += len(odd)
-    return Misfits(count, example)
-
-
-def _too_long(values: pa.Array, kind: DataType) -> list[int]:
-    """Where a text is longer than its type says."""
-    import pyarrow.compute as pc
-
-    if not isinstance(kind, String) or kind.length is None:
-        return []
-    found: list[int] = pc.indices_nonzero(pc.greater(pc.utf8_length(values), kind.length)).to_pylist()
-    return found
+    parts = (batch.column(0) for batch in read(file, ref, [column]))
+    return misfits_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))

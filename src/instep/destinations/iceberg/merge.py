@@ -24,13 +24,12 @@ from instep.destinations.iceberg.records import (
     read_pending,
     read_table,
     state_record,
-    system_columns,
 )
 from instep.destinations.iceberg.updates import MAIN, ref_is, remove_ref, set_branch
 from instep.destinations.iceberg.upsert import Upsert, find_upsert, fits, written
 from instep.errors import Conflict, DestinationError, StageError
 from instep.spark.merge import MergePlan, MergeSettings, Verdict, run_merge
-from instep.stage.spec import StagedFile
+from instep.stage.spec import StagedFile, SystemColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -183,7 +182,7 @@ def merge_plan(
 ) -> MergePlan:
     """What Spark is asked to do. Retained and unread columns are set in new rows only; `meta` counts as a value."""
     table = read_table(ref, metadata)
-    system = system_columns(table, lake.config.prefix)
+    system = SystemColumns.of(table, lake.config.prefix)
     stamps = [c for c in (system.synced, system.deleted) if c]
     live = [c.name for c in table.live if c.name not in stamps and c.name not in how.unread]
     kinds = {f.name: f.type for f in current_fields(metadata)}

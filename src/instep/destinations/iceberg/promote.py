@@ -26,10 +26,8 @@ from instep.destinations.iceberg.records import load_state, read_pending
 from instep.destinations.iceberg.rows import Rows, current_rows, numbered, take
 from instep.destinations.kept import Kept, Promoted
 from instep.errors import DestinationError
-from instep.schema.types import Binary, DataType, String
-from instep.stage.cast import Cast, cast
 from instep.stage.conform import compact_json
-from instep.stage.extra import text_of
+from instep.stage.extra import from_texts, text_of
 
 ROWS = 500_000
 """Rows that one commit changes at most."""
@@ -99,7 +97,7 @@ def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, Kept], targ
     for place, (column, kept) in enumerate(columns.items(), 1):
         lacks = batch.column(place).is_null().to_pylist()
         texts = [text_of(o.get(kept.name)) if lack else None for o, lack in zip(objects, lacks, strict=True)]
-        done = _cast(texts, kept.type, target.field(column).type)
+        done = from_texts(texts, kept.type, target.field(column).type)
         found.misfits += len(done.misfits)
         fitting[column] = done.values
         for at in np.flatnonzero(np.asarray(done.values.is_valid())).tolist():
@@ -112,14 +110,6 @@ def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, Kept], targ
         found.objects.append(compact_json(left) if left else None)
     for column, values in fitting.items():
         found.values[column].append(values.take(pa.array(gets, pa.int64())))
-
-
-def _cast(texts: list[str | None], kind: DataType, target: pa.DataType) -> Cast:
-    """Bytes were kept as hexadecimal digits, the rest as its text."""
-    if isinstance(kind, Binary):
-        raw = [bytes.fromhex(t[2:]) if t and t.startswith("\\x") else t and t.encode() for t in texts]
-        return cast(pa.array(raw, pa.binary()), kind, target, kind)
-    return cast(pa.array(texts, pa.string()), String(), target, kind)
 
 
 def _commit(lake: Lake, ref: Ref, rows: Rows, snapshot: int, found: _Found, extra: str, commit: Commit) -> None:

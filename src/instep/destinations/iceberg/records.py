@@ -14,7 +14,6 @@ from instep.destinations.base import Commit, LoadState, Ref
 from instep.destinations.iceberg.schema import IcebergField, data_type, fields_of, is_stored_as
 from instep.errors import DestinationError
 from instep.schema.table import Column, Table, column_from_dict, column_to_dict, table_from_dict, table_to_dict
-from instep.stage.spec import SystemColumns
 
 FENCE = "instep.fence"
 RUN = "instep.run"
@@ -29,7 +28,6 @@ COPY = "instep.copy-of"
 
 Metadata = Mapping[str, Any]
 CHANGES_KEPT = 200
-ROLES = ("synced", "deleted", "id", "meta", "extra")
 
 
 @dataclass(frozen=True)
@@ -114,12 +112,6 @@ def current_fields(metadata: Metadata) -> tuple[IcebergField, ...]:
     """The columns of the current schema, system columns included."""
     current = metadata["current-schema-id"]
     return fields_of(next(s for s in metadata["schemas"] if s.get("schema-id", 0) == current))
-
-
-def system_columns(table: Table, prefix: str) -> SystemColumns:
-    """The names of the table's system columns: they bear the prefix and come from no source column."""
-    names = {c.name for c in table.columns if not c.alias}
-    return SystemColumns(**{role: prefix + role for role in ROLES if prefix + role in names})
 
 
 def changes_done(metadata: Metadata) -> tuple[str, ...]:

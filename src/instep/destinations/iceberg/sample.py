@@ -9,12 +9,12 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Ref, Trial
+from instep.destinations.casts import tried
 from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.load import load_ours
 from instep.destinations.iceberg.records import read_table
 from instep.destinations.iceberg.undo import arrow_type
 from instep.schema.types import DataType
-from instep.stage.trial import differing
 
 
 def trial(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
@@ -24,11 +24,7 @@ def trial(lake: Lake, ref: Ref, column: str, kind: DataType, key: Sequence[str],
     if found is None or table.metadata.current_snapshot() is None:
         return Trial()
     sample = first_rows(table, tuple(dict.fromkeys([column, *key])), rows)
-    values = sample.column(column).combine_chunks()
-    misfits, changed = differing(values, found.type, kind, arrow_type(kind, column))
-    odd = min(misfits | changed, default=None)
-    row = {} if odd is None else sample.select(list(key)).slice(odd, 1).to_pylist()[0]
-    return Trial(len(values) - values.null_count, len(misfits), len(changed), row)
+    return tried(sample, column, key, found.type, kind, arrow_type(kind, column))
 
 
 def first_rows(table: IcebergTable, columns: tuple[str, ...], rows: int) -> pa.Table:

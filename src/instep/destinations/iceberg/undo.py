@@ -12,17 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Misfits, Ref, Revival
+from instep.destinations.casts import misfits_in
 from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.files import arrow_schema, iceberg_schema
 from instep.destinations.iceberg.records import TABLE, Metadata, current_fields
 from instep.destinations.iceberg.schema import IcebergField, data_type, fields_of
-from instep.schema.types import DataType, String
-from instep.stage.cast import cast
+from instep.schema.types import DataType
 
 UNDO = "instep-undo-"
 COPY_TAG = "instep-copy-"
@@ -115,24 +114,8 @@ def misfits(lake: Lake, ref: Ref, column: str, kind: DataType) -> Misfits:
         return Misfits()
     metadata = json.loads(table.metadata.model_dump_json())
     field = next(f for f in current_fields(metadata) if f.name == column)
-    target = arrow_type(kind, column)
-    count, example = 0, ""
-    for batch in table.scan(selected_fields=(column,)).to_arrow_batch_reader():
-        values = batch.column(0)
-        done = cast(values, data_type(field.type), target, kind)
-        rows = [*done.misfits, *_too_long(done.values, kind)]
-        if rows and not example:
-            example = str(values[rows[0]].as_py())
-        count += len(rows)
-    return Misfits(count, example)
-
-
-def _too_long(values: pa.Array, kind: DataType) -> list[int]:
-    """Where a text is longer than its type says: no cast minds, readers may."""
-    if not isinstance(kind, String) or kind.length is None:
-        return []
-    long = pc.greater(pc.utf8_length(values), kind.length)
-    return [int(i) for i in pc.indices_nonzero(long).to_pylist()]
+    parts = (batch.column(0) for batch in table.scan(selected_fields=(column,)).to_arrow_batch_reader())
+    return misfits_in(parts, data_type(field.type), kind, arrow_type(kind, column))
 
 
 def arrow_type(kind: DataType, name: str) -> pa.DataType:

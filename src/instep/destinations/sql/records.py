@@ -10,11 +10,10 @@ from typing import Any
 from instep.destinations.base import Commit, LoadState, Ref
 from instep.errors import Fenced
 from instep.schema.table import Table, table_from_dict, table_to_dict
-from instep.stage.spec import StagedFile, SystemColumns
+from instep.stage.spec import StagedFile
 
 KEPT = 200
 """How many ids of changes, runs and backfills a table remembers."""
-ROLES = ("synced", "deleted", "id", "meta", "extra")
 
 
 @dataclass(frozen=True)
@@ -152,9 +151,3 @@ def load(ref: Ref, fence: int, text: str) -> Record:
         fills=tuple(data.pop("fills")),
         **data,
     )
-
-
-def system_columns(table: Table, prefix: str) -> SystemColumns:
-    """The names of the table's system columns: they bear the prefix and come from no source column."""
-    names = {c.name for c in table.columns if not c.alias}
-    return SystemColumns(**{role: prefix + role for role in ROLES if prefix + role in names})

@@ -6,12 +6,12 @@ between the two is repaired by the next run: the steps that were done are not th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Guarded
-from instep.errors import DestinationError, StalePlan
+from instep.errors import StalePlan
 from instep.events import ChangeApplied
 from instep.model import Review, Run
 from instep.schema.accept import accept
@@ -29,7 +29,7 @@ from instep.sync.changes.extras import record_extra, want_values
 from instep.sync.changes.fill_plan import follow_columns
 from instep.sync.changes.owned import check_unmoved, own, taken
 from instep.sync.detection.detect import Detection, remember
-from instep.sync.detection.drift import as_left, repaired, want_reload
+from instep.sync.detection.drift import as_left, inspected, repaired, want_reload
 from instep.sync.detection.fill_since import was_held
 from instep.sync.detection.identity import by_names
 from instep.sync.detection.pause import releases, resume
@@ -52,7 +52,7 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     after = record_extra(after, detection)
     wanted = _desired(pipe, after)
     refs = sorted(_refs(pipe, before, after))
-    there, foreign = _inspect(pipe, refs)
+    there, foreign = inspected(pipe, refs)
     known = by_names(there) if detection.rebound else there
     able = pipe.destination.capabilities
     prefix = pipe.naming.prefix
@@ -100,17 +100,6 @@ def _left_alone(pipe: Pipe, detection: Detection, after: Catalog) -> dict[Ref, s
     return {destination_ref(table, pipe.naming): why for table, why in tables}
 
 
-def _inspect(pipe: Pipe, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
-    """Our tables among `refs`, and what to tell people about those that are not ours."""
-    try:
-        return pipe.destination.inspect(refs), {}
-    except DestinationError:
-        foreign = pipe.destination.foreign(refs)
-        if not foreign:
-            raise
-        return pipe.destination.inspect([ref for ref in refs if ref not in foreign]), foreign
-
-
 def _desired(pipe: Pipe, accepted: Catalog) -> Catalog:
     return desired(accepted, pipe.naming)
 
@@ -147,7 +136,7 @@ def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
     it applies still stands (`reviews` by content key) and was not rejected meanwhile."""
     accepted = pipe.store.accepted.catalog(pipe.name)
-    check_base(made, accepted, _inspect(pipe, sorted(_refs(pipe, accepted, made.after)))[0])
+    check_base(made, accepted, inspected(pipe, sorted(_refs(pipe, accepted, made.after)))[0])
     for decision in made.decisions:
         review = reviews.get(key(decision.change))
         if decision.applied and (review is None or review.status == "rejected"):

@@ -36,6 +36,7 @@ from instep.schema.widen import fitting
 from instep.store.mappings import Mapping
 from instep.sync.changes.apply import apply_plan
 from instep.sync.changes.map_tables import resume_mapping
+from instep.sync.changes.setting import recorded_tables
 from instep.sync.claim import claimed
 from instep.sync.detection.detect import look
 from instep.sync.pipe import Pipe, Ref
@@ -196,16 +197,8 @@ def _plan(
         made = plan(decisions, Catalog.of([table]), Catalog.of([now]), there, wanted, able, prefix=prefix)
     if made.refused:
         raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
-    made = replace(made, after=after, wanted=_whole(pipe, made.wanted, ref))
+    made = replace(made, after=after, wanted=recorded_tables(pipe, made.wanted))
     return made, now.by_name[new.name]
-
-
-def _whole(pipe: Pipe, wanted: Catalog, ref: Ref) -> Catalog:
-    """The destination's tables as they were recorded last, with this one as it becomes."""
-    history = pipe.store.schemas.history(pipe.name, "destination")
-    last = pipe.store.schemas.catalog(pipe.name, "destination", history[0].version) if history else Catalog()
-    table = wanted.get(ref)
-    return last.put(table) if table else last
 
 
 def _changes(table: Table, old: Column, new: Column, interim: Column | None) -> Sequence[Change]:

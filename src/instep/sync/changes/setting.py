@@ -88,8 +88,7 @@ def find_table(pipe: Pipe, path: str) -> Found:
 
 def recorded_tables(pipe: Pipe, changed: Catalog) -> Catalog:
     """The destination's tables as they were recorded last, with these as they become."""
-    history = pipe.store.schemas.history(pipe.name, "destination")
-    last = pipe.store.schemas.catalog(pipe.name, "destination", history[0].version) if history else Catalog()
+    last = pipe.store.schemas.latest(pipe.name, "destination") or Catalog()
     for table in changed.tables:
         last = last.put(table)
     return last

@@ -6,7 +6,7 @@ may be half way between two states: they are not compared, the planner sees to t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from instep.errors import DestinationError
@@ -56,25 +56,26 @@ def _why(found: tuple[Difference, ...]) -> str:
 
 def compare(pipe: Pipe, accepted: Catalog) -> Drift:
     """Looks at the destination's tables; nothing before the first version of its schema."""
-    versions = pipe.store.schemas.history(pipe.name, "destination")
-    if not versions:
+    before = pipe.store.schemas.latest(pipe.name, "destination")
+    if before is None:
         return Drift()
-    before = pipe.store.schemas.catalog(pipe.name, "destination", versions[0].version)
     half = touched(pipe)
     refs = {t.ref: destination_ref(t, pipe.naming) for t in accepted.tables if not t.retained}
     left = {ref: table for ref, at in refs.items() if at not in half and (table := before.get(at))}
-    there = _inspect(pipe, [refs[ref] for ref in left])
+    there, _ = inspected(pipe, [refs[ref] for ref in left])
     pairs = {ref: differences(table, there.get(refs[ref]), pipe.naming.prefix) for ref, table in left.items()}
     return Drift({ref: found for ref, found in pairs.items() if found}, left)
 
 
-def _inspect(pipe: Pipe, refs: list[Ref]) -> Catalog:
-    """A table that is not ours stands for none."""
+def inspected(pipe: Pipe, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:
+    """Our tables among `refs`, and what to tell people about those that are not ours."""
     try:
-        return pipe.destination.inspect(refs)
+        return pipe.destination.inspect(refs), {}
     except DestinationError:
         foreign = pipe.destination.foreign(refs)
-        return pipe.destination.inspect([ref for ref in refs if ref not in foreign])
+        if not foreign:
+            raise
+        return pipe.destination.inspect([ref for ref in refs if ref not in foreign]), foreign
 
 
 def remembered(answers: Mapping[str, Review]) -> list[Change]:
@@ -119,10 +120,9 @@ def as_left(pipe: Pipe, wanted: Catalog, done: Iterable[str]) -> Catalog:
     that are answered now) stay remembered as they were left."""
     answered = set(done)
     open_ = [r for r in pipe.store.reviews.standing(pipe.name).values() if r.kind == KIND and r.id not in answered]
-    versions = pipe.store.schemas.history(pipe.name, "destination") if open_ else []
-    if not versions:
+    before = pipe.store.schemas.latest(pipe.name, "destination") if open_ else None
+    if before is None:
         return wanted
-    before = pipe.store.schemas.catalog(pipe.name, "destination", versions[0].version)
     accepted = pipe.store.accepted.catalog(pipe.name)
     for review in open_:
         table = accepted.get(review.table)

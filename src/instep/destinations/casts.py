@@ -1,0 +1,44 @@
+"""Casts of values that a destination holds, tried without writing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.destinations.base import Misfits, Trial
+from instep.schema.types import DataType, String
+from instep.stage.cast import cast
+from instep.stage.trial import differing
+
+
+def misfits_in(parts: Iterable[pa.Array], old: DataType, new: DataType, target: pa.DataType) -> Misfits:
+    """How many values of type `old` do not fit `new` (held as the Arrow type `target`), and the first of them."""
+    count, example = 0, ""
+    for values in parts:
+        done = cast(values, old, target, new)
+        odd = [*done.misfits, *_too_long(done.values, new)]
+        if odd and not example:
+            example = str(values[odd[0]].as_py())
+        count += len(odd)
+    return Misfits(count, example)
+
+
+def _too_long(values: pa.Array, kind: DataType) -> list[int]:
+    """Where a text is longer than its type says: no cast minds, readers may."""
+    if not isinstance(kind, String) or kind.length is None:
+        return []
+    found: list[int] = pc.indices_nonzero(pc.greater(pc.utf8_length(values), kind.length)).to_pylist()
+    return found
+
+
+def tried(
+    sample: pa.Table, column: str, key: Sequence[str], old: DataType, new: DataType, target: pa.DataType
+) -> Trial:
+    """What a cast there and back makes of the sampled values of `column`; `sample` has the key's columns too."""
+    values = sample.column(column).combine_chunks()
+    misfits, changed = differing(values, old, new, target)
+    odd = min(misfits | changed, default=None)
+    row = {} if odd is None else sample.select(list(key)).slice(odd, 1).to_pylist()[0]
+    return Trial(len(values) - values.null_count, len(misfits), len(changed), row)
