@@ -20,6 +20,7 @@ from instep.store.events import Events
 from instep.store.loaded import LoadedColumns
 from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
+from instep.store.old_names import OldNames
 from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
 from instep.store.reviews import Reviews
@@ -78,6 +79,7 @@ class Store:
         self.choices = Choices(self._db)
         self.copies = Copies(self._db)
         self.loaded = LoadedColumns(self._db)
+        self.old_names = OldNames(self._db)
 
     @property
     def file(self) -> Path | None:

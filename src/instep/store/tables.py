@@ -424,3 +424,21 @@ destination_names = Table(
 )
 Index("uq_destination_names_table", destination_names.c.connection, destination_names.c.table_schema,
       destination_names.c.table_name, unique=True)  # fmt: skip
+
+old_names = Table(
+    "old_names",
+    metadata,
+    _number(),
+    _connection(),
+    Column("namespace", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("column_name", String, nullable=False),
+    Column("old", String, nullable=False),
+    Column("until", Utc, nullable=False),
+    Column("at", Utc, nullable=False),
+    _text("batch"),
+    _text("shown"),
+    _text("trouble"),
+    sqlite_autoincrement=True,
+)
+Index("ix_old_names_connection", old_names.c.connection)
