@@ -10,7 +10,13 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from instep.destinations.types import DUCKDB_PROMOTIONS, ICEBERG_PROMOTIONS, STORED, iceberg_primitive
+from instep.destinations.types import (
+    DELTA_PROMOTIONS,
+    DUCKDB_PROMOTIONS,
+    ICEBERG_PROMOTIONS,
+    STORED,
+    iceberg_primitive,
+)
 from instep.schema.types import Array, DataType
 from instep.sources import mysql_types, postgres_types, sqlite_types
 
@@ -41,8 +47,9 @@ They begin with the prefix `_instep_`, which a connection may change, and come f
 """
 PROMOTIONS = """
 ## What widens in place
-These changes touch Iceberg's metadata only; DuckDB makes them by itself, in the same transaction. Any other widening
-rewrites the column, and the plan shows its cost.
+These changes touch metadata only in Iceberg and Delta (which switches type widening on for the table, if stored values
+grow); DuckDB makes them by itself, in the same transaction. Any other widening rewrites the column, and the plan shows
+its cost.
 """
 _POSTGRES = (
     "character varying(n)", "character(n)", "numeric(p,s)", "numeric(50,2)", "numeric(5,-2)",
@@ -128,18 +135,19 @@ def _code(text: str) -> str:
 
 
 def promotions() -> Iterator[Row]:
-    for pair in sorted(ICEBERG_PROMOTIONS | DUCKDB_PROMOTIONS):
-        yield *map(_code, pair), *("yes" if pair in able else "" for able in (ICEBERG_PROMOTIONS, DUCKDB_PROMOTIONS))
+    known = (ICEBERG_PROMOTIONS, DUCKDB_PROMOTIONS, DELTA_PROMOTIONS)
+    for pair in sorted(frozenset().union(*known)):
+        yield *map(_code, pair), *("yes" if pair in able else "" for able in known)
 
 
 def page() -> str:
     """The whole page."""
-    stored = ((_code(row.type), _code(row.iceberg), _code(row.duckdb), _code(row.arrow), row.note) for row in STORED)
+    stored = ((*map(_code, (row.type, row.iceberg, row.duckdb, row.delta, row.arrow)), row.note) for row in STORED)
     lines = [
-        HEAD, "## At the destination", *table(("instep", "Iceberg", "DuckDB", "Arrow", "note"), stored),
+        HEAD, "## At the destination", *table(("instep", "Iceberg", "DuckDB", "Delta", "Arrow", "note"), stored),
         SYSTEM.rstrip("\n"),
         *_source("PostgreSQL", postgres()), *_source("MySQL and MariaDB", mysql()), *_source("SQLite", sqlite()),
-        PROMOTIONS, *table(("from", "to", "Iceberg", "DuckDB"), promotions()),
+        PROMOTIONS, *table(("from", "to", "Iceberg", "DuckDB", "Delta"), promotions()),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 

@@ -16,46 +16,55 @@ class Stored:
     type: str
     iceberg: str
     duckdb: str
+    delta: str
     arrow: str
     note: str = ""
 
 
 STORED: tuple[Stored, ...] = (
-    Stored("boolean", "boolean", "BOOLEAN", "bool"),
-    Stored("int8", "int", "TINYINT", "int32", "Iceberg: the narrower type is recorded beside the column"),
-    Stored("int16", "int", "SMALLINT", "int32", "Iceberg: the narrower type is recorded beside the column"),
-    Stored("int32", "int", "INTEGER", "int32"),
-    Stored("int64", "long", "BIGINT", "int64"),
-    Stored("decimal(p,s)", "decimal(p, s)", "DECIMAL(p,s)", "decimal128(p, s)"),
-    Stored("float32", "float", "FLOAT", "float32"),
-    Stored("float64", "double", "DOUBLE", "float64"),
-    Stored("string", "string", "VARCHAR", "large_string"),
-    Stored("string(n)", "string", "VARCHAR", "large_string", "the length is recorded, not enforced"),
-    Stored("binary", "binary", "BLOB", "large_binary"),
-    Stored("binary(n)", "binary", "BLOB", "large_binary", "the length is recorded, not enforced"),
-    Stored("date", "date", "DATE", "date32"),
+    Stored("boolean", "boolean", "BOOLEAN", "boolean", "bool"),
+    Stored("int8", "int", "TINYINT", "byte", "int32", "Iceberg: the narrower type is recorded beside the column"),
+    Stored("int16", "int", "SMALLINT", "short", "int32", "Iceberg: the narrower type is recorded beside the column"),
+    Stored("int32", "int", "INTEGER", "integer", "int32"),
+    Stored("int64", "long", "BIGINT", "long", "int64"),
+    Stored("decimal(p,s)", "decimal(p, s)", "DECIMAL(p,s)", "decimal(p,s)", "decimal128(p, s)"),
+    Stored("float32", "float", "FLOAT", "float", "float32"),
+    Stored("float64", "double", "DOUBLE", "double", "float64"),
+    Stored("string", "string", "VARCHAR", "string", "large_string"),
+    Stored("string(n)", "string", "VARCHAR", "string", "large_string", "the length is recorded, not enforced"),
+    Stored("binary", "binary", "BLOB", "binary", "large_binary"),
+    Stored("binary(n)", "binary", "BLOB", "binary", "large_binary", "the length is recorded, not enforced"),
+    Stored("date", "date", "DATE", "date", "date32"),
     Stored(
         "time",
         "string",
         "VARCHAR",
+        "string",
         "large_string",
         "ISO 8601 text: Spark cannot read a table that holds a time column, and 24:00:00 is one",
     ),
-    Stored("timestamp", "timestamp", "TIMESTAMP", "timestamp[us]"),
-    Stored("timestamptz", "timestamptz", "TIMESTAMP WITH TIME ZONE", "timestamp[us, tz=UTC]"),
-    Stored("uuid", "uuid", "UUID", "uuid"),
-    Stored("json", "string", "JSON", "large_string"),
-    Stored("array(T)", "list<T>", "T[]", "large_list<T>", "elements are optional"),
-    Stored("struct(...)", "struct<...>", "STRUCT(...)", "struct<...>", "fields are optional"),
-    Stored("unknown", "string", "VARCHAR", "large_string", "no value has been seen yet"),
+    Stored("timestamp", "timestamp", "TIMESTAMP", "timestamp_ntz", "timestamp[us]"),
+    Stored("timestamptz", "timestamptz", "TIMESTAMP WITH TIME ZONE", "timestamp", "timestamp[us, tz=UTC]"),
+    Stored("uuid", "uuid", "UUID", "string", "uuid"),
+    Stored("json", "string", "JSON", "string", "large_string"),
+    Stored("array(T)", "list<T>", "T[]", "array<T>", "large_list<T>", "elements are optional"),
+    Stored("struct(...)", "struct<...>", "STRUCT(...)", "struct<...>", "struct<...>", "fields are optional"),
+    Stored("unknown", "string", "VARCHAR", "string", "large_string", "no value has been seen yet"),
 )
 
 _DUCKDB: Mapping[str, str] = {row.type: row.duckdb for row in STORED}
 _ICEBERG: Mapping[str, str] = {row.type: row.iceberg for row in STORED}
+_DELTA: Mapping[str, str] = {row.type: row.delta for row in STORED}
 _FROM_ICEBERG: Mapping[str, str] = {
     "boolean": "boolean", "int": "int32", "long": "int64", "float": "float32", "double": "float64",
     "string": "string", "binary": "binary", "date": "date", "time": "time", "timestamp": "timestamp",
     "timestamptz": "timestamptz", "uuid": "uuid",
+}  # fmt: skip
+
+_FROM_DELTA: Mapping[str, str] = {
+    "boolean": "boolean", "byte": "int8", "short": "int16", "integer": "int32", "long": "int64", "float": "float32",
+    "double": "float64", "string": "string", "binary": "binary", "date": "date", "timestamp_ntz": "timestamp",
+    "timestamp": "timestamptz",
 }  # fmt: skip
 
 
@@ -75,6 +84,21 @@ def duckdb_primitive(kind: DataType) -> str:
     if isinstance(kind, Decimal):
         return f"DECIMAL({kind.precision},{kind.scale})"
     return _DUCKDB[type(kind).__name__.lower() if isinstance(kind, String | Binary) else str(kind)]
+
+
+def delta_primitive(kind: DataType) -> str:
+    """The name of a type that is neither an array nor a struct, as a Delta schema spells it."""
+    assert not isinstance(kind, Array | Struct), kind
+    if isinstance(kind, Decimal):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _DELTA[type(kind).__name__.lower() if isinstance(kind, String | Binary) else str(kind)]
+
+
+def from_delta_primitive(name: str) -> str | None:
+    """The text form of the type that a primitive of a Delta schema is read as; None for one that we have no type for."""
+    if name.startswith(("decimal(", "varchar(", "char(")):
+        return name.replace(" ", "").replace("varchar", "string").replace("char", "string")
+    return _FROM_DELTA.get(name)
 
 
 def from_iceberg_primitive(name: str) -> str | None:
@@ -105,3 +129,14 @@ DUCKDB_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
     }
 )  # fmt: skip
 """What DuckDB converts by itself without changing a value; it writes the column again, in the same transaction."""
+
+DELTA_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("int8", "int16"), ("int8", "int32"), ("int8", "int64"), ("int16", "int32"), ("int16", "int64"),
+        ("int32", "int64"), ("float32", "float64"), ("decimal(p,s)", "decimal(p+,s+)"),
+        ("string(n)", "string(n+)"), ("binary(n)", "binary(n+)"),
+        ("time", "string"), ("uuid", "string"), ("json", "string"), ("unknown", "string"), ("unknown", "json"),
+        ("unknown", "time"), ("unknown", "uuid"),
+    }
+)  # fmt: skip
+"""What readers of Delta tables widen while they read (table feature typeWidening), and types that are kept alike."""
