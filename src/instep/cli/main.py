@@ -20,6 +20,7 @@ from typer.exceptions import TyperException
 from instep.cli import (
     backfill,
     changes,
+    contract,
     demo,
     history,
     impact,
@@ -65,8 +66,8 @@ def shared(
 
 
 for room in (
-    setup, sources, changes, impact, undo, restore, policy, move, backfill, look, history, quarantine, selection, table,
-    demo,
+    setup, sources, changes, contract, impact, undo, restore, policy, move, backfill, look, history, quarantine,
+    selection, table, demo,
 ):  # fmt: skip
     room.register(app)
 
