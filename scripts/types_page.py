@@ -14,6 +14,7 @@ from instep.destinations.types import (
     DELTA_PROMOTIONS,
     DUCKDB_PROMOTIONS,
     ICEBERG_PROMOTIONS,
+    POSTGRES_PROMOTIONS,
     STORED,
     iceberg_primitive,
 )
@@ -48,8 +49,9 @@ They begin with the prefix `_instep_`, which a connection may change, and come f
 PROMOTIONS = """
 ## What widens in place
 These changes touch metadata only in Iceberg and Delta (which switches type widening on for the table, if stored values
-grow); DuckDB makes them by itself, in the same transaction. Any other widening rewrites the column, and the plan shows
-its cost.
+grow); DuckDB and PostgreSQL make them by themselves, in the same transaction: PostgreSQL writes the table again under a
+lock, except where a decimal gets more digits before the point and where the stored form stays. Any other widening
+rewrites the column, and the plan shows its cost.
 """
 _POSTGRES = (
     "character varying(n)", "character(n)", "numeric(p,s)", "numeric(50,2)", "numeric(5,-2)",
@@ -135,19 +137,20 @@ def _code(text: str) -> str:
 
 
 def promotions() -> Iterator[Row]:
-    known = (ICEBERG_PROMOTIONS, DUCKDB_PROMOTIONS, DELTA_PROMOTIONS)
+    known = (ICEBERG_PROMOTIONS, DUCKDB_PROMOTIONS, POSTGRES_PROMOTIONS, DELTA_PROMOTIONS)
     for pair in sorted(frozenset().union(*known)):
         yield *map(_code, pair), *("yes" if pair in able else "" for able in known)
 
 
 def page() -> str:
     """The whole page."""
-    stored = ((*map(_code, (row.type, row.iceberg, row.duckdb, row.delta, row.arrow)), row.note) for row in STORED)
+    stored = ((*map(_code, (r.type, r.iceberg, r.duckdb, r.postgres, r.delta, r.arrow)), r.note) for r in STORED)
+    head = ("instep", "Iceberg", "DuckDB", "PostgreSQL", "Delta", "Arrow", "note")
     lines = [
-        HEAD, "## At the destination", *table(("instep", "Iceberg", "DuckDB", "Delta", "Arrow", "note"), stored),
+        HEAD, "## At the destination", *table(head, stored),
         SYSTEM.rstrip("\n"),
         *_source("PostgreSQL", postgres()), *_source("MySQL and MariaDB", mysql()), *_source("SQLite", sqlite()),
-        PROMOTIONS, *table(("from", "to", "Iceberg", "DuckDB", "Delta"), promotions()),
+        PROMOTIONS, *table(("from", "to", "Iceberg", "DuckDB", "PostgreSQL", "Delta"), promotions()),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 

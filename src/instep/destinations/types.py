@@ -16,43 +16,48 @@ class Stored:
     type: str
     iceberg: str
     duckdb: str
+    postgres: str
     delta: str
     arrow: str
     note: str = ""
 
 
+_NARROWER = "Iceberg: the narrower type is recorded beside the column"
+_LENGTH = "the length is recorded, not enforced"
 STORED: tuple[Stored, ...] = (
-    Stored("boolean", "boolean", "BOOLEAN", "boolean", "bool"),
-    Stored("int8", "int", "TINYINT", "byte", "int32", "Iceberg: the narrower type is recorded beside the column"),
-    Stored("int16", "int", "SMALLINT", "short", "int32", "Iceberg: the narrower type is recorded beside the column"),
-    Stored("int32", "int", "INTEGER", "integer", "int32"),
-    Stored("int64", "long", "BIGINT", "long", "int64"),
-    Stored("decimal(p,s)", "decimal(p, s)", "DECIMAL(p,s)", "decimal(p,s)", "decimal128(p, s)"),
-    Stored("float32", "float", "FLOAT", "float", "float32"),
-    Stored("float64", "double", "DOUBLE", "double", "float64"),
-    Stored("string", "string", "VARCHAR", "string", "large_string"),
-    Stored("string(n)", "string", "VARCHAR", "string", "large_string", "the length is recorded, not enforced"),
-    Stored("binary", "binary", "BLOB", "binary", "large_binary"),
-    Stored("binary(n)", "binary", "BLOB", "binary", "large_binary", "the length is recorded, not enforced"),
-    Stored("date", "date", "DATE", "date", "date32"),
+    Stored("boolean", "boolean", "BOOLEAN", "boolean", "boolean", "bool"),
+    Stored("int8", "int", "TINYINT", "smallint", "byte", "int32", _NARROWER),
+    Stored("int16", "int", "SMALLINT", "smallint", "short", "int32", _NARROWER),
+    Stored("int32", "int", "INTEGER", "integer", "integer", "int32"),
+    Stored("int64", "long", "BIGINT", "bigint", "long", "int64"),
+    Stored("decimal(p,s)", "decimal(p, s)", "DECIMAL(p,s)", "numeric(p,s)", "decimal(p,s)", "decimal128(p, s)"),
+    Stored("float32", "float", "FLOAT", "real", "float", "float32"),
+    Stored("float64", "double", "DOUBLE", "double precision", "double", "float64"),
+    Stored("string", "string", "VARCHAR", "text", "string", "large_string"),
+    Stored("string(n)", "string", "VARCHAR", "text", "string", "large_string", _LENGTH),
+    Stored("binary", "binary", "BLOB", "bytea", "binary", "large_binary"),
+    Stored("binary(n)", "binary", "BLOB", "bytea", "binary", "large_binary", _LENGTH),
+    Stored("date", "date", "DATE", "date", "date", "date32"),
     Stored(
-        "time",
-        "string",
-        "VARCHAR",
-        "string",
-        "large_string",
+        "time", "string", "VARCHAR", "text", "string", "large_string",
         "ISO 8601 text: Spark cannot read a table that holds a time column, and 24:00:00 is one",
     ),
-    Stored("timestamp", "timestamp", "TIMESTAMP", "timestamp_ntz", "timestamp[us]"),
-    Stored("timestamptz", "timestamptz", "TIMESTAMP WITH TIME ZONE", "timestamp", "timestamp[us, tz=UTC]"),
-    Stored("uuid", "uuid", "UUID", "string", "uuid"),
-    Stored("json", "string", "JSON", "string", "large_string"),
-    Stored("array(T)", "list<T>", "T[]", "array<T>", "large_list<T>", "elements are optional"),
-    Stored("struct(...)", "struct<...>", "STRUCT(...)", "struct<...>", "struct<...>", "fields are optional"),
-    Stored("unknown", "string", "VARCHAR", "string", "large_string", "no value has been seen yet"),
-)
+    Stored("timestamp", "timestamp", "TIMESTAMP", "timestamp", "timestamp_ntz", "timestamp[us]"),
+    Stored(
+        "timestamptz", "timestamptz", "TIMESTAMP WITH TIME ZONE", "timestamptz", "timestamp", "timestamp[us, tz=UTC]"
+    ),
+    Stored("uuid", "uuid", "UUID", "uuid", "string", "uuid"),
+    Stored("json", "string", "JSON", "json", "string", "large_string", "PostgreSQL: not jsonb, which changes the text"),
+    Stored(
+        "array(T)", "list<T>", "T[]", "T[]", "array<T>", "large_list<T>",
+        "elements are optional; PostgreSQL: arrays of arrays, structs or json are json",
+    ),
+    Stored("struct(...)", "struct<...>", "STRUCT(...)", "json", "struct<...>", "struct<...>", "fields are optional"),
+    Stored("unknown", "string", "VARCHAR", "text", "string", "large_string", "no value has been seen yet"),
+)  # fmt: skip
 
 _DUCKDB: Mapping[str, str] = {row.type: row.duckdb for row in STORED}
+_POSTGRES: Mapping[str, str] = {row.type: row.postgres for row in STORED}
 _ICEBERG: Mapping[str, str] = {row.type: row.iceberg for row in STORED}
 _DELTA: Mapping[str, str] = {row.type: row.delta for row in STORED}
 _FROM_ICEBERG: Mapping[str, str] = {
@@ -101,6 +106,14 @@ def from_delta_primitive(name: str) -> str | None:
     return _FROM_DELTA.get(name)
 
 
+def postgres_primitive(kind: DataType) -> str:
+    """The PostgreSQL name of a type that is neither an array nor a struct."""
+    assert not isinstance(kind, Array | Struct), kind
+    if isinstance(kind, Decimal):
+        return f"numeric({kind.precision},{kind.scale})"
+    return _POSTGRES[type(kind).__name__.lower() if isinstance(kind, String | Binary) else str(kind)]
+
+
 def from_iceberg_primitive(name: str) -> str | None:
     """The text form of the type that an Iceberg primitive is read as; None for one that we have no type for."""
     if name.startswith("decimal("):
@@ -140,3 +153,7 @@ DELTA_PROMOTIONS: frozenset[tuple[str, str]] = frozenset(
     }
 )  # fmt: skip
 """What readers of Delta tables widen while they read (table feature typeWidening), and types that are kept alike."""
+
+POSTGRES_PROMOTIONS: frozenset[tuple[str, str]] = DUCKDB_PROMOTIONS
+"""What PostgreSQL converts by itself without changing a value. It writes the table again, in the same transaction,
+except for a decimal that gets more digits before the point, and where nothing is stored in another way."""
