@@ -190,5 +190,5 @@ class TestQuarantine:
 
 def test_quarantine_schema_is_fixed() -> None:
     first = ["id", "table", "key", "column", "original", "reason", "change", "rule"]
-    assert SCHEMA.names == [*first, "name", "fields", "run", "chunk", "since", "at", "status"]
+    assert SCHEMA.names == [*first, "name", "fields", "run", "chunk", "since", "at", "status", "place"]
     assert SCHEMA.field("chunk").type == pa.int32()

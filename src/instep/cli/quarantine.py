@@ -223,7 +223,7 @@ def _show_list(out: Screen, data: dict[str, Any]) -> None:
 
 def _show_one(out: Screen, data: dict[str, Any]) -> None:
     out.write(f"{data['id']}  {data['table']}{'.' if data['column'] else ''}{data['column']}", "bold")
-    for name in ("key", "original", "reason", "change", "rule", "run", "since", "at", "status"):
+    for name in ("key", "original", "reason", "place", "change", "rule", "run", "since", "at", "status"):
         value = data[name]
         text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
         out.write(f"  {name:<9} {'·' if text in ('', None) else text}")

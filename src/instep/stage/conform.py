@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -16,6 +16,7 @@ from instep.errors import StageError
 from instep.schema.types import DataType, Unknown
 from instep.stage.cast import Cast, cast, original
 from instep.stage.extra import extra_json
+from instep.stage.origin import origins
 from instep.stage.rowid import RowIds, row_texts
 from instep.stage.spec import StageColumn, StageSpec
 from instep.stage.text import plain, to_text
@@ -28,13 +29,15 @@ NULL_REQUIRED = "NULL in a required column"
 class Held:
     """One value that is kept in quarantine: of a row that lands without it, or ("" as column) a whole row.
 
-    `key` and a whole row's `original` are JSON objects of texts.
+    `key` and a whole row's `original` are JSON objects of texts. `place` is the file and record that it came from, if
+    the source has files.
     """
 
     key: str
     column: str
     original: str | None
     reason: str
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Conformer:
                 hint="the table changed while it was read: run detect, then sync again",
             )
         source = dict(zip((c.name for c in self._sources), batch.columns[:own], strict=True))
-        return _Batch(self.spec, source, len(batch), batch.columns[own:]).done(self._ids)
+        return _Batch(self.spec, source, len(batch), batch.columns[own:], origins(batch)).done(self._ids)
 
 
 def check_spec(spec: StageSpec) -> None:
@@ -95,9 +98,10 @@ def check_spec(spec: StageSpec) -> None:
 
 class _Batch:
     def __init__(
-        self, spec: StageSpec, source: Mapping[str, pa.Array], rows: int, extra: Sequence[pa.Array] = ()
-    ) -> None:
-        self.spec, self.source, self.rows, self.extra = spec, source, rows, extra
+        self, spec: StageSpec, source: Mapping[str, pa.Array], rows: int, extra: Sequence[pa.Array],
+        place: Callable[[int], str],
+    ) -> None:  # fmt: skip
+        self.spec, self.source, self.rows, self.extra, self.place = spec, source, rows, extra, place
         self.held: list[Held] = []
         self.rejected: pa.Array | None = None
         self.casts: dict[str, Cast] = {c.name: self._column(c) for c in spec.columns}
@@ -175,13 +179,13 @@ class _Batch:
     def _reject(self, refused: pa.Array, bad: dict[int, list[StageColumn]]) -> None:
         for at in pc.indices_nonzero(refused).to_pylist():
             whole = {c.path: self._original(c, at) for c in self.spec.columns if c.name in self.source}
-            self.held.append(Held(self._key(at), "", compact_json(whole), self._why(at)))
+            self.held.append(Held(self._key(at), "", compact_json(whole), self._why(at), self.place(at)))
             bad.pop(at, None)
 
     def _hold(self, at: int, columns: Sequence[StageColumn]) -> None:
         for column in columns:
             reason = self.casts[column.name].misfits[at]
-            self.held.append(Held(self._key(at), column.path, self._original(column, at), reason))
+            self.held.append(Held(self._key(at), column.path, self._original(column, at), reason, self.place(at)))
 
     def _key(self, at: int) -> str:
         """The row's key, or id for a keyless table, as a JSON object of texts; hashed columns as hashes."""

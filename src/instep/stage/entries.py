@@ -39,6 +39,7 @@ class Entry:
     since: datetime
     at: datetime
     status: Status = "held"
+    place: str = ""
 
     @property
     def kind(self) -> str:
@@ -78,6 +79,7 @@ def _rows(place: Place, name: str) -> Iterator[Entry]:
 
 def _entry(row: Mapping[str, Any]) -> Entry:
     """Files of the first format have neither ids nor moments: the run's name tells when it was."""
+    row = {**row, "place": row.get("place") or ""}
     if "id" not in row:
         id, at = entry_id(row["table"], row["key"], row["column"], row["original"]), _moment(row["run"])
         more = {"id": id, "change": "", "rule": "", "name": row["column"], "fields": "{}", "since": at, "at": at}

@@ -34,11 +34,13 @@ SCHEMA = pa.schema(
         pa.field("since", MOMENT, nullable=False),
         pa.field("at", MOMENT, nullable=False),
         pa.field("status", pa.string(), nullable=False),
+        pa.field("place", pa.string()),
     ]
 )
 """`key` and a whole row's `original` (`column` is "") are JSON objects of texts. `change` and `rule`: the held change
 that the value does not fit because of, "" without one. `name` is the column's name at the destination, `fields` a JSON
-object of the destination's field ids by column. `since` and `at`: first and last held."""
+object of the destination's field ids by column. `since` and `at`: first and last held. `place`: the file and record of
+a source that has files."""
 _GROUP = 10_000
 
 
@@ -101,7 +103,7 @@ class Quarantine:
             found.append(
                 (
                     entry_id(table, h.key, h.column, h.original), table, h.key, h.column, h.original, h.reason, change,
-                    rule, names.get(h.column, ""), self._fields, self.spec.run, self.chunk, at, at, "held",
+                    rule, names.get(h.column, ""), self._fields, self.spec.run, self.chunk, at, at, "held", h.place,
                 )
             )  # fmt: skip
         columns = zip(*found, strict=True)

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from instep.errors import AccessLost, ConnectError, InstepError, ReadError, StageError
-from instep.stage.conform import Conformer
+from instep.stage.conform import Conformer, Held, compact_json
+from instep.stage.origin import TEXT, refused
 from instep.stage.quarantine import Quarantine
 from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec
 from instep.stage.writer import ChunkWriter
@@ -163,12 +164,13 @@ class _ChunkRun:
         """A row is not held where only some of its columns are read, with their notes, for rows that are there."""
         done = self.conformer.conform(batch)
         self.writer.write(done.batch)
-        partial = self.spec.system.meta and not self.spec.system.synced
-        self.quarantine.add([h for h in done.held if h.column] if partial else done.held)
-        self.read += len(batch)
+        partial = bool(self.spec.system.meta and not self.spec.system.synced)
+        no_rows = [] if partial else refused_records(batch, self.spec)
+        self.quarantine.add([h for h in done.held if h.column] if partial else [*done.held, *no_rows])
+        self.read += len(batch) + len(no_rows)
         self.written += len(done.batch)
         self.misfits += done.misfits
-        self.rejected += done.rejected
+        self.rejected += done.rejected + len(no_rows)
         self.casts.update(done.casts or {})
         self._tell(0)
 
@@ -193,6 +195,20 @@ class _ChunkRun:
     def _tell(self, done: int) -> None:
         if self.progress is not None:
             self.progress(Progress(self.spec.table, self.read, self.writer.bytes, done))
+
+
+def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[Held]:
+    """The records that the source could not make rows of; raises StageError under the policy `fail`."""
+    held = []
+    for file, (line, text, why) in refused(batch):
+        if spec.misfit == "fail":
+            raise StageError(
+                f"{spec.path or spec.table}: record {line} of {file} is no row: {why}",
+                hint="correct the file, or set `misfit: quarantine` to hold such records",
+            )
+        key = compact_json({"_file": file, "_line": str(line)})
+        held.append(Held(key, "", compact_json({TEXT: text}), why, f"{file}:{line}"))
+    return held
 
 
 def may_pass(error: InstepError) -> bool:
