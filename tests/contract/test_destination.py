@@ -322,6 +322,34 @@ def test_merge(
     assert state.deleted == any(deleted for *_, deleted in expected)
 
 
+ASKED: list[Any] = [
+    ("soft", [*UNTOUCHED[:2], (3, "n3", True), (4, "x", False), (8, "new", False)]),
+    ("hard", [*UNTOUCHED[:2], (4, "x", False), (8, "new", False)]),
+    ("ignore", [*UNTOUCHED[:3], (4, "x", False), (8, "new", False)]),
+]
+
+
+@with_spark
+@pytest.mark.parametrize(("deletes", "expected"), ASKED)
+def test_only_what_was_asked_for_is_gone(destination: Destination, spark: Any, deletes: Any, expected: Any) -> None:
+    if not destination.capabilities.merges_asked:
+        pytest.skip("keys are read as a whole")
+    create(destination)
+    load(destination, BASE)
+    rows, keys = [{"id": 4, "name": "x"}, {"id": 8, "name": "new"}], [{"id": i} for i in (3, 4, 8, 9, 3)]
+    for _ in range(2):
+        asked = (stage(destination, REF, keys, only=["id"]),)
+        how = Merge(("id",), asked=asked, deletes=deletes)
+        destination.merge(spark, REF, [stage(destination, REF, rows)], how, Commit("run-2", 2, "c2"))
+        assert rows_of(destination, columns=FIELDS) == expected
+    asked = (stage(destination, REF, keys, only=["id"]),)
+    destination.merge(spark, REF, [], Merge(("id",), asked=asked, deletes="hard"), Commit("run-3", 3, "c3"))
+    assert rows_of(destination, columns=FIELDS) == UNTOUCHED[:2]
+    state = destination.state(REF)
+    assert state is not None
+    assert state.cursor == "c3"
+
+
 @with_spark
 def test_a_deleted_row_that_returns_lives_again(
     destination: Destination,

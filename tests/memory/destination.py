@@ -252,12 +252,13 @@ class MemoryDestination:
         if not merge.key and merge.since is None:
             raise DestinationError(f"table {'.'.join(ref)} has no key to merge by")
         staged, keys = _read(held, files), _read(held, merge.keys) if merge.keys else None
-        if nulls := null_keys(held, [*staged, *(keys or ())], merge.key):
+        asked = _read(held, merge.asked) if merge.asked else None
+        if nulls := null_keys(held, [*staged, *(keys or ()), *(asked or ())], merge.key):
             raise StageError(f"table {'.'.join(ref)}: {nulls} staged rows have NULL in their key")
         if merge.since is not None:
             rows, outcome = replaced_since(held, staged, merge.since)
         else:
-            rows, outcome = Meeting(held, staged, keys, merge).run()
+            rows, outcome = Meeting(held, staged, keys, merge, asked).run()
         marks = merge.deletes == "soft" and merge.since is None and outcome.deleted > 0
         self._load(ref, held, rows, commit, files, marks=marks)
         return outcome

@@ -25,11 +25,13 @@ class _Counts:
 class Meeting:
     """One merge by key; `rows` is what it leads to."""
 
-    def __init__(self, held: Held, staged: Sequence[Row], keys: Iterable[Row] | None, how: Merge) -> None:
+    def __init__(self, held: Held, staged: Sequence[Row], keys: Iterable[Row] | None, how: Merge,
+                 asked: Iterable[Row] | None = None) -> None:  # fmt: skip
         self.held, self.how, self.ids = held, how, held.ids
         self.key = [self.ids[k] for k in how.key]
         self.staged = self._latest(staged)
         self.known = {self._of(row) for row in keys} if keys is not None else None
+        self.asked = {self._of(row) for row in asked} if asked is not None else None
         self.mark = self.ids.get(DELETED, 0)
         stamps = {self.ids.get(SYNCED), self.mark}
         live = [self.ids[c.name] for c in held.table.live if c.name not in how.unread]
@@ -76,7 +78,7 @@ class Meeting:
         if self.known is not None and key in self.known:
             counts.updated += gone
             return {**row, self.mark: False, self.ids[SYNCED]: self.now} if gone else row
-        if not self.how.complete and self.known is None:
+        if not self.how.complete and self.known is None and (self.asked is None or key not in self.asked):
             return row
         if self.how.deletes == "hard":
             counts.deleted += 1

@@ -40,8 +40,8 @@ class Capabilities:
     the sized ones of `SIZED`, where `+` means "this or more" (`("decimal(p,s)", "decimal(p+,s)")`).
     `simultaneous_renames`: one commit may swap names without a temporary one. `undo_by_id`: a dropped column comes
     back with its values; otherwise drops are parked under another name. `comments`, `keys`: inspect and execute know
-    them.
-    `max_name_bytes` counts UTF-8 bytes.
+    them. `views`: old names can be shown beside the new ones.
+    `max_name_bytes` counts UTF-8 bytes. `merges_asked`: a merge finds rows that are gone among the keys asked for.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Capabilities:
     keys: bool = False
     max_name_bytes: int = 255
 
+    merges_asked: bool = False
     def fold(self, name: str) -> str:
         """Names that the format holds for one are equal."""
         return name if self.case_sensitive else name.casefold()

@@ -18,7 +18,7 @@ class MergePlan:
     """What is merged into what.
 
     `table`, `rows` and `keys` are catalog, namespace, name; `rows` holds the staged rows, `keys` the keys of the
-    whole source table (empty: not known). `order` are the staged files, oldest first. `values` are compared and
+    whole source table (empty: not known), `asked` those that the source was asked for (empty: all or none). `order` are the staged files, oldest first. `values` are compared and
     set, `stamps` (system columns) set but not compared, `inserted` all columns of a new row. `synced` and
     `deleted` are system columns ("" without); `at` is microseconds since 1970 UTC. `since`: (column,
     literal, SQL type).
@@ -33,6 +33,7 @@ class MergePlan:
     inserted: tuple[str, ...]
     at: int
     keys: Name = ()
+    asked: Name = ()
     order: tuple[str, ...] = ()
     cursor: str = ""
     complete: bool = False
@@ -113,12 +114,23 @@ def _clauses(plan: MergePlan) -> list[str]:
     found = [f"WHEN MATCHED AND {_updates(plan)} THEN UPDATE SET {sets}"]
     if plan.keys and plan.deleted:
         found.append(f"WHEN MATCHED AND NOT s.{STAGED} AND {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'false')}")
+    if plan.asked:
+        found += _gone(plan)
     found.append(f"WHEN NOT MATCHED AND s.{STAGED} THEN INSERT ({_list(plan.inserted)}) VALUES ({values})")
     if (plan.complete or plan.keys) and plan.deletes == "hard":
         found.append("WHEN NOT MATCHED BY SOURCE THEN DELETE")
     if (plan.complete or plan.keys) and plan.deletes == "soft" and plan.deleted:
         found.append(f"WHEN NOT MATCHED BY SOURCE AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'true')}")
     return found
+
+
+def _gone(plan: MergePlan) -> list[str]:
+    """What becomes of a row whose key the source was asked for and does not have."""
+    if plan.deletes == "hard":
+        return [f"WHEN MATCHED AND NOT s.{STAGED} THEN DELETE"]
+    if plan.deletes == "soft" and plan.deleted:
+        return [f"WHEN MATCHED AND NOT s.{STAGED} AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'true')}"]
+    return []
 
 
 def _updates(plan: MergePlan) -> str:
@@ -146,15 +158,15 @@ STAGED, _RANK, _ORDER = "`__staged`", "`__rank`", "`__order`"
 
 
 def source_sql(plan: MergePlan) -> str:
-    """One row a key: the latest staged one, or the bare key where only `keys` has it."""
-    if not plan.keys:
+    """One row a key: the latest staged one, or the bare key where only `keys` or `asked` has it."""
+    if not (known := plan.keys or plan.asked):
         return f"SELECT *, true AS {STAGED} FROM ({latest_sql(plan)})"
     keyed = ", ".join(f"coalesce(r.{name(k)}, k.{name(k)}) AS {name(k)}" for k in plan.key)
     rest = "".join(f", r.{name(c)}" for c in plan.inserted if c not in plan.key)
     on = " AND ".join(f"r.{name(k)} <=> k.{name(k)}" for k in plan.key)
     return (
         f"SELECT {keyed}{rest}, r.{name(plan.key[0])} IS NOT NULL AS {STAGED} FROM ({latest_sql(plan)}) r "
-        f"FULL OUTER JOIN (SELECT DISTINCT {_list(plan.key)} FROM {path(plan.keys)}) k ON {on}"
+        f"FULL OUTER JOIN (SELECT DISTINCT {_list(plan.key)} FROM {path(known)}) k ON {on}"
     )
 
 

@@ -46,6 +46,8 @@ CAPABILITIES = Capabilities(
     simultaneous_renames=True,
     comments=True,
 )
+    views=True,
+    merges_asked=True,
 MOVING = "_instep_moving_"
 
 

@@ -158,11 +158,12 @@ def _since(session: Session, record: Record, files: Sequence[StagedFile], how: M
 def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: Merge, prefix: str) -> Outcome:
     system = SystemColumns.of(record.table, prefix)
     stage(session, record, STAGED, [c.name for c in record.table.columns], files)
-    if how.keys:
-        stage(session, record, KEYS, how.key, how.keys)
-    keys, now = KEYS if how.keys else "", _now(session, system.synced)
-    sql = MergeSql(record.table, system, how, session.name(*record.ref), ROWS, keys, now)
-    _check(session, record, sql, how)
+    if known := how.keys or how.asked:
+        stage(session, record, KEYS, how.key, known)
+    keys, asked = KEYS if how.keys else "", KEYS if how.asked else ""
+    now = _now(session, system.synced)
+    sql = MergeSql(record.table, system, how, session.name(*record.ref), ROWS, keys, now, asked)
+    _check(session, record, sql, [STAGED, *([KEYS] if known else [])])
     _latest(session, how)
     if twins := session.count(sql.twins):
         raise StageError(
@@ -173,7 +174,7 @@ def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: 
     inserted = session.count(sql.insert)
     updated += session.count(sql.revive) if sql.revive else 0
     deleted = session.count(sql.remove) if sql.remove else 0
-    for table in (STAGED, ROWS, *([KEYS] if how.keys else [])):
+    for table in (STAGED, ROWS, *([KEYS] if known else [])):
         session.run(f"DROP TABLE {table}")
     return Outcome(inserted, updated, deleted)
 
@@ -187,8 +188,8 @@ def stage(session: Session, record: Record, table: str, names: Sequence[str], fi
         session.run(sql, [_paths(files)])
 
 
-def _check(session: Session, record: Record, sql: MergeSql, how: Merge) -> None:
-    if nulls := sum(session.count(sql.null_keys(t)) for t in (STAGED, *([KEYS] if how.keys else []))):
+def _check(session: Session, record: Record, sql: MergeSql, tables: Sequence[str]) -> None:
+    if nulls := sum(session.count(sql.null_keys(t)) for t in tables):
         raise StageError(
             f"table {named(record.ref)}: {nulls} staged rows have NULL in their key", hint="correct them at the source"
         )

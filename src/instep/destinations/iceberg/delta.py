@@ -57,7 +57,8 @@ def _engine() -> duckdb.DuckDBPyConnection:
 
 
 def find_delta(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) -> Delta | None:
-    """None where only Spark may say: keys that are there twice already. `plan.keys` counts only as given or not."""
+    """None where only Spark may say: keys that are there twice already. `keys` are those of `plan.keys` or of `plan.asked`, which
+    count only as given or not."""
     with _LOCK:
         db = _engine().cursor()
     with db:
@@ -108,7 +109,7 @@ def met_sql(plan: MergePlan) -> str:
     known = f" LEFT JOIN (SELECT DISTINCT {keys}, true AS here FROM k) k ON {_same('t', 'k', range(len(plan.key)))}"
     return (
         f"SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, {_what(plan)} AS what "
-        f"FROM t FULL JOIN ({_latest(plan)}) s ON {on}{known if plan.keys else ''}"
+        f"FROM t FULL JOIN ({_latest(plan)}) s ON {on}{known if plan.keys or plan.asked else ''}"
     )
 
 
@@ -135,8 +136,11 @@ def _what(plan: MergePlan) -> str:
     ]
     if plan.keys:
         cases.append(("k.here", f"CASE WHEN {deleted} THEN 'revived' END"))
-    if (plan.complete or plan.keys) and plan.deletes == "hard":
+    if plan.asked:
+        cases.append(("k.here IS NULL", "NULL"))
+    says = plan.complete or plan.keys or plan.asked
+    if says and plan.deletes == "hard":
         cases.append(("true", "'removed'"))
-    if (plan.complete or plan.keys) and plan.deletes == "soft" and plan.deleted:
+    if says and plan.deletes == "soft" and plan.deleted:
         cases.append((f"NOT {deleted}", "'marked'"))
     return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " END"

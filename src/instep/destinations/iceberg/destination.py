@@ -64,6 +64,7 @@ CAPABILITIES = Capabilities(
 )
 
 
+    merges_asked=True,
 class IcebergDestination:
     """See `destinations.base.Destination`. pyiceberg is imported where a table is written or read, not to inspect."""
 

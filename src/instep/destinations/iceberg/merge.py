@@ -50,7 +50,7 @@ def merge(
         return _first_load(lake, ref, files, how, commit)
     _check(ref, metadata, files, how)
     table = _with_base(table, commit)
-    if not files and not how.complete and not how.keys:
+    if not files and not how.complete and not how.keys and not how.asked:
         return _note(table, metadata, commit)
     metadata = json.loads(table.metadata.model_dump_json())
     staged = _staging(lake, ref, how, commit)
@@ -91,7 +91,7 @@ def _check(ref: Ref, metadata: Mapping[str, Any], files: Sequence[StagedFile], h
         raise DestinationError(f"table {'.'.join(ref)} has no column {missing[0]!r} to merge by", hint="plan again")
     if not how.key and how.since is None:
         raise DestinationError(f"table {'.'.join(ref)} has no key to merge by", hint="use append or full_refresh")
-    if nulls := null_keys([*files, *how.keys], how.key):
+    if nulls := null_keys([*files, *how.keys, *how.asked], how.key):
         raise StageError(f"table {'.'.join(ref)}: {nulls} staged rows have NULL in their key {', '.join(how.key)}")
 
 
@@ -144,7 +144,7 @@ def _record(
 def _staging(lake: Lake, ref: Ref, how: Merge, commit: Commit) -> list[Ref]:
     """The names of this merge's staging tables: rows, then keys if there are any."""
     stem = f"{staging_stem(ref)}{commit.fence}"
-    return [(lake.staging, f"{stem}_{n}_{uuid.uuid4().hex[:8]}") for n in range(2 if how.keys else 1)]
+    return [(lake.staging, f"{stem}_{n}_{uuid.uuid4().hex[:8]}") for n in range(2 if how.keys or how.asked else 1)]
 
 
 def _stage(lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Merge, names: Sequence[Ref]) -> None:
@@ -152,7 +152,7 @@ def _stage(lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Me
     lake.ensure_namespace(lake.staging)
     fields = current_fields(json.loads(table.metadata.model_dump_json()))
     keys = tuple(f for f in fields if f.name in how.key)
-    for staging, part, columns in zip(names, (files, how.keys), (fields, keys), strict=False):
+    for staging, part, columns in zip(names, (files, how.keys or how.asked), (fields, keys), strict=False):
         schema = iceberg_schema(columns)
         change = new_table(lake.catalog, staging, schema, lake.new_location(staging), {})
         if part:
@@ -192,7 +192,8 @@ def merge_plan(
         table=(lake.name, *ref),
         branch=f"{BRANCH}{commit.fence}",
         rows=(lake.name, *staged[0]),
-        keys=(lake.name, *staged[1]) if len(staged) > 1 else (),
+        keys=(lake.name, *staged[1]) if how.keys else (),
+        asked=(lake.name, *staged[1]) if how.asked else (),
         key=how.key,
         values=tuple(c for c in live if c not in how.key),
         stamps=tuple(stamps),
@@ -226,7 +227,10 @@ def _publish(lake: Lake, ref: Ref, base: int, how: Merge, commit: Commit, verdic
     if head != base:
         change.update(set_branch(MAIN, head))
     change.update(remove_ref(branch))
-    _record(change, metadata, commit, head, verdict.rows, deletes=_marks(how) and outcome.deleted > 0)
+    left = outcome.deleted or (
+        outcome.updated if how.asked else 0
+    )  # Spark counts a row that is marked by its key as updated
+    _record(change, metadata, commit, head, verdict.rows, deletes=_marks(how) and left > 0)
     change.land(commit.fence)
     return outcome
 
@@ -264,7 +268,7 @@ def counted(said: Mapping[str, str], grown: int) -> Outcome:
     return Outcome(
         inserted=counts["inserted"],
         updated=counts["matched-updated"],
-        deleted=counts[f"{left}updated"] + counts[f"{left}deleted"],
+        deleted=counts[f"{left}updated"] + counts[f"{left}deleted"] + counts.get("matched-deleted", 0),
     )
 
 

@@ -42,7 +42,7 @@ def fits(
     if how.since is not None or not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in how.key):
         return False
     main = next(s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"])
-    coming = [*files, *how.keys]
+    coming = [*files, *how.keys, *how.asked]
     rows = int(main["summary"].get("total-records", ROWS + 1)) + sum(f.rows for f in coming)
     return rows <= limit and int(main["summary"].get("total-files-size", 0)) + sum(f.bytes for f in coming) <= size
 
@@ -72,7 +72,8 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
     metadata, schema = table.metadata, table.schema()
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
     staged = staged_rows(table, data_files(ordered, metadata))
-    keys = staged_rows(table, data_files(how.keys, metadata, schema.select(*how.key))) if how.keys else None
+    known = how.keys or how.asked
+    keys = staged_rows(table, data_files(known, metadata, schema.select(*how.key))) if known else None
     with suppress(duckdb.Error, pa.ArrowException):
         rows = current_rows(table)
         delta = find_delta(plan, staged, keys, rows) if rows else None

@@ -24,7 +24,8 @@ def columns(names: Sequence[str], side: str = "") -> str:
 @dataclass(frozen=True)
 class MergeSql:
     """The statements of one merge. `target`: the table as SQL names it; `staged`: a table with the staged rows, one a
-    key; `keys`: one with all keys of the source, "" without. `now` is the time, as SQL, of rows that leave or return.
+    key; `keys`: one with all keys of the source, "" without; `asked`: one with the keys that it was asked for, "" without. `now` is
+    the time, as SQL, of rows that leave or return.
     Run `update`, `insert`, `revive` and `remove` in this order, in one transaction."""
 
     table: Table
@@ -34,6 +35,7 @@ class MergeSql:
     staged: str
     keys: str
     now: str
+    asked: str = ""
 
     @cached_property
     def stamps(self) -> tuple[str, ...]:
@@ -84,10 +86,12 @@ class MergeSql:
     @property
     def remove(self) -> str:
         """Rows that the source has no more; "" where nothing is known of them."""
-        if self.how.deletes == "ignore" or not (self.keys or self.how.complete):
+        if self.how.deletes == "ignore" or not (self.keys or self.asked or self.how.complete):
             return ""
         sides = [s for s in (self.staged, self.keys) if s]
         lost = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {s} AS s WHERE {self.same_key('t', 's')})" for s in sides)
+        if self.asked:
+            lost += f" AND EXISTS (SELECT 1 FROM {self.asked} AS a WHERE {self.same_key('t', 'a')})"
         if self.how.deletes == "hard":
             return f"DELETE FROM {self.target} AS t WHERE {lost}"
         if not self.system.deleted:
