@@ -55,9 +55,10 @@ class Capabilities:
     simultaneous_renames: bool = False
     comments: bool = False
     keys: bool = False
+    views: bool = False
     max_name_bytes: int = 255
-
     merges_asked: bool = False
+
     def fold(self, name: str) -> str:
         """Names that the format holds for one are equal."""
         return name if self.case_sensitive else name.casefold()

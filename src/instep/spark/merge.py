@@ -18,10 +18,10 @@ class MergePlan:
     """What is merged into what.
 
     `table`, `rows` and `keys` are catalog, namespace, name; `rows` holds the staged rows, `keys` the keys of the
-    whole source table (empty: not known), `asked` those that the source was asked for (empty: all or none). `order` are the staged files, oldest first. `values` are compared and
-    set, `stamps` (system columns) set but not compared, `inserted` all columns of a new row. `synced` and
-    `deleted` are system columns ("" without); `at` is microseconds since 1970 UTC. `since`: (column,
-    literal, SQL type).
+    whole source table (empty: not known), `asked` those that the source was asked for (empty: all or none). `order`
+    are the staged files, oldest first. `values` are compared and set, `stamps` (system columns) set but not compared,
+    `inserted` all columns of a new row. `synced` and `deleted` are system columns ("" without); `at` is microseconds
+    since 1970 UTC. `since`: (column, literal, SQL type).
     """
 
     table: Name

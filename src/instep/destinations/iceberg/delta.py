@@ -57,8 +57,8 @@ def _engine() -> duckdb.DuckDBPyConnection:
 
 
 def find_delta(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) -> Delta | None:
-    """None where only Spark may say: keys that are there twice already. `keys` are those of `plan.keys` or of `plan.asked`, which
-    count only as given or not."""
+    """None where only Spark may say: keys that are there twice already. `keys` are those of `plan.keys` or of
+    `plan.asked`, which count only as given or not."""
     with _LOCK:
         db = _engine().cursor()
     with db:

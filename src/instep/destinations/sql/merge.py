@@ -24,8 +24,8 @@ def columns(names: Sequence[str], side: str = "") -> str:
 @dataclass(frozen=True)
 class MergeSql:
     """The statements of one merge. `target`: the table as SQL names it; `staged`: a table with the staged rows, one a
-    key; `keys`: one with all keys of the source, "" without; `asked`: one with the keys that it was asked for, "" without. `now` is
-    the time, as SQL, of rows that leave or return.
+    key; `keys`: one with all keys of the source, "" without; `asked`: one with the keys that it was asked for, ""
+    without. `now` is the time, as SQL, of rows that leave or return.
     Run `update`, `insert`, `revive` and `remove` in this order, in one transaction."""
 
     table: Table
