@@ -204,6 +204,28 @@ class CopyPurged(Event):
 
 
 @dataclass(frozen=True)
+class OldNameKept(Event):
+    """What a table or column was called is shown in a view until `until` (ISO time in UTC)."""
+
+    type: ClassVar[str] = "old_name.kept"
+    table: str
+    name: str
+    view: str
+    until: str
+
+
+@dataclass(frozen=True)
+class OldNameEnded(Event):
+    """An old name has left its view; `why` says for which reason."""
+
+    type: ClassVar[str] = "old_name.ended"
+    table: str
+    name: str
+    view: str
+    why: str
+
+
+@dataclass(frozen=True)
 class RunStarted(Event):
     type: ClassVar[str] = "run.started"
     run: str

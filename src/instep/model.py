@@ -28,7 +28,8 @@ class Check:
 class TableSettings:
     """How one table is synced. `lookback`: seconds for a time cursor, units for a number. `key`: column names
     to use where the source has no primary key. `mode` auto: see sync/choose.py. `start`: where the first read by a
-    cursor that a person chose begins, "" for the whole table."""
+    cursor that a person chose begins, "" for the whole table. `keep_old_names`: for how many seconds readers can use
+    what it and its columns were called before a rename."""
 
     mode: Literal["auto", "full_refresh", "append", "upsert"] = "auto"
     cursor: str | None = None
@@ -37,6 +38,7 @@ class TableSettings:
     key: tuple[str, ...] = ()
     misfit: Literal["quarantine", "null", "fail"] = "quarantine"
     start: str = ""
+    keep_old_names: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def plan(
         spent = costs(app, name, found, sample)
         sql = ddl_of(app, name, found)
         keys = key_lines(app, name, [r for r in found.reviews.values() if r.id in found.waiting])
-    notes = [*found.partial, *found.detection.notes]
+    notes = [*found.partial, *found.old_names, *found.detection.notes]
     document = {"connection": name, "id": found.id, "plan": plan_to_dict(found.plan), "notes": notes}
     document |= {"keys": keys, "costs": spent, "ddl": sql}
     document |= {"behind": behind} if check else {}

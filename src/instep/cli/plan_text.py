@@ -24,7 +24,7 @@ def plan_lines(found: Preview, *, every: bool) -> Iterator[Line]:
         yield line, _style(line)
     yield from proposal_lines(found)
     yield from _waiting(found)
-    for sentence in (*found.partial, *found.detection.notes):
+    for sentence in (*found.partial, *found.old_names, *found.detection.notes):
         yield sentence, "yellow"
     yield from _modes(found, every=every)
 

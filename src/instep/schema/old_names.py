@@ -23,8 +23,8 @@ SUFFIX = "__compat"
 @dataclass(frozen=True)
 class OldName:
     """`old` was the name of the table (`column` "") or of a column of it; `table` and `column` are what it means now.
-    `batch` names the plan that renamed it, until the rename is known to be through. `shown`: the view it was first
-    shown in, "" for not yet. `trouble`: why it is not shown."""
+    `batch` names the plan that renamed it, until the rename is known to be through. `shown`: the view that shows it, ""
+    if none does. `trouble`: why none does."""
 
     table: Ref
     column: str
@@ -37,9 +37,9 @@ class OldName:
     trouble: str = ""
 
     @property
-    def path(self) -> str:
-        """What people call it."""
-        return f"{'.'.join(self.table)}.{self.old}" if self.column else f"{self.table[0]}.{self.old}"
+    def view(self) -> Ref:
+        """Where readers find it."""
+        return self.table[0], self.table[1] + SUFFIX if self.column else self.old
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def _columns(steps: Iterable[Step]) -> dict[str, str]:
     return found
 
 
-def settled(names: Sequence[OldName], there: Catalog) -> list[OldName]:
+def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]) -> list[OldName]:
     """The names with what they mean in `there`, the tables as they are: plans that were on the way are followed, in
     order, if what they lead to has come about."""
     done = [n for n in names if not n.batch]
@@ -97,7 +97,7 @@ def settled(names: Sequence[OldName], there: Catalog) -> list[OldName]:
         tables = {(n.table[0], n.old): n.table for n in mine if not n.column}
         columns = {(n.table, n.old): n.column for n in mine if n.column}
         done = [_followed(n, tables, columns) for n in done] + [replace(n, batch="") for n in mine]
-    latest = {(n.table, bool(n.column), n.old): n for n in done}
+    latest = {(n.table if n.column else n.table[:1], bool(n.column), fold(n.old)): n for n in done}
     return list(latest.values())
 
 
@@ -116,32 +116,22 @@ def why_over(name: OldName, there: Catalog, now: datetime, fold: Callable[[str],
     table = there.get(name.table)
     if table is None or not _is_there(name, there):
         return "what it stood for is gone"
-    used = [c.name for c in table.columns] if name.column else [t.name for t in there.tables if t.schema == table.schema]
-    if fold(name.old) in {fold(u) for u in used}:
+    columns, tables = table.columns, (t for t in there.tables if t.schema == table.schema)
+    if fold(name.old) in {fold(one.name) for one in (columns if name.column else tables)}:
         return f"another {'column' if name.column else 'table'} is called so"
     return "its time is over" if name.until <= now else ""
 
 
-def view_names(table: Ref, names: Iterable[OldName]) -> dict[Ref, OldName]:
-    """The views of one table that its old names ask for, each with the name that asks for it longest."""
-    mine = sorted((n for n in names if n.table == table), key=lambda n: n.until)
-    columns, tables = [n for n in mine if n.column], [n for n in mine if not n.column]
-    found = {(table[0], table[1] + SUFFIX): n for n in columns}
-    for was in tables:
-        found[table[0], was.old] = was
-        older = [n for n in columns if n.at <= was.at]
-        found |= {(table[0], was.old + SUFFIX): n for n in older}
-    return found
-
-
-def views(names: Sequence[OldName], there: Catalog, owner: str) -> dict[Ref, tuple[View, tuple[OldName, ...]]]:
-    """The views that show these names, with those that each of them shows."""
-    found: dict[Ref, tuple[View, tuple[OldName, ...]]] = {}
+def views(names: Sequence[OldName], there: Catalog, owner: str) -> dict[Ref, View]:
+    """The views that show these names. A table that was renamed after columns of it is found under both of its names,
+    with the suffix and without."""
+    found: dict[Ref, View] = {}
     for table in there.tables:
         mine = [n for n in names if n.table == table.ref]
-        for ref in view_names(table.ref, mine):
-            shows = tuple(n for n in mine if n.column or n.old == ref[1])
-            found[ref] = View(ref, table.ref, _body(table, mine), owner), shows
+        columns, body = [n for n in mine if n.column], _body(table, mine)
+        refs = [n.view for n in mine]
+        refs += [(w.view[0], w.old + SUFFIX) for w in mine if not w.column and any(n.at <= w.at for n in columns)]
+        found |= {ref: View(ref, table.ref, body, owner) for ref in refs}
     return found
 
 
@@ -149,16 +139,14 @@ def _body(table: Table, names: Iterable[OldName]) -> tuple[tuple[str, str], ...]
     return (*((c.name, c.name) for c in table.columns), *((n.old, n.column) for n in names if n.column))
 
 
-def carried(view: View, steps: Iterable[Step], left: Iterable[str]) -> View | None:
-    """The view once its table has been through these steps and has the columns `left`; None if nothing is left."""
-    steps = list(steps)
+def carried(view: View, steps: Sequence[Step]) -> View | None:
+    """The view once its table has been through these steps, those columns included that they drop; None if the table
+    is gone, or the view's name used."""
     if any(isinstance(s.change, TableRemoved | TableAdded) for s in steps):
         return None
-    inner, there = _columns(steps), set(left)
     moved = next((s.change.after.ref for s in steps if isinstance(s.change, TableRenamed)), view.table)
-    pairs = [*_carried(view.columns, inner)]
-    columns = tuple((name, now) for name, now in pairs if now in there)
-    return View(view.ref, moved, columns, view.owner) if columns and view.ref != moved else None
+    columns = tuple(_carried(view.columns, _columns(steps)))
+    return View(view.ref, moved, columns, view.owner) if view.ref != moved else None
 
 
 def _carried(columns: Iterable[tuple[str, str]], inner: Mapping[str, str]) -> Iterator[tuple[str, str]]:

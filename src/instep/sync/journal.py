@@ -20,6 +20,7 @@ from instep.schema.plan import Group, Plan, plan_from_dict, plan_to_dict
 from instep.schema.step import RewriteColumn, Step
 from instep.schema.table import Catalog, Table
 from instep.store.plans import PlannedStep, StoredPlan
+from instep.sync.old_names import make_room, refresh, remember
 from instep.sync.pipe import Pipe, Ref
 
 
@@ -77,6 +78,7 @@ def journal(pipe: Pipe, run: Run, made: Plan, id: str = "") -> Iterator[Journal]
     if made.steps or any(d.applied for d in made.decisions):
         record.id = _open(pipe, run, made, id)
     crashpoint("journal.opened")
+    make_room(pipe, made)
     try:
         yield record
     except InstepError as error:
@@ -84,6 +86,7 @@ def journal(pipe: Pipe, run: Run, made: Plan, id: str = "") -> Iterator[Journal]
             with suppress(Fenced), pipe.transaction():
                 pipe.store.plans.close(record.id, "failed", error=error.message)
         raise
+    refresh(pipe, run)
 
 
 def _open(pipe: Pipe, run: Run, made: Plan, id: str) -> str:
@@ -95,6 +98,7 @@ def _open(pipe: Pipe, run: Run, made: Plan, id: str) -> str:
         opened = pipe.store.plans.open(
             pipe.name, found, plan_to_dict(made), planned, **bases, run=run.id, who=pipe.who
         )  # fmt: skip
+        remember(pipe, made, f"{opened.id} {run.id}")
     return opened.id
 
 

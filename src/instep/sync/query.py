@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from instep.destinations.base import Destination, Ref
+from instep.destinations.views import HoldsViews
 from instep.errors import DestinationError, InstepError
 from instep.schema.names import quote
+from instep.schema.old_names import View
 
 _MISSING = re.compile(r'Table with name "?([^"\s]+)"? does not exist')
 
@@ -30,8 +33,9 @@ def ask(destination: Destination, sql: str) -> Answer:
     with duckdb.connect(":memory:", config={"enable_external_access": "false"}) as connection:
         connection.execute("set timezone = 'UTC'")
         try:
-            for number, (named, ref) in enumerate(_wanted(connection, destination, sql).items()):
-                _register(connection, destination, named, ref, f"arrow_{number}")
+            views = _views_of(destination)
+            for number, (named, ref) in enumerate(_wanted(connection, destination, views, sql).items()):
+                _register(connection, _read(destination, views, ref), named, f"arrow_{number}")
             cursor = connection.execute(sql)
             columns = [d[0] for d in cursor.description or ()]
             return Answer(columns, cursor.fetchall())
@@ -51,7 +55,14 @@ def _hint(error: str, destination: Destination) -> str:
     return f"the lake has {', '.join(known[:8])}{' and others' * (len(known) > 8)}" if known else "the lake is empty"
 
 
-def _wanted(connection: duckdb.DuckDBPyConnection, destination: Destination, sql: str) -> dict[Ref, Ref]:
+def _views_of(destination: Destination) -> Mapping[Ref, View]:
+    """The views that show tables with old names."""
+    return destination.views() if isinstance(destination, HoldsViews) else {}
+
+
+def _wanted(
+    connection: duckdb.DuckDBPyConnection, destination: Destination, views: Iterable[Ref], sql: str
+) -> dict[Ref, Ref]:
     """(schema or "", table) as the query writes it -> the destination's table. A name that is no table of ours may be
     one that the query defines itself."""
     given = len(connection.extract_statements(sql))
@@ -61,7 +72,7 @@ def _wanted(connection: duckdb.DuckDBPyConnection, destination: Destination, sql
     tree = json.loads(text)
     if tree.get("error"):
         raise InstepError(f"the query cannot be run: {tree.get('error_message')}", hint="it must be one SELECT")
-    known = destination.tables()
+    known = [*destination.tables(), *views]
     found: dict[Ref, Ref] = {}
     for schema, name in _tables(tree):
         fits = [r for r in known if _same(r[1], name) and (not schema or _same(r[0], schema))]
@@ -87,10 +98,17 @@ def _tables(node: Any) -> Iterator[Ref]:
             yield from _tables(child)
 
 
-def _register(
-    connection: duckdb.DuckDBPyConnection, destination: Destination, named: Ref, ref: Ref, source: str
-) -> None:
-    connection.register(source, destination.read(ref).read_all())
+def _read(destination: Destination, views: Mapping[Ref, View], ref: Ref) -> pa.Table:
+    """The rows of a table, or of a view as it shows them."""
+    if (view := views.get(ref)) is None:
+        return destination.read(ref).read_all()
+    table = destination.read(view.table).read_all()
+    shown = [(name, column) for name, column in view.columns if column in table.column_names]
+    return pa.Table.from_arrays([table[column] for _, column in shown], [name for name, _ in shown])
+
+
+def _register(connection: duckdb.DuckDBPyConnection, rows: pa.Table, named: Ref, source: str) -> None:
+    connection.register(source, rows)
     if named[0]:
         connection.execute(f"create schema if not exists {quote(named[0], 'ansi')}")
     view = ".".join(quote(part, "ansi") for part in named if part)

@@ -35,6 +35,7 @@ from instep.sync.detection.pause import hold, reconsider
 from instep.sync.detection.places import Places
 from instep.sync.held.quarantine import expire
 from instep.sync.named import check_named
+from instep.sync.old_names import troubles
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.progress import Progress, Report, Silent
 from instep.sync.rows.clean import PASSES, discard
@@ -44,7 +45,7 @@ from instep.sync.rows.load import commit_all, stage
 from instep.sync.rows.loads import Load
 from instep.sync.rows.planning import Outcome, Pass, Wanted, rows_of
 from instep.sync.rows.promote import promote_first, promote_rest
-from instep.sync.tidy import forget_dropped
+from instep.sync.tidy import forget_dropped, forget_old_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +81,7 @@ def sync(
             tables = work.record()
         expire(pipe, run)
         forget_dropped(pipe, run)
+        forget_old_names(work.pipe, run)
     done = work.outcome
     if not tables:
         done.note("there is no table to sync: the source shows this user none that is switched on")
@@ -201,6 +203,8 @@ class _Sync:
         for text in map(describe, plan.notes):
             outcome.note(text)
         for text in partial_columns(pipe, detection, plan.after):
+            outcome.note(text)
+        for text in troubles(pipe):
             outcome.note(text)
         outcome.waiting = asked(pipe, detection, reviews)
         if paused := pipe.store.pauses.connection(pipe.name):

@@ -8,6 +8,7 @@ from instep.destinations.savepoints import KeepsDropped
 from instep.errors import InstepError
 from instep.model import Run
 from instep.schema.names import destination_ref
+from instep.sync.old_names import refresh
 from instep.sync.pipe import Pipe
 
 
@@ -15,6 +16,12 @@ def is_first_today(pipe: Pipe, run: Run) -> bool:
     """Whether no sync before this run has ended well on its day (UTC)."""
     last = next((r for r in pipe.store.runs.history(pipe.name, kind="sync") if r.status in ("done", "partial")), None)
     return last is None or last.started.date() != run.started.date()
+
+
+def forget_old_names(pipe: Pipe, run: Run) -> None:
+    """Ends old names whose time is over, and shows the others as the tables are by now. Not only once a day: a load may
+    have brought a table of another shape."""
+    refresh(pipe, run, last=True)
 
 
 def forget_dropped(pipe: Pipe, run: Run) -> list[str]:

@@ -28,6 +28,7 @@ from instep.destinations.duckdb.records import (
 )
 from instep.destinations.duckdb.rewrite import rewrite
 from instep.destinations.duckdb.shape import as_it_is, check_names, comments, physical, sql_type
+from instep.destinations.duckdb.views import apart
 from instep.destinations.sql.evolve import Evolution, Source, evolve
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Parked, Record, load, numbered
@@ -45,9 +46,9 @@ CAPABILITIES = Capabilities(
     undo_by_id=True,
     simultaneous_renames=True,
     comments=True,
-)
     views=True,
     merges_asked=True,
+)
 MOVING = "_instep_moving_"
 
 
@@ -62,6 +63,7 @@ def execute(file: DatabaseFile, ref: Ref, steps: Sequence[Step], after: Table | 
         record = find(session, ref)
         if record is not None and after is not None and table_as_it_is(session, record) == after:
             return
+        put_back = apart(session, ref)
         match steps[0].change:
             case TableAdded(after=table):
                 create(session, after or table, [s.id for s in steps], commit)
@@ -71,6 +73,7 @@ def execute(file: DatabaseFile, ref: Ref, steps: Sequence[Step], after: Table | 
                 _replace(session, require(session, ref), after or table, steps, commit)
             case _:
                 _alter(session, ref, steps, after, commit)
+        put_back(steps)
 
 
 def table_as_it_is(session: Session, record: Record) -> Table:
@@ -138,8 +141,11 @@ def _plain(table: Table) -> Table:
 
 def swap_in(session: Session, record: Record) -> Record:
     """Parks the table and makes the generation that waits, without rows."""
+    put_back = apart(session, record.ref)
     park(session, replace(record, pending=None))
-    return make(session, record.waiting)
+    made = make(session, record.waiting)
+    put_back(())
+    return made
 
 
 def revive(file: DatabaseFile, ref: Ref, table: Table, commit: Commit) -> None:

@@ -27,13 +27,16 @@ from instep.destinations.base import (
 )
 from instep.destinations.duckdb import ddl, keep, load, promote, rows
 from instep.destinations.duckdb import fill as _fill
+from instep.destinations.duckdb import views as _views
 from instep.destinations.duckdb.ddl import CAPABILITIES
 from instep.destinations.duckdb.file import DatabaseFile
 from instep.destinations.duckdb.records import every, find, not_ours, require, twin
-from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, physical, sql_type
+from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, sql_type
+from instep.destinations.duckdb.views import not_views
 from instep.destinations.kept import Kept, Promoted
 from instep.destinations.sql.ddl import Dialect
 from instep.model import Check
+from instep.schema.old_names import View
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
@@ -62,6 +65,7 @@ class DuckDbDestination:
 
     kind = "duckdb"
     capabilities = CAPABILITIES
+    why_no_views = ""
 
     def __init__(self, config: DuckDbConfig) -> None:
         self.config = config
@@ -89,7 +93,7 @@ class DuckDbDestination:
         with self.file.reading() as session:
             if session is None:
                 return Catalog()
-            records, there, said = every(session), physical(session), comments(session)
+            records, there, said = every(session), not_views(session), comments(session)
         found = []
         for ref in wanted:
             record = records.get(ref)
@@ -103,7 +107,7 @@ class DuckDbDestination:
         with self.file.reading() as session:
             if session is None:
                 return {}
-            records, there = every(session), physical(session)
+            records, there = every(session), not_views(session)
         ours = {ref for ref, record in records.items() if not record.copy}
         return {ref: str(not_ours(ref)) for ref in refs if ref not in ours and twin(ref, there)}
 
@@ -171,6 +175,16 @@ class DuckDbDestination:
         done = _fill.fill(self.file, ref, fill, commit)
         told(done.rows, done.bytes)
         return done
+
+    def views(self) -> dict[Ref, View]:
+        with self.file.reading() as session:
+            return _views.views(session) if session else {}
+
+    def put_view(self, view: View, fence: int) -> None:
+        _views.put_view(self.file, view, fence)
+
+    def drop_view(self, ref: Ref) -> None:
+        _views.drop_view(self.file, ref)
 
     def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
         return promote.promote(self.file, ref, columns, extra, commit)

@@ -21,13 +21,15 @@ from instep.sync.claim import claimed
 from instep.sync.detection.detect import Detection, asked, look, record
 from instep.sync.detection.pause import hold, reconsider
 from instep.sync.journal import plan_id
+from instep.sync.old_names import announced
 from instep.sync.pipe import Pipe, Ref
 
 
 @dataclass(frozen=True)
 class Preview:
     """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
-    what new columns will lack until a backfill. `waiting`: ids of the changes that wait for a person now."""
+    what new columns will lack until a backfill. `waiting`: ids of the changes that wait for a person now. `old_names`:
+    what stays readable under its old name, and what does not any more."""
 
     connection: str
     detection: Detection
@@ -37,6 +39,7 @@ class Preview:
     choices: Mapping[Ref, Choice]
     partial: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    old_names: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -61,6 +64,7 @@ def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview
         _choices(pipe, made.after),
         partial_columns(pipe, detection, made.after),
         asked(pipe, detection, reviews),
+        announced(pipe, made),
     )
 
 

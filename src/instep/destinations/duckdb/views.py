@@ -1,0 +1,124 @@
+# ruff: noqa: S608 - names are quoted
+"""Views of ours in the file: the text that the file tells of each is on record, so that another's is known for one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from instep.destinations.base import Ref
+from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.records import SCHEMA, find, named, prepare
+from instep.destinations.duckdb.shape import Physical, physical
+from instep.destinations.sql.merge import q
+from instep.errors import Conflict
+from instep.schema.old_names import View, carried
+from instep.schema.step import Step
+
+_NEW = "CREATE TABLE IF NOT EXISTS {} (namespace VARCHAR, name VARCHAR, record VARCHAR)"
+_BEGUN = "SELECT count(*) FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = 'views'"
+_TEXTS = "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE database_name = ? AND NOT internal"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A view on record: the types of its columns when it was made, and what the file told of it then."""
+
+    view: View
+    types: tuple[str, ...]
+    text: str
+
+
+def _table(session: Session) -> str:
+    return session.name(SCHEMA, "views")
+
+
+def _kept(session: Session) -> dict[Ref, _Kept]:
+    """The views on record that stand as they were made."""
+    if not session.count(_BEGUN, session.catalog, SCHEMA):
+        return {}
+    texts = {(schema, name): text for schema, name, text in session.run(_TEXTS, [session.catalog])}
+    found = {}
+    for schema, name, record in session.run(f"SELECT namespace, name, record FROM {_table(session)}"):
+        said = json.loads(record)
+        columns = tuple((a, b) for a, b in said["columns"])
+        view = View((schema, name), (said["table"][0], said["table"][1]), columns, said["owner"])
+        if texts.get(view.ref) == said["text"]:
+            found[view.ref] = _Kept(view, tuple(said["types"]), said["text"])
+    return found
+
+
+def views(session: Session) -> dict[Ref, View]:
+    """All that are ours."""
+    return {ref: kept.view for ref, kept in _kept(session).items()}
+
+
+def not_views(session: Session) -> dict[Ref, tuple[Physical, ...]]:
+    """What there is beside our views: the columns of tables, and of views that others have made."""
+    hidden = _kept(session)
+    return {ref: columns for ref, columns in physical(session).items() if ref not in hidden}
+
+
+def put_view(file: DatabaseFile, view: View, fence: int) -> None:
+    """See `destinations.views.HoldsViews`."""
+    with file.writing() as session:
+        prepare(session)
+        record = find(session, view.table)
+        if record is None:
+            return
+        record.check(fence)
+        kept = _kept(session)
+        if view.ref not in kept and _is_taken(session, view.ref):
+            raise Conflict(f"{named(view.ref)} exists and is not ours", hint="rename it, or do without the old name")
+        _write(session, view, kept.get(view.ref))
+
+
+def _is_taken(session: Session, ref: Ref) -> bool:
+    wanted = (ref[0].casefold(), ref[1].casefold())
+    return any((r[0].casefold(), r[1].casefold()) == wanted for r in physical(session))
+
+
+def drop_view(file: DatabaseFile, ref: Ref) -> None:
+    """Nothing if there is no view of ours of this name."""
+    with file.writing() as session:
+        _drop(session, [ref] if ref in _kept(session) else [])
+
+
+def _drop(session: Session, refs: Iterable[Ref]) -> None:
+    for ref in refs:
+        session.run(f"DROP VIEW {session.name(*ref)}")
+        session.run(f"DELETE FROM {_table(session)} WHERE namespace = ? AND name = ?", ref)
+
+
+def _write(session: Session, view: View, before: _Kept | None) -> None:
+    """By the table's columns as they are; nothing that is so already."""
+    there = {p.name: p.type for p in physical(session).get(view.table, ())}
+    columns = tuple((name, column) for name, column in view.columns if column in there)
+    made = View(view.ref, view.table, columns, view.owner)
+    types = tuple(there[column] for _, column in columns)
+    if not columns or (before is not None and (before.view, before.types) == (made, types)):
+        return
+    if before is not None:
+        _drop(session, [view.ref])
+    shown = ", ".join(q(c) if n == c else f"{q(c)} AS {q(n)}" for n, c in columns)
+    # DuckDB looks for the table beside the view; with its schema it would be ambiguous in a file of the schema's name
+    session.run(f"CREATE VIEW {session.name(*view.ref)} AS SELECT {shown} FROM {q(view.table[1])}")
+    session.run(_NEW.format(_table(session)))
+    [text] = [t for s, n, t in session.run(_TEXTS, [session.catalog]) if (s, n) == view.ref]
+    said = {"table": view.table, "columns": columns, "owner": view.owner, "types": types, "text": text}
+    session.run(f"INSERT INTO {_table(session)} VALUES (?, ?, ?)", [*view.ref, json.dumps(said)])
+
+
+def apart(session: Session, table: Ref) -> Callable[[Sequence[Step]], None]:
+    """Takes the views of a table away while it is altered in this transaction; what it answers puts those back, in
+    the same transaction, that something is left of once the table has been through the steps."""
+    mine = [view for view in views(session).values() if view.table == table]
+    _drop(session, [view.ref for view in mine])
+
+    def put_back(steps: Sequence[Step]) -> None:
+        for moved in (carried(view, steps) for view in mine):
+            if moved is not None:
+                _write(session, moved, None)
+
+    return put_back
