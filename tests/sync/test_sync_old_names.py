@@ -29,7 +29,7 @@ def duckdb(world: World) -> None:
     world.destination = destination
 
 
-@pytest.fixture(params=[duckdb], ids=lambda make: make.__name__)
+@pytest.fixture(params=[duckdb, iceberg], ids=lambda make: make.__name__)
 def world(request: pytest.FixtureRequest, make_world: MakeWorld) -> World:
     made = make_world()
     make: Callable[[World], None] = request.param

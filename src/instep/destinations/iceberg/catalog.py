@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Metadata = Mapping[str, Any]
 
 FEW = 20
+VIEW = "instep.view"
+"""The property of a view that is ours: what it shows, as JSON."""
 _SECRET = re.compile(r"secret|password|credential|token|key", re.IGNORECASE)
 _LAYOUT = """
 CREATE TABLE IF NOT EXISTS iceberg_tables (
@@ -83,6 +85,11 @@ class Lake:
     def is_sqlite(self) -> bool:
         return self.config.catalog == "sqlite"
 
+    @property
+    def holds_views(self) -> bool:
+        """Whether its catalog and its files are here: see iceberg/views.py."""
+        return self.is_sqlite and self.warehouse.startswith("file://")
+
     @cached_property
     def database(self) -> Path:
         """The SQLite file of a sqlite catalog."""
@@ -101,7 +108,7 @@ class Lake:
         if not self.is_sqlite:
             return self.config.name
         self._make()
-        with self._database() as db:
+        with self.open_database() as db:
             names = [row[0] for row in db.execute("SELECT DISTINCT catalog_name FROM iceberg_tables")]
         return names[0] if len(names) == 1 else self.config.name
 
@@ -143,12 +150,14 @@ class Lake:
         """Makes the SQLite catalog where there is nothing; refuses a folder that holds something else."""
         if not self.exists():
             self.database.parent.mkdir(parents=True, exist_ok=True)
-        with self._database() as db, db:
+        with self.open_database() as db, db:
             db.execute("PRAGMA journal_mode=WAL")
             db.executescript(_LAYOUT)
+            if not any(row[1] == "iceberg_type" for row in db.execute("PRAGMA table_info(iceberg_tables)")):
+                db.execute("ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)")
 
     @contextmanager
-    def _database(self) -> Iterator[sqlite3.Connection]:
+    def open_database(self) -> Iterator[sqlite3.Connection]:
         """The catalog's file; ConnectError if it cannot be opened, read or written."""
         try:
             with closing(sqlite3.connect(self.database, timeout=60)) as db:
@@ -217,7 +226,8 @@ class Lake:
             shutil.rmtree(local_path(location), ignore_errors=True)
 
     def metadata(self, refs: Iterable[Ref]) -> dict[Ref, Metadata]:
-        """The newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake."""
+        """The newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of ours are
+        none of them, those of others are."""
         wanted = list(refs)
         if not self.exists():
             return {}
@@ -226,18 +236,19 @@ class Lake:
                 tables = pool.map(self.load, wanted)
             return {r: json.loads(t.metadata.model_dump_json()) for r, t in zip(wanted, tables, strict=True) if t}
         pointers = self._pointers(wanted)
-        return {ref: self._parse(pointers[ref]) for ref in wanted if ref in pointers}
+        found = {ref: self.parse(pointers[ref]) for ref in wanted if ref in pointers}
+        return {ref: metadata for ref, metadata in found.items() if VIEW not in metadata.get("properties", {})}
 
     def _pointers(self, refs: Sequence[Ref] = ()) -> dict[Ref, str]:
         """Where the metadata of each table is; of a few `refs` only those are looked up, of many all are read."""
         sql = "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE catalog_name = ?"
         few = refs if len(refs) <= FEW else ()
-        with self._database() as db:
+        with self.open_database() as db:
             parts = [db.execute(f"{sql} AND table_namespace = ? AND table_name = ?", (self.name, *r)) for r in few]
             rows = [row for part in parts for row in part] if few else db.execute(sql, (self.name,)).fetchall()
         return {(row[0], row[1]): row[2] for row in rows}
 
-    def _parse(self, location: str) -> Metadata:
+    def parse(self, location: str) -> Metadata:
         """Metadata files never change, so what has been read stays read."""
         if location not in self._parsed:
             if len(self._parsed) > 2000:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from instep.destinations.base import (
     Target,
     Trial,
 )
+from instep.destinations.iceberg import views as iceberg_views
 from instep.destinations.iceberg.catalog import IcebergConfig, Lake
 from instep.destinations.iceberg.layout import check_loadable, guards
 from instep.destinations.iceberg.records import (
@@ -41,6 +43,7 @@ from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
 from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities
+from instep.schema.old_names import View
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
@@ -69,11 +72,11 @@ class IcebergDestination:
     """See `destinations.base.Destination`. pyiceberg is imported where a table is written or read, not to inspect."""
 
     kind = "iceberg"
-    capabilities = CAPABILITIES
 
     def __init__(self, config: IcebergConfig) -> None:
         self.config = config
         self.lake = Lake(config)
+        self.capabilities = replace(CAPABILITIES, views=self.lake.holds_views)
         self._read: dict[Ref, tuple[Metadata, Table]] = {}
 
     def spark_catalog(self) -> Mapping[str, str]:
@@ -128,7 +131,8 @@ class IcebergDestination:
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         from instep.destinations.iceberg import ddl as iceberg_ddl
 
-        iceberg_ddl.execute(self.lake, ref, steps, after, commit)
+        with iceberg_views.in_step(self.lake, ref, steps, after, commit.fence):
+            iceberg_ddl.execute(self.lake, ref, steps, after, commit)
 
     def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
         from instep.destinations.iceberg import ddl as iceberg_ddl
@@ -168,6 +172,22 @@ class IcebergDestination:
         from instep.destinations.iceberg import fill as iceberg_fill
 
         return iceberg_fill.fill(self.lake, session, ref, fill, commit, told, go_on)
+
+    @property
+    def why_no_views(self) -> str:
+        if self.lake.holds_views:
+            return ""
+        where = "a warehouse elsewhere" if self.lake.is_sqlite else f"a {self.config.catalog} catalog"
+        return f"views are kept in the catalog file of a local lake, and {self.config.name} has {where}"
+
+    def views(self) -> dict[Ref, View]:
+        return iceberg_views.views(self.lake)
+
+    def put_view(self, view: View, fence: int) -> None:
+        iceberg_views.put_view(self.lake, view, fence)
+
+    def drop_view(self, ref: Ref) -> None:
+        iceberg_views.drop_view(self.lake, ref)
 
     def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
         from instep.destinations.iceberg import promote as iceberg_promote
@@ -237,14 +257,16 @@ class IcebergDestination:
     def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
         from instep.destinations.iceberg import load as iceberg_load
 
-        return iceberg_load.overwrite(self.lake, ref, files, commit)
+        with iceberg_views.in_step(self.lake, ref, (), None, commit.fence):
+            return iceberg_load.overwrite(self.lake, ref, files, commit)
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
     ) -> Outcome:
         from instep.destinations.iceberg import merge as iceberg_merge
 
-        return iceberg_merge.merge(self.lake, spark, ref, files, merge, commit)
+        with iceberg_views.in_step(self.lake, ref, (), None, commit.fence):
+            return iceberg_merge.merge(self.lake, spark, ref, files, merge, commit)
 
     @property
     def quarantine_days(self) -> int:

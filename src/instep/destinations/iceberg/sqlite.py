@@ -21,7 +21,8 @@ KEPT = 1_000
 
 _POINTER = text(
     "SELECT metadata_location FROM iceberg_tables "
-    "WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name"
+    "WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :name "
+    "AND (iceberg_type IS NULL OR iceberg_type <> 'VIEW')"
 )
 
 
