@@ -17,6 +17,7 @@ from instep.store.cursors import Cursors
 from instep.store.database import BUSY_SECONDS, Database
 from instep.store.discoveries import Detections, Discoveries
 from instep.store.events import Events
+from instep.store.files import SourceFiles
 from instep.store.loaded import LoadedColumns
 from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
@@ -79,6 +80,7 @@ class Store:
         self.choices = Choices(self._db)
         self.copies = Copies(self._db)
         self.loaded = LoadedColumns(self._db)
+        self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
 
     @property

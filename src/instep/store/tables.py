@@ -412,6 +412,19 @@ loaded_columns = Table(
     Column("at", Utc, nullable=False),
 )
 
+source_files = Table(
+    "source_files",
+    metadata,
+    Column("source", String, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("version", String, nullable=False),
+    Column("options", String, nullable=False),
+    Column("shape", JSON, nullable=False),
+    Column("at", Utc, nullable=False),
+)
+
 destination_names = Table(
     "destination_names",
     metadata,
