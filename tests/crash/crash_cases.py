@@ -119,6 +119,9 @@ UNDO = (
 PROMOTE = ("promote.before", "promote.committed", "promote.done")
 """A column is let in whose values only the lake has, as JSON: tests/sync/test_sync_promote.py."""
 
+MAINTAIN = ("maintain.packed", "maintain.compacted", "maintain.expired", "maintain.removed")
+"""A table's files are put together and its old snapshots go: tests/destinations/test_iceberg_maintain.py."""
+
 RESTORE = ("restore.before", "restore.after")
 """A table is put back to a snapshot."""
 

@@ -82,10 +82,16 @@ class Change:
         check_rows(self._table, self.metadata)
         return self._snapshot(RowDelta(self._staged, self._table, deletes, summary), files)
 
-    def exchange(self, files: Iterable[DataFile], replaced: Replaced, summary: Mapping[str, str]) -> int:
+    def exchange(
+        self,
+        files: Iterable[DataFile],
+        replaced: Replaced,
+        summary: Mapping[str, str],
+        kind: type[Exchange] = Exchange,
+    ) -> int:
         """Puts data files in the place of some that hold the same rows; returns the id of the new snapshot."""
         check_rows(self._table, self.metadata)
-        return self._snapshot(Exchange(self._staged, self._table, replaced, summary), files)
+        return self._snapshot(kind(self._staged, self._table, replaced, summary), files)
 
     @staticmethod
     def _snapshot(producer: _SnapshotProducer[Any], files: Iterable[DataFile]) -> int:

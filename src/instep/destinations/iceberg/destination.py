@@ -28,6 +28,7 @@ from instep.destinations.iceberg import views as iceberg_views
 from instep.destinations.iceberg.catalog import IcebergConfig, Lake
 from instep.destinations.iceberg.layout import check_loadable, guards
 from instep.destinations.iceberg.records import (
+    FENCE,
     Metadata,
     is_copy,
     is_ours,
@@ -38,11 +39,13 @@ from instep.destinations.iceberg.records import (
     read_table,
 )
 from instep.destinations.kept import Kept, Promoted
+from instep.destinations.maintained import Layout, Maintained, Upkeep
 from instep.destinations.savepoints import Savepoint
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
 from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities
+from instep.schema.maintenance import Maintenance
 from instep.schema.old_names import View
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
@@ -64,10 +67,10 @@ CAPABILITIES = Capabilities(
     simultaneous_renames=True,
     comments=True,
     max_name_bytes=255,
+    merges_asked=True,
 )
 
 
-    merges_asked=True,
 class IcebergDestination:
     """See `destinations.base.Destination`. pyiceberg is imported where a table is written or read, not to inspect."""
 
@@ -218,6 +221,27 @@ class IcebergDestination:
         from instep.destinations.iceberg import forget as iceberg_forget
 
         return iceberg_forget.forget(self.lake, refs, fence)
+
+    maintenance = ("small files and deleted rows", "manifests", "old snapshots", "orphaned files")
+
+    def layout(self, ref: Ref) -> Layout:
+        from instep.destinations.iceberg import maintain as iceberg_maintain
+
+        return iceberg_maintain.layout(self.lake, ref)
+
+    def due(self, ref: Ref, how: Maintenance) -> bool:
+        from instep.destinations.iceberg import maintain as iceberg_maintain
+
+        return iceberg_maintain.due(self.lake, ref, how)
+
+    def held_by(self, ref: Ref) -> int:
+        metadata = self.lake.metadata([ref]).get(ref)
+        return int(metadata["properties"].get(FENCE, "0")) if metadata else 0
+
+    def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
+        from instep.destinations.iceberg import maintain as iceberg_maintain
+
+        return iceberg_maintain.maintain(self.lake, ref, work)
 
     def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
         from instep.destinations.iceberg import sample as iceberg_sample

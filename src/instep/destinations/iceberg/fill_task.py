@@ -86,6 +86,18 @@ def fill_part(part: Part, attempt: int, report: Report | None) -> list[Rewritten
     return done
 
 
+def standing(
+    table: TableMetadata, io: FileIO, path: str, columns: Sequence[str], deletes: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """A data file's rows in order, without those that these delete files name, as the table has the columns."""
+    scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
+    task = FileScanTask(_file(path), {_file(d, DataFileContent.POSITION_DELETES) for d in deletes})
+    gone = _read_all_delete_files(io, [task])
+    for batch in scan._record_batches_from_scan_tasks_and_deletes([task], gone):
+        if batch.num_rows:
+            yield batch
+
+
 @dataclass(frozen=True)
 class _Work:
     part: Part
@@ -93,12 +105,7 @@ class _Work:
 
     def batches(self, path: str, columns: Sequence[str], deletes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
         """A file's standing rows in order, as the table has these columns."""
-        scan = ArrowScan(self.part.table, self.io, self.part.table.schema().select(*columns), AlwaysTrue())
-        task = FileScanTask(_file(path), {_file(d, DataFileContent.POSITION_DELETES) for d in deletes})
-        gone = _read_all_delete_files(self.io, [task])
-        for batch in scan._record_batches_from_scan_tasks_and_deletes([task], gone):
-            if batch.num_rows:
-                yield batch
+        return standing(self.part.table, self.io, path, columns, deletes)
 
     def kinds(self, columns: Sequence[str]) -> list[pa.DataType]:
         projected = schema_to_pyarrow(self.part.table.schema(), include_field_ids=False)

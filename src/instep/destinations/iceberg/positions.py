@@ -61,8 +61,13 @@ def delete_rows(rows: Rows, places: Positions, stem: str) -> Iterator[tuple[Data
 
 
 def is_of_one_file(deletes: DataFile) -> bool:
+    return path_of(deletes) is not None
+
+
+def path_of(deletes: DataFile) -> str | None:
+    """The data file that a delete file is about; None if it may be about several."""
     low, high = (deletes.lower_bounds or {}).get(_PATH), (deletes.upper_bounds or {}).get(_PATH)
-    return low is not None and low == high
+    return low.decode() if low is not None and low == high else None
 
 
 def _write(table: Table, path: str, positions: npt.NDArray[np.int64], place: str) -> DataFile:

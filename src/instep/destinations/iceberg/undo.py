@@ -7,12 +7,13 @@ table waits in a namespace of its own with the time of its drop in a property.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.manifest import DataFileContent
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Misfits, Ref, Revival
@@ -28,6 +29,8 @@ COPY_TAG = "instep-copy-"
 DROPPED = "instep.dropped"
 DROPPED_COLUMNS = "instep.dropped-columns"
 DAY_MS = 86_400_000
+_INNER = re.compile(r'"(?:element-|key-|value-)?id": (\d+)')
+"""The ids of fields within a type: metrics of files are about the innermost ones."""
 
 
 def now_ms() -> int:
@@ -65,6 +68,12 @@ def expired(metadata: Metadata, days: float) -> tuple[str, ...]:
     return tuple(sorted({r["tag"] for r in _records(metadata)} - kept))
 
 
+def undoable(metadata: Metadata, days: float) -> frozenset[int]:
+    """The field ids of columns whose drop may still be taken back."""
+    now = {f.id for f in current_fields(metadata)}
+    return frozenset(r["field"] for r in _records(metadata) if not _is_old(r["at"], days)) - now
+
+
 def dropped_fields(metadata: Metadata) -> dict[str, IcebergField]:
     """The columns that the table once had and has no more, by name; of two of one name the one dropped last."""
     now = {f.id for f in current_fields(metadata)}
@@ -85,11 +94,30 @@ def revival(lake: Lake, ref: Ref, column: str) -> Revival:
         return Revival() if back else Revival(f"no schema that is kept has had a column {column!r}")
     before = snapshot_before(table, metadata, field.id)
     now, then = _files(table, table.metadata.current_snapshot()), _files(table, before)
-    return Revival(
-        snapshot=before is not None,
-        written=sum(rows for path, rows in now.items() if path not in then),
-        rewritten=sum(rows for path, rows in then.items() if path not in now),
-    )
+    said = before.summary.additional_properties if before is not None and before.summary else {}
+    written, rewritten = _lost(field, now, then, int(said.get("total-position-deletes", 0)))
+    return Revival(snapshot=before is not None, written=written, rewritten=rewritten)
+
+
+def _lost(
+    field: IcebergField, now: Mapping[str, DataFile], then: Mapping[str, DataFile], deleted: int
+) -> tuple[int, int]:
+    """About how many rows came since without a value in the column, and how many lost theirs to a file that was
+    written again, of which `deleted` were none any more. Files that were put together have the column still."""
+    ids = {field.id, *map(int, _INNER.findall(json.dumps(field.type)))}
+    new = [file for path, file in now.items() if path not in then]
+    gone = [file for path, file in then.items() if path not in now]
+    carried = [file for file in new if ids & (file.value_counts or {}).keys()]
+    lacking = [file for file in new if not ids & (file.value_counts or {}).keys()]
+    empty = sum(_nulls(f, field.id) for f in carried) - sum(_nulls(f, field.id) for f in gone)
+    written, rewritten = sum(f.record_count for f in lacking), sum(f.record_count for f in gone)
+    if carried:
+        rewritten = min(max(rewritten - deleted - sum(f.record_count for f in carried), 0), written)
+    return written + max(empty, 0), rewritten
+
+
+def _nulls(file: DataFile, field: int) -> int:
+    return (file.null_value_counts or {}).get(field, 0)
 
 
 def snapshot_before(table: IcebergTable, metadata: Metadata, field: int) -> Any:
@@ -99,11 +127,11 @@ def snapshot_before(table: IcebergTable, metadata: Metadata, field: int) -> Any:
     return table.metadata.snapshot_by_id(held.snapshot_id) if held else None
 
 
-def _files(table: IcebergTable, snapshot: Any) -> dict[str, int]:
-    """The data files of a snapshot with their rows."""
+def _files(table: IcebergTable, snapshot: Any) -> dict[str, DataFile]:
+    """The data files of a snapshot."""
     manifests = snapshot.manifests(table.io) if snapshot else []
     entries = (e for m in manifests for e in m.fetch_manifest_entry(table.io, discard_deleted=True))
-    return {e.data_file.file_path: e.data_file.record_count for e in entries
+    return {e.data_file.file_path: e.data_file for e in entries
             if e.data_file.content == DataFileContent.DATA}  # fmt: skip
 
 

@@ -1,0 +1,104 @@
+"""What a compaction of a table would write again, from manifests alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import FileScanTask, Table
+from pyiceberg.transforms import VoidTransform
+
+from instep.destinations.base import Ref
+from instep.destinations.iceberg.catalog import Lake
+from instep.destinations.iceberg.layout import why_not_loaded
+from instep.destinations.iceberg.load import load_ours
+from instep.destinations.iceberg.positions import path_of
+from instep.destinations.iceberg.records import load_state, read_pending
+from instep.schema.maintenance import FileFacts, Maintenance, bins
+
+MANIFESTS = 20
+"""So many manifests of a table are left as they are."""
+_MONOTONE = ("identity", "truncate", "year", "month", "day", "hour")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a table's current snapshot comes to. `packs`: the files of each bin. `dangling`: delete files of data files
+    that are gone. `why_not`: why nothing of it may be written again."""
+
+    table: Table
+    metadata: Mapping[str, Any]
+    tasks: Sequence[FileScanTask] = ()
+    deletes: Sequence[DataFile] = ()
+    manifests: int = 0
+    packs: Sequence[Sequence[FileScanTask]] = ()
+    why_not: str = ""
+
+    @property
+    def dangling(self) -> list[DataFile]:
+        live = {t.file.file_path for t in self.tasks}
+        return [d for d in self.deletes if (path := path_of(d)) is not None and path not in live]
+
+    @property
+    def crowded(self) -> bool:
+        return self.manifests > MANIFESTS
+
+    @property
+    def bytes(self) -> int:
+        """Of data files and delete files."""
+        return sum(t.file.file_size_in_bytes for t in self.tasks) + sum(d.file_size_in_bytes for d in self.deletes)
+
+    def facts(self) -> list[FileFacts]:
+        return [_facts(t) for t in self.tasks]
+
+
+def look(lake: Lake, ref: Ref, how: Maintenance) -> Found:
+    """Reads manifests, no data file. Files are in the order in which their rows came."""
+    table, metadata = load_ours(lake, ref)
+    snapshot = table.metadata.current_snapshot()
+    if snapshot is None or read_pending(ref, metadata) or load_state(metadata) is None:
+        return Found(table, metadata, why_not="it has not been loaded yet")
+    manifests = snapshot.manifests(table.io)
+    entries = [e for m in manifests for e in m.fetch_manifest_entry(table.io, discard_deleted=True)]
+    came = {e.data_file.file_path: e.sequence_number or 0 for e in entries}
+    tasks = sorted(table.scan().plan_files(), key=lambda t: (came[t.file.file_path], t.file.file_path))
+    deletes = [e.data_file for e in entries if e.data_file.content != DataFileContent.DATA]
+    found = Found(table, metadata, tasks, deletes, len(manifests))
+    if why := _why_not(found):
+        return replace(found, why_not=why)
+    return replace(found, packs=[[tasks[i] for i in one] for one in bins(found.facts(), how)])
+
+
+def _why_not(found: Found) -> str:
+    if any(d.content != DataFileContent.POSITION_DELETES for d in found.deletes):
+        return "it has deletes by value, which another program has written"
+    if why := why_not_loaded(found.metadata):
+        return why
+    specs = found.table.metadata.specs()
+    fields = (f for t in found.tasks for f in specs[t.file.spec_id].fields)
+    if any(not isinstance(f.transform, VoidTransform) for f in fields):
+        return "it has files that another program wrote in partitions"
+    if any(t.file.file_format != FileFormat.PARQUET for t in found.tasks):
+        return "it has files that are not Parquet, which another program has written"
+    if sort_columns(found.table) is None:
+        return "it is sorted by a function of a column that has no order of its own"
+    return ""
+
+
+def sort_columns(table: Table) -> tuple[tuple[str, str], ...] | None:
+    """The sort order as columns and directions; None if it cannot be said so."""
+    order = []
+    for field in table.sort_order().fields:
+        name = table.schema().find_column_name(field.source_id)
+        if name is None or "." in name or not str(field.transform).startswith(_MONOTONE):
+            return None
+        order.append((name, "descending" if str(field.direction).upper().startswith("DESC") else "ascending"))
+    return tuple(order)
+
+
+def _facts(task: FileScanTask) -> FileFacts:
+    gone = sum(d.record_count for d in task.delete_files if path_of(d) is not None)
+    rows = task.file.record_count
+    return FileFacts(task.file.file_size_in_bytes, rows, min(gone, rows))

@@ -1,0 +1,83 @@
+"""What keeping a table's files in order means: when files are put together, when old snapshots go. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+DAY_MS = 86_400_000
+SMALL = 0.75
+"""A file below this part of the target size is small."""
+TIER = 4
+"""A small file stays out while it is larger than so many times all smaller ones together: each row is written again a
+few times in all, however often a table grows."""
+WORN_ROWS = 10_000
+"""Deleted rows of a file below which it is never written again for them alone."""
+
+
+@dataclass(frozen=True)
+class Maintenance:
+    """When and how tables are maintained. `target_file_size`: bytes. `min_files`: so many small files are put together,
+    fewer are left. `delete_ratio`: deleted rows of a file to its rows. A snapshot goes once it is older than
+    `max_snapshot_age` (days) and not among the newest `keep_snapshots`. Files that nothing names go after `orphan_age`
+    (days). `after_sync`: syncs maintain the tables that they have loaded, for at most `max_minutes`."""
+
+    target_file_size: int = 128 << 20
+    min_files: int = 10
+    delete_ratio: float = 0.2
+    keep_snapshots: int = 20
+    max_snapshot_age: float = 7.0
+    orphan_age: float = 3.0
+    after_sync: bool = True
+    max_minutes: float = 5.0
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """A data file as its metadata tells: `deleted` of its `rows` are marked by delete files."""
+
+    bytes: int
+    rows: int
+    deleted: int = 0
+
+    @property
+    def left(self) -> int:
+        """About how many bytes its standing rows take."""
+        return self.bytes - self.bytes * self.deleted // self.rows if self.rows else 0
+
+
+def bins(files: Sequence[FileFacts], how: Maintenance) -> tuple[tuple[int, ...], ...]:
+    """Which files (places in `files`) are written again, those of each bin into one; order is kept. Nothing for files
+    that are as they should be."""
+    small = _tier([i for i, f in enumerate(files) if f.bytes < SMALL * how.target_file_size], files)
+    worn = {i for i, f in enumerate(files) if is_worn(f.rows, f.deleted, how)}
+    chosen = sorted(worn | set(small if len(small) >= how.min_files else ()))
+    found: list[list[int]] = []
+    for i in chosen:
+        if not found or sum(files[k].left for k in (*found[-1], i)) > how.target_file_size:
+            found.append([])
+        found[-1].append(i)
+    return tuple(tuple(one) for one in found if len(one) > 1 or one[0] in worn)
+
+
+def is_worn(rows: int, deleted: int, how: Maintenance) -> bool:
+    """Whether so many rows are deleted that the others are worth being written again."""
+    return deleted >= WORN_ROWS and deleted >= how.delete_ratio * rows
+
+
+def _tier(small: Sequence[int], files: Sequence[FileFacts]) -> list[int]:
+    """The small files without those that are far larger than the rest."""
+    found = sorted(small, key=lambda i: files[i].bytes)
+    total = sum(files[i].bytes for i in found)
+    while len(found) > 1 and files[found[-1]].bytes > TIER * (total - files[found[-1]].bytes):
+        total -= files[found.pop()].bytes
+    return found
+
+
+def expirable(
+    snapshots: Sequence[tuple[int, int]], kept: Collection[int], how: Maintenance, now_ms: int
+) -> tuple[int, ...]:
+    """The ids of snapshots, (id, milliseconds since 1970) each, that may go; those in `kept` never do."""
+    newest = sorted(snapshots, key=lambda s: s[1], reverse=True)
+    old = now_ms - how.max_snapshot_age * DAY_MS
+    return tuple(id for id, at in newest[how.keep_snapshots :] if at < old and id not in kept)
