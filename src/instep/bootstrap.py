@@ -91,6 +91,7 @@ class App:
             default_schema=source.default_schema,
             max_bytes=destination.capabilities.max_name_bytes,
             case_sensitive=destination.capabilities.case_sensitive,
+            reserved=destination.capabilities.reserved,
         )
         return Pipe(
             name=connection,
@@ -168,13 +169,15 @@ def _source(name: str, project: Project) -> Source:
     match settings.type:
         case "postgres":
             from instep.sources.postgres import PostgresConfig, PostgresSource
+            from instep.sources.ssh import ssh_of
 
-            return PostgresSource(PostgresConfig(**settings))
+            return PostgresSource(PostgresConfig(**ssh_of(settings)))
         case "mysql" | "mariadb":
             from instep.sources.mysql import MySqlSource
             from instep.sources.mysql_connect import MySqlConfig
+            from instep.sources.ssh import ssh_of
 
-            return MySqlSource(MySqlConfig(**settings))
+            return MySqlSource(MySqlConfig(**ssh_of(settings)))
         case "sqlite":
             from instep.sources.sqlite import SqliteSource
             from instep.sources.sqlite_connect import SqliteConfig
@@ -194,6 +197,11 @@ def _destination(name: str, project: Project) -> Destination:
             from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 
             return IcebergDestination(IcebergConfig(name=name, **settings))
+        case "postgres":
+            from instep.destinations.postgres.destination import PostgresDestination
+            from instep.destinations.postgres.server import PostgresConfig as PostgresDestinationConfig
+
+            return PostgresDestination(PostgresDestinationConfig(name=name, **settings))
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
 
 

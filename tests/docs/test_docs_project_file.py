@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from instep.model import Deletes
-from instep.project import models, policies
+from instep.project import models, policies, reach
 from instep.project.load import load
 from instep.project.project import Project
 from instep.project.values import Section
@@ -22,6 +22,8 @@ SECTIONS: dict[str, type[Section]] = {
     "Spark": models.Spark,
     "Sources: PostgreSQL": models.PostgresSource,
     "Sources: MySQL and MariaDB": models.MySqlSource,
+    "Sources: TLS": reach.Tls,
+    "Sources: SSH": reach.SshSection,
     "Sources: SQLite": models.SqliteSource,
     "Destinations: Iceberg": models.IcebergDestination,
     "Destinations: DuckDB": models.DuckDbDestination,
@@ -69,8 +71,7 @@ def _shown(default: object) -> str:
 
 
 WORDS = [
-    ("Sources: PostgreSQL", "sslmode", get_args(models.SslMode)),
-    ("Sources: MySQL and MariaDB", "ssl", get_args(models.MySqlSsl)),
+    ("Sources: TLS", "mode", get_args(reach.TlsMode)),
     ("Policies", "preset", PRESETS),
     ("Policies", "backfill", get_args(policies.Backfill)),
     ("Policies", "removed", get_args(policies.Removed)),

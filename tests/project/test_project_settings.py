@@ -26,11 +26,10 @@ sources:
     database: shop
     user: me
     password: ${env:PG_PASSWORD}
-    sslmode: verify-full
-    sslrootcert: certs/ca.pem
+    tls: {ca: certs/ca.pem}
     include: public.*
     statement_timeout: 2m
-  my: {type: mariadb, database: d, user: u, password: "${file:my.secret}", ssl_ca: /etc/ca.pem}
+  my: {type: mariadb, database: d, user: u, password: "${file:my.secret}", tls: {mode: verify-ca, ca: /etc/ca.pem}}
   lite: {type: sqlite, path: shop.db}
 destinations:
   lake: {type: iceberg}
@@ -78,7 +77,8 @@ def test_mysql_settings(loads: Loads, tmp_path: Path) -> None:
     (tmp_path / "my.secret").write_text(SECRET + "\n")
     settings = loads(PROJECT, {}).source("my")
     assert settings.type == "mariadb"
-    assert MySqlConfig(**settings) == MySqlConfig("localhost", "d", "u", password=SECRET, ssl_ca="/etc/ca.pem")
+    expected = MySqlConfig("localhost", "d", "u", password=SECRET, ssl="verify_ca", ssl_ca="/etc/ca.pem")
+    assert MySqlConfig(**settings) == expected
 
 
 def test_sqlite_settings(loads: Loads, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_missing_secret_file(loads: Loads, tmp_path: Path) -> None:
     with pytest.raises(ProjectError) as error:
         loads(PROJECT, {}).source("my")
     file = tmp_path / "my.secret"
-    said = f"instep.yml:15: sources.my.password: the file {file} cannot be read: No such file or directory"
+    said = f"instep.yml:14: sources.my.password: the file {file} cannot be read: No such file or directory"
     assert error.value.message == said
     (tmp_path / "my.secret").write_bytes(b"\xff" + SECRET.encode())
     with pytest.raises(ProjectError, match="it is not UTF-8 text") as error:

@@ -28,7 +28,7 @@ WRONG: list[tuple[str, Callable[[PostgresConfig], PostgresConfig], str, str]] = 
     ("host", lambda c: replace(c, host="no-such-host.invalid"), "host is unknown", "no-such-host.invalid"),
     ("port", lambda c: replace(c, port=free_port()), "nothing listens there", "port"),
     ("database", lambda c: replace(c, database="absent"), "has no such database", "database"),
-    ("certificate", lambda c: replace(c, sslmode="require"), "has no TLS", "sslmode"),
+    ("certificate", lambda c: replace(c, sslmode="require"), "has no TLS", "tls.mode"),
 ]
 
 

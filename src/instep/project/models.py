@@ -13,6 +13,7 @@ from instep.model import Deletes
 from instep.project.detector import AppOptions, TableOptions
 from instep.project.limits import BackfillSection
 from instep.project.policies import OverrideSection, PolicySection
+from instep.project.reach import Server, Tls, former
 from instep.project.reference import Reference
 from instep.project.schedule import cron, time_zone
 from instep.project.values import (
@@ -37,8 +38,9 @@ from instep.schema import personal
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.selection import Pattern, Selection, patterns
 
-SslMode = Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
-MySqlSsl = Literal["disable", "prefer", "require", "verify_ca", "verify_identity"]
+_POSTGRES_TLS = {"sslmode": "mode", "sslrootcert": "ca"}
+_MYSQL_TLS = {"ssl": "mode", "ssl_ca": "ca", "ssl_cert": "cert", "ssl_key": "key"}
+_MYSQL_MODES = {"verify-ca": "verify_ca", "verify-full": "verify_identity"}
 
 
 def _checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
@@ -82,39 +84,51 @@ class SourceSection(Section):
         return {k: v for k, v in super().arguments().items() if k not in SourceSection.model_fields}
 
 
-class PostgresSource(SourceSection):
-    files: ClassVar[tuple[str, ...]] = ("sslrootcert",)
+class PostgresSource(SourceSection, Server):
     type: Literal["postgres"]
     host: Text = "localhost"
     port: Port = 5432
     database: Text
     user: Text
     password: Secret = ""
-    sslmode: SslMode = "prefer"
-    sslrootcert: Text = ""
     include: Patterns = ()
     exclude: Patterns = ()
     connect_timeout: Annotated[int, Field(ge=0)] = 10
-    statement_timeout: Seconds = 0
     options: Text = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _former(cls, data: Any) -> Any:
+        return former(data, _POSTGRES_TLS, {"allow": "prefer"})
 
-class MySqlSource(SourceSection):
-    files: ClassVar[tuple[str, ...]] = ("ssl_ca", "ssl_cert", "ssl_key")
+    def arguments(self) -> dict[str, Any]:
+        out = super().arguments()
+        tls: Tls = out.pop("tls")
+        return {**out, "sslmode": tls.chosen, "sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
+
+
+class MySqlSource(SourceSection, Server):
     type: Literal["mysql", "mariadb"]
     host: Text = "localhost"
     port: Port = 3306
     database: Text
     user: Text
     password: Secret = ""
-    ssl: MySqlSsl = "prefer"
-    ssl_ca: Text = ""
-    ssl_cert: Text = ""
-    ssl_key: Text = ""
     include: Patterns = ()
     exclude: Patterns = ()
     connect_timeout: Annotated[int, Field(ge=0)] = 10
     read_timeout: Seconds = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former(cls, data: Any) -> Any:
+        return former(data, _MYSQL_TLS, {old: mode for mode, old in _MYSQL_MODES.items()})
+
+    def arguments(self) -> dict[str, Any]:
+        out = super().arguments()
+        tls: Tls = out.pop("tls")
+        mode = _MYSQL_MODES.get(tls.chosen, tls.chosen)
+        return {**out, "ssl": mode, "ssl_ca": tls.ca, "ssl_cert": tls.cert, "ssl_key": tls.key}
 
 
 class SqliteSource(SourceSection):
@@ -178,8 +192,34 @@ class DuckDbDestination(Section):
         return {k: v for k, v in super().arguments().items() if k != "namespace"}
 
 
+class PostgresDestination(Section):
+    """A database. `staging` is the folder of staged files and quarantine. A run waits `lock_timeout` seconds for a table
+    that another session has locked. The others are as for a lake."""
+
+    files: ClassVar[tuple[str, ...]] = ("sslrootcert", "staging")
+    type: Literal["postgres"]
+    host: Text = "localhost"
+    port: Port = 5432
+    database: Text
+    user: Text
+    password: Secret = ""
+    sslmode: SslMode = "prefer"
+    sslrootcert: Text = ""
+    staging: Text = ".instep/staging"
+    connect_timeout: Annotated[int, Field(ge=0)] = 10
+    lock_timeout: Seconds = 10
+    statement_timeout: Seconds = 0
+    namespace: Text = ""
+    prefix: SystemPrefix = "_instep_"
+    quarantine_days: QuarantineDays = 30
+    undo_days: Annotated[int, Field(ge=0)] = 7
+
+    def arguments(self) -> dict[str, Any]:
+        return {k: v for k, v in super().arguments().items() if k != "namespace"}
+
+
 Source = Annotated[PostgresSource | MySqlSource | SqliteSource, Field(discriminator="type")]
-Destination = Annotated[IcebergDestination | DuckDbDestination, Field(discriminator="type")]
+Destination = Annotated[IcebergDestination | DuckDbDestination | PostgresDestination, Field(discriminator="type")]
 
 
 class TableSection(OverrideSection):

@@ -219,11 +219,16 @@ class Project:
         except ValidationError as error:
             wrong = {(*path, *detail["loc"]) for detail in error.errors(include_input=False)}
             raise_all(self.file.name, [self._misfit(place) for place in wrong], "correct the variable or the file")
-        out = checked.arguments()
-        for name in checked.local_paths():
-            if out[name] and "://" not in out[name]:
-                out[name] = str(self.root / Path(out[name]).expanduser())
-        return Settings(getattr(section, "type", ""), out)
+        return Settings(getattr(section, "type", ""), self._placed(checked).arguments())
+
+    def _placed(self, section: Section) -> Section:
+        """With paths that begin at the project's folder, in sections within it, too."""
+        inner = {name: getattr(section, name) for name in type(section).model_fields}
+        placed: dict[str, Any] = {k: self._placed(v) for k, v in inner.items() if isinstance(v, Section)}
+        for name in section.local_paths():
+            if inner[name] and "://" not in inner[name]:
+                placed[name] = str(self.root / Path(inner[name]).expanduser())
+        return section.model_copy(update=placed)
 
     def _misfit(self, place: TreePath) -> tuple[int, str]:
         return self.tree.line(place), f"{'.'.join(map(str, place))}: the referenced value does not fit here"
@@ -231,6 +236,10 @@ class Project:
     def _resolved(self, value: Any, path: TreePath) -> Any:
         if isinstance(value, Reference):
             return self.environment.resolve(value, self.where(path))
+        if isinstance(value, Section):
+            given = {name: getattr(value, name) for name in value.model_fields_set}
+            found = {name: self._resolved(item, (*path, name)) for name, item in given.items()}
+            return found if found != given else value
         if isinstance(value, dict):
             return {key: self._resolved(item, (*path, key)) for key, item in value.items()}
         return value

@@ -102,7 +102,8 @@ def _seconds(value: Any) -> Any:
     return value
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """One text stands for a list of it."""
     return [value] if isinstance(value, str) else value
 
 
@@ -142,6 +143,6 @@ Port = Annotated[int | Reference, _Referable(Annotated[int, Field(ge=1, le=65535
 Secret = Annotated[str | Reference, _Referable(str, secret=True)]
 Seconds = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(ge=0)]
 TablePattern = Annotated[str, AfterValidator(_pattern)]
-Patterns = Annotated[tuple[TablePattern, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
-Words = Annotated[tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | list[str])]
+Patterns = Annotated[tuple[TablePattern, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
+Words = Annotated[tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]

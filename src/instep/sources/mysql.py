@@ -30,6 +30,7 @@ from instep.sources.mysql_connect import MySqlConfig, connect, run, transaction,
 from instep.sources.mysql_read import MySqlReader
 from instep.sources.mysql_sql import literal, quoted, quoted_table
 from instep.sources.mysql_types import expression, query_type
+from instep.sources.replicas import nearest
 from instep.stage.spec import Chunk
 
 if TYPE_CHECKING:
@@ -65,18 +66,18 @@ class MySqlSource:
         ]
 
     def fingerprint(self) -> str:
-        with connect(self.config) as connection, translated(self.config, f"{self.config.place}, reading its schema"):
-            return read_fingerprint(connection, self.config)
+        with nearest(self.config, connect) as at, translated(at.config, f"{at.config.place}, reading its schema"):
+            return read_fingerprint(at.connection, at.config)
 
     def discover(self) -> Discovery:
-        with connect(self.config) as connection, translated(self.config, f"{self.config.place}, reading its schema"):
-            return read_catalog(connection, self.config)
+        with nearest(self.config, connect) as at, translated(at.config, f"{at.config.place}, reading its schema"):
+            return read_catalog(at.connection, at.config)
 
     @contextmanager
     def snapshot(self) -> Iterator[MySqlSnapshot]:
         """A consistent snapshot for the counts and bounds; readers open later ones."""
-        with transaction(self.config) as connection:
-            yield MySqlSnapshot(self.config, connection)
+        with nearest(self.config, transaction) as at:
+            yield MySqlSnapshot(at.config, at.connection, at.note)
 
 
 def _check_tables(count: int) -> Check:
@@ -90,10 +91,11 @@ def _check_ids(visible: bool) -> Check:
 
 
 class MySqlSnapshot:
-    """The server as of one transaction; the schema as of now, for it is not part of transactions."""
+    """The server as of one transaction; the schema as of now, for it is not part of transactions. `note`: what is
+    unusual about it."""
 
-    def __init__(self, config: MySqlConfig, connection: pymysql.Connection[Any]) -> None:
-        self.config = config
+    def __init__(self, config: MySqlConfig, connection: pymysql.Connection[Any], note: str = "") -> None:
+        self.config, self.note = config, note
         self._connection = connection
         self.reader = MySqlReader(config)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SetupError
+from instep.sources.private_file import private_file
+from instep.sources.ssh import Ssh, Way, through
 
 if TYPE_CHECKING:
     import pymysql
@@ -26,6 +30,8 @@ class MySqlConfig:
     `include` and `exclude` are patterns for `schema.table` (a schema is a MySQL database) or, in `database`,
     for `table`: the exact text, a glob, or `re:` and a regular expression. An empty `include` means every table
     of `database`. Timeouts are in seconds, `read_timeout` is the longest silence of the server, 0 means none.
+    `ssl_key` is the text of the client's private key. `max_connections` and `rows_per_second` bound one sync, 0 means
+    no bound. `read_replica` are `host` or `host:port` of servers to read from before `host`.
     """
 
     host: str
@@ -36,11 +42,17 @@ class MySqlConfig:
     ssl: SslMode = "prefer"
     ssl_ca: str = ""
     ssl_cert: str = ""
-    ssl_key: str = ""
+    ssl_key: str = field(default="", repr=False)
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     connect_timeout: int = 10
     read_timeout: float = 0
+    statement_timeout: float = 0
+    ssh: Ssh | None = None
+    max_connections: int = 0
+    rows_per_second: float = 0
+    application_name: str = "instep"
+    read_replica: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -62,30 +74,57 @@ def driver() -> Any:
 @contextmanager
 def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
     """A connection in autocommit mode whose session speaks UTC and utf8mb4; errors are translated."""
-    module = driver()
     with translated(config):
-        connection = module.connect(
-            host=config.host,
-            port=config.port,
-            user=config.user,
-            password=config.password.encode(),
-            database=config.database,
-            charset="utf8mb4",
-            autocommit=True,
-            local_infile=False,
-            connect_timeout=config.connect_timeout or 31_536_000,
-            read_timeout=config.read_timeout or None,
-            program_name="instep",
-            **_tls(config),
-        )
+        connection = _dial(config)
     try:
         with translated(config):
             run(connection, _SETTINGS.replace("transaction_isolation", _isolation(connection)))
             run(connection, "SET SESSION TRANSACTION READ ONLY")
+            if config.statement_timeout:
+                run(connection, _timeout(connection, config.statement_timeout))
         yield connection
     finally:
         if connection.open:
             connection._force_close()
+
+
+def _dial(config: MySqlConfig) -> Any:
+    """Through SSH if so configured; raises a ConnectError that names the SSH server if it was that."""
+    tunnel = through(config.ssh, config.host, config.port, config.connect_timeout)
+    with private_file(config.ssl_key) as key, tunnel as way:
+        try:
+            return _open(config, way, key)
+        except Exception:
+            way.explain()
+            raise
+
+
+def _open(config: MySqlConfig, way: Way, key: str) -> Any:
+    """The name in the server's certificate is that of `host`, wherever the connection goes."""
+    connection = driver().connect(
+        host=config.host,
+        port=config.port,
+        user=config.user,
+        password=config.password.encode(),
+        database=config.database,
+        charset="utf8mb4",
+        autocommit=True,
+        local_infile=False,
+        connect_timeout=config.connect_timeout or 31_536_000,
+        read_timeout=config.read_timeout or None,
+        program_name=config.application_name,
+        defer_connect=True,
+        **_tls(config, key),
+    )
+    connection.connect(socket.create_connection((way.address, way.port)) if way.port else None)
+    return connection
+
+
+def _timeout(connection: pymysql.Connection[Any], seconds: float) -> str:
+    """MariaDB counts seconds, MySQL milliseconds of SELECTs."""
+    if is_mariadb(connection):
+        return f"SET SESSION max_statement_time = {seconds:f}"
+    return f"SET SESSION max_execution_time = {max(1, int(seconds * 1000))}"
 
 
 @contextmanager
@@ -106,21 +145,19 @@ def _isolation(connection: pymysql.Connection[Any]) -> str:
     return "tx_isolation" if is_mariadb(connection) else "transaction_isolation"
 
 
-def _tls(config: MySqlConfig) -> dict[str, Any]:
+def _tls(config: MySqlConfig, key: str) -> dict[str, Any]:
+    """`key`: the file with the client's key. Without an authority's file the system's own are asked."""
     if config.ssl == "disable":
         return {"ssl_disabled": True}
-    files = {"ca": config.ssl_ca, "cert": config.ssl_cert, "key": config.ssl_key}
-    given = {name: path for name, path in files.items() if path}
-    if config.ssl == "prefer" and not given:
+    if config.ssl == "prefer" and not (config.ssl_ca or config.ssl_cert):
         return {}
-    verify = config.ssl in ("verify_ca", "verify_identity")
-    return {
-        "ssl": {
-            **given,
-            "verify_mode": "required" if verify else "none",
-            "check_hostname": config.ssl == "verify_identity",
-        }
-    }
+    context = ssl.create_default_context(cafile=config.ssl_ca or None)
+    context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
+    context.check_hostname = config.ssl == "verify_identity"
+    context.verify_mode = ssl.CERT_REQUIRED if config.ssl in ("verify_ca", "verify_identity") else ssl.CERT_NONE
+    if config.ssl_cert:
+        context.load_cert_chain(config.ssl_cert, key or None)
+    return {"ssl": context}
 
 
 def run(connection: pymysql.Connection[Any], statement: str) -> list[tuple[Any, ...]]:
@@ -181,8 +218,8 @@ _CONNECT = {
     1130: ("the server does not let this host in", "create the user for this host, or for %"),
     1251: ("the login method is not supported", "use another authentication plugin for this user"),
     2059: ("the login method is not supported", "use another authentication plugin for this user"),
-    2026: ("no TLS connection", "check the source's ssl settings and the server's certificate"),
-    3159: ("the server asks for TLS", "set ssl to require"),
+    2026: ("no TLS connection", "check the source's tls settings and the server's certificate"),
+    3159: ("the server asks for TLS", "set tls.mode to require"),
 }  # fmt: skip
 
 
@@ -193,8 +230,14 @@ def _unreachable(text: str) -> tuple[str, str]:
         ("Name or service", "the host is unknown", "check the source's host ({c.host})"),
         ("name resolution", "the host is unknown", "check the source's host ({c.host})"),
         ("No address", "the host is unknown", "check the source's host ({c.host})"),
-        ("certificate", "the server's certificate is not trusted", "set ssl_ca to its authority"),
-        ("SSL", "no TLS connection", "check the source's ssl settings and the server's certificate"),
+        ("expired", "the server's certificate has expired", "renew it at the server"),
+        (
+            "mismatch",
+            "the server's certificate is for another host",
+            "set host to a name in the certificate, or tls.mode to verify-ca",
+        ),
+        ("certificate", "the server's certificate is not trusted", "set tls.ca to its authority"),
+        ("SSL", "no TLS connection", "check the source's tls settings and the server's certificate"),
     ):
         if mark in text:
             return message, hint

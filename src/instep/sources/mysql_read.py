@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from instep.schema.types import Binary, Boolean, DataType, Decimal, Float, Int, TimestampTz, parse
 from instep.sources.mysql_connect import MySqlConfig, transaction, translated
 from instep.sources.mysql_wire import RowStream
-from instep.stage.spec import Chunk
+from instep.stage.spec import Chunk, Limits
 
 if TYPE_CHECKING:
     import pymysql
@@ -26,6 +26,10 @@ class MySqlReader:
     """Opens a connection with a consistent snapshot of its own, not older than the driver's."""
 
     config: MySqlConfig
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.config.max_connections, self.config.rows_per_second)
 
     @contextmanager
     def open(self) -> Iterator[MySqlSession]:

@@ -15,6 +15,7 @@ from instep.sources.postgres_catalog import Names, read_catalog, read_fingerprin
 from instep.sources.postgres_checks import checks
 from instep.sources.postgres_connect import PostgresConfig, connect, translated
 from instep.sources.postgres_snapshot import PostgresSnapshot, open_snapshot
+from instep.sources.replicas import nearest
 
 __all__ = ["PostgresConfig", "PostgresSource"]
 
@@ -37,13 +38,13 @@ class PostgresSource:
 
     def fingerprint(self) -> str:
         """Computed in the server: 0.4 s for 10,000 tables of 10 columns."""
-        with connect(self.config) as connection, translated(self.config):
-            return read_fingerprint(connection, self._names)
+        with nearest(self.config, connect) as at, translated(at.config):
+            return read_fingerprint(at.connection, self._names)
 
     def discover(self) -> Discovery:
         """In one statement: 1.4 s for 10,000 tables of 10 columns."""
-        with connect(self.config) as connection, translated(self.config):
-            return read_catalog(connection, self._names)
+        with nearest(self.config, connect) as at, translated(at.config):
+            return read_catalog(at.connection, self._names)
 
     def snapshot(self) -> AbstractContextManager[PostgresSnapshot]:
         return open_snapshot(self.config)

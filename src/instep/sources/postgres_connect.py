@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import ssl
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError
 from instep.sources.postgres_sql import literal
+from instep.sources.private_file import private_file
+from instep.sources.ssh import Ssh, Way, through
 
 if TYPE_CHECKING:
     import psycopg
 
-APPLICATION = "instep"
+Opened = TypeVar("Opened")
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,9 @@ class PostgresConfig:
 
     `include` and `exclude` are patterns for `schema.table`: the exact text, a glob, or `re:` and a regular
     expression; an empty `include` means all. Timeouts are in seconds, 0 means none. `options` is passed to
-    the server as libpq's `options`.
+    the server as libpq's `options`. `sslkey` is the text of the client's private key. `max_connections` and
+    `rows_per_second` bound one sync, 0 means no bound. `read_replica` are `host` or `host:port` of servers to read
+    from before `host`.
     """
 
     host: str
@@ -38,6 +43,13 @@ class PostgresConfig:
     connect_timeout: int = 10
     statement_timeout: float = 0
     options: str = ""
+    sslcert: str = ""
+    sslkey: str = field(default="", repr=False)
+    ssh: Ssh | None = None
+    max_connections: int = 0
+    rows_per_second: float = 0
+    application_name: str = "instep"
+    read_replica: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -45,23 +57,48 @@ class PostgresConfig:
         return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
 
-def conninfo(config: PostgresConfig) -> str:
-    """libpq keywords, the password among them: stays inside the process, is never logged."""
+def conninfo(config: PostgresConfig, way: Way | None = None, key: str = "") -> str:
+    """libpq keywords, the password among them: stays inside the process, is never logged. `way`: where to connect
+    instead (the server's certificate is still that of `host`); `key`: the file with `sslkey`."""
     from psycopg.conninfo import make_conninfo
 
     given: dict[str, Any] = {
         "host": config.host,
-        "port": config.port,
+        "hostaddr": way.address if way else "",
+        "port": (way.port if way else 0) or config.port,
         "dbname": config.database,
         "user": config.user,
         "password": config.password,
         "sslmode": config.sslmode,
-        "sslrootcert": config.sslrootcert,
+        "sslrootcert": config.sslrootcert or _authorities(config),
+        "sslcert": config.sslcert,
+        "sslkey": key,
         "connect_timeout": config.connect_timeout,
         "options": config.options,
     }
     kept = {k: v for k, v in given.items() if v not in ("", 0)}
-    return make_conninfo("", **kept, application_name=APPLICATION, client_encoding="UTF8", keepalives_idle=60)
+    return make_conninfo(
+        "", **kept, application_name=config.application_name, client_encoding="UTF8", keepalives_idle=60
+    )
+
+
+def _authorities(config: PostgresConfig) -> str:
+    """The system's own, where a certificate is checked and no authority is named."""
+    return ssl.get_default_verify_paths().cafile or "" if config.sslmode.startswith("verify") else ""
+
+
+def dial(config: PostgresConfig, open: Callable[[str], Opened]) -> Opened:
+    """What `open` makes of libpq keywords that reach the server, through SSH if so configured. Errors are `open`'s own,
+    or a ConnectError that names the SSH server if it was that."""
+    with (
+        private_file(config.sslkey) as key,
+        through(config.ssh, config.host, config.port, config.connect_timeout) as way,
+    ):
+        try:
+            return open(conninfo(config, way, key))
+        except Exception:
+            way.explain()
+            raise
 
 
 def settings(config: PostgresConfig) -> dict[str, str]:
@@ -90,7 +127,7 @@ def connect(config: PostgresConfig) -> Iterator[psycopg.Connection[Any]]:
     import psycopg
 
     with translated(config, otherwise=ConnectError):
-        connection = psycopg.connect(conninfo(config), prepare_threshold=None)
+        connection = dial(config, lambda info: psycopg.connect(info, prepare_threshold=None))
     try:
         with translated(config):
             connection.read_only = True
@@ -125,6 +162,9 @@ def translate(
         return ReadError(f"{subject}: changed while it was being read: {text}", hint="sync again")
     if sqlstate == "2201B":
         return ProjectError(f"{subject}: a pattern of the source is no valid regular expression: {text}")
+    if "conflict with recovery" in text:
+        hint = "sync again; set hot_standby_feedback = on at the standby, or raise its max_standby_streaming_delay"
+        return ReadError(f"{subject}: the standby cancelled the read to go on replaying: {text}", hint=hint)
     if sqlstate == "57014" or "canceling statement due to" in text:
         return ReadError(f"{subject}: cancelled: {text}", hint="raise statement_timeout if the query needs longer")
     for mark, message, hint in _CONNECT:
@@ -148,9 +188,16 @@ _CONNECT = (
     ("connection timeout", "no answer in time", "check host, port and firewall, or raise connect_timeout"),
     ("No route to host", "the host cannot be reached", "check host and network"),
     ("Network is unreachable", "the host cannot be reached", "check host and network"),
-    ("no pg_hba.conf entry", "this user may not come from here", "add a pg_hba.conf entry, or set sslmode"),
-    ("does not support SSL", "the server has no TLS", "set sslmode to prefer or disable"),
-    ("certificate verify failed", "the server's certificate is not trusted", "set sslrootcert to its authority"),
+    ("does not support SSL", "the server has no TLS", "set tls.mode to prefer or disable"),
+    ("no pg_hba.conf entry", "this user may not come from here", "add a pg_hba.conf entry, or set tls.mode"),
+    ("expired", "the server's certificate has expired", "renew it at the server"),
+    ("does not match host name", "the server's certificate is for another host",
+     "set host to a name in the certificate, or tls.mode to verify-ca"),
+    ("certificate verify failed", "the server's certificate is not trusted", "set tls.ca to its authority"),
+    ("root certificate file", "the authority's certificate cannot be read", "correct tls.ca"),
+    ("query_wait_timeout", "the pooler has no free connection to the server",
+     "raise its pool_size, or lower max_connections"),
+    ("unsupported startup parameter", "the pooler refuses an option", "leave the source's `options` out"),
     ("too many clients", "the server has no free connection", "raise max_connections or lower parallelism"),
     ("remaining connection slots", "the server has no free connection", "raise max_connections or lower parallelism"),
     ("the database system is", "the server is not ready", "wait until it has started, then try again"),

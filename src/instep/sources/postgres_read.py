@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ConnectError, InstepError, ReadError
-from instep.sources.postgres_connect import PostgresConfig, conninfo, set_statement, translate
+from instep.sources.postgres_connect import PostgresConfig, dial, set_statement, translate
 from instep.sources.postgres_sql import literal
 from instep.sources.postgres_types import DIMENSIONS
-from instep.stage.spec import Chunk
+from instep.stage.spec import Chunk, Limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +32,10 @@ class PostgresReader:
     settings: tuple[tuple[str, str], ...]
     snapshot: str = ""
 
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.config.max_connections, self.config.rows_per_second)
+
     @contextmanager
     def open(self) -> Iterator[PostgresReadSession]:
         """One connection with its transaction open; raises ConnectError, or ReadError if the snapshot is gone."""
@@ -39,7 +43,7 @@ class PostgresReader:
         import adbc_driver_postgresql.dbapi as adbc
 
         try:
-            connection = adbc.connect(conninfo(self.config), autocommit=True)
+            connection = dial(self.config, lambda info: adbc.connect(info, autocommit=True))
         except adbc_driver_manager.Error as error:
             raise translate(self.config, str(error), error.sqlstate or "", otherwise=ConnectError) from None
         try:

@@ -12,11 +12,12 @@ from instep.schema.types import DataType
 from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.postgres_catalog import Names, differing, read_catalog, read_fingerprint
 from instep.sources.postgres_chunks import chunk_list, parts, storage
-from instep.sources.postgres_connect import PostgresConfig, connect, conninfo, set_statement, settings, translated
+from instep.sources.postgres_connect import PostgresConfig, connect, dial, set_statement, settings, translated
 from instep.sources.postgres_cursor import bounds_statement, condition, cursor_column, moved_back
 from instep.sources.postgres_read import PostgresReader
 from instep.sources.postgres_sql import literal, quote, quote_table, select
 from instep.sources.postgres_types import expression, yielded
+from instep.sources.replicas import nearest
 from instep.stage.spec import Chunk
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ LANE = "snapshot"
 
 
 class PostgresSnapshot:
-    """See `Snapshot`. `note` says why the read point cannot be shared, "" if it is: then every chunk is in one
-    lane, read on one connection at a read point of its own, which is not before this one."""
+    """See `Snapshot`. `note` says what is unusual about it, "" if nothing. Where the read point cannot be shared, every
+    chunk is in one lane, read on one connection at a read point of its own, which is not before this one."""
 
     def __init__(self, config: PostgresConfig, connection: psycopg.Connection[Any], exported: str, note: str) -> None:
         self._config, self._connection, self.note = config, connection, note
@@ -115,9 +116,10 @@ def _expression(column: Column) -> str:
 @contextmanager
 def open_snapshot(config: PostgresConfig) -> Iterator[PostgresSnapshot]:
     """A snapshot that lives as long as this context."""
-    with connect(config) as connection:
-        exported, note = export(config, connection)
-        yield PostgresSnapshot(config, connection, exported, note)
+    with nearest(config, connect) as at:
+        exported, why = export(at.config, at.connection)
+        alone = f"the read point cannot be shared ({why}): the tables are read one after another" if why else ""
+        yield PostgresSnapshot(at.config, at.connection, exported, "; ".join(filter(None, (at.note, alone))))
 
 
 def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple[str, str]:
@@ -142,7 +144,7 @@ def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple
 def _take_up(config: PostgresConfig, name: str) -> None:
     import psycopg
 
-    with psycopg.connect(conninfo(config), autocommit=True) as other:
+    with dial(config, lambda info: psycopg.connect(info, autocommit=True)) as other:
         other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         other.execute(f"SET TRANSACTION SNAPSHOT {literal(name)}".encode())
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 from instep.errors import InstepError
 from instep.spark.failure import explain
 from instep.spark.watch import TaskProgress, collect
+from instep.stage.pace import task_count
 from instep.stage.pack import pack
-from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
+from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
 from instep.stage.task import Counts, run_chunks, totals
 
 if TYPE_CHECKING:
@@ -41,17 +42,20 @@ def extract(
 ) -> list[ChunkResult]:
     """Runs one job over `chunks` and returns one result each, in no order, or one with an `error` per failed table.
 
-    `specs` names each table's StageSpec by `Chunk.table`. `tasks`: 0 for two a core. `progress` is told rows and
+    `specs` names each table's StageSpec by `Chunk.table`. `tasks`: 0 for two a core; the reader's limits make them
+    fewer. `progress` is told rows and
     bytes per table about twice a second, from this thread, and once at the end. A task whose worker dies runs
     again under other file names; only what a finished task returned is in the result. Raises InstepError when
     the job as a whole fails. KeyboardInterrupt cancels the job first.
     """
     if not chunks:
         return []
-    parts = pack(chunks, tasks or TASKS_PER_CORE * cores(spark))
+    limits = limits_of(reader)
+    parts = pack(chunks, task_count(limits, tasks or TASKS_PER_CORE * cores(spark), cores(spark)))
+    share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
     with tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("") as folder:
-        work = [_payload(reader, by_table, part) for part in parts]
+        work = [_payload(reader, by_table, part, share) for part in parts]
         rows = Job(spark, Task(tuple(work), folder)).run(lambda: progress(collect(folder)) if progress else None)
         results = [result for row in rows for result in pickle.loads(row)]
         if progress:
@@ -59,9 +63,9 @@ def extract(
     return results
 
 
-def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chunk]) -> bytes:
+def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chunk], share: float) -> bytes:
     """What one task needs, and no other task's specs."""
-    return pickle.dumps((reader, {c.table: specs[c.table] for c in part}, list(part)))
+    return pickle.dumps((reader, {c.table: specs[c.table] for c in part}, list(part), share))
 
 
 @dataclass(frozen=True)
@@ -83,10 +87,10 @@ class Task:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        reader, specs, chunks = pickle.loads(self.work[number])
+        reader, specs, chunks, share = pickle.loads(self.work[number])
         told = TaskProgress(self.folder, number) if self.folder and Path(self.folder).is_dir() else None
         attempt = context.attemptNumber() if context else 0
-        return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, told)))
+        return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, told, share)))
 
 
 class Job:

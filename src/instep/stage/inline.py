@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
+from instep.stage.pace import task_count
 from instep.stage.pack import pack
-from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
+from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
 from instep.stage.task import Counts, Progress, run_chunks, totals
 
 _POLL = 0.5
@@ -27,8 +28,8 @@ def extract_inline(
     threads: int = 0,
     progress: Callable[[Counts], None] | None = None,
 ) -> list[ChunkResult]:
-    """Reads `chunks` with `threads` connections (0: one a core) and returns one result each, in no order, or one with
-    an `error` per failed table.
+    """Reads `chunks` with `threads` connections (0: one a core), within the reader's limits, and returns one result
+    each, in no order, or one with an `error` per failed table.
 
     `specs` names each table's StageSpec by `Chunk.table`. `progress` is told rows and bytes per table about twice a
     second, from this thread, and once at the end. What interrupts this thread stops the others first.
@@ -36,12 +37,14 @@ def extract_inline(
     if not chunks:
         return []
     tell = progress or _silent
-    parts = pack(chunks, threads or os.cpu_count() or 1)
+    limits, wanted = limits_of(reader), threads or os.cpu_count() or 1
+    parts = pack(chunks, task_count(limits, wanted, wanted))
+    share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
     if len(parts) == 1:
-        results = list(run_chunks(reader, by_table, parts[0], 0, _Tally(tell)))
+        results = list(run_chunks(reader, by_table, parts[0], 0, _Tally(tell), share))
     else:
-        results = _together(lambda part, told: list(run_chunks(reader, by_table, part, 0, told)), parts, tell)
+        results = _together(lambda part, told: list(run_chunks(reader, by_table, part, 0, told, share)), parts, tell)
     tell(totals(results))
     return results
 

@@ -44,10 +44,25 @@ class ReadSession(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What one sync may ask of its source, over all tasks together: connections at a time and rows a second; 0 means
+    no bound."""
+
+    connections: int = 0
+    rows_per_second: float = 0
+
+
 class Reader(Protocol):
-    """Opens a source in a task; picklable, made by `Source.snapshot()`."""
+    """Opens a source in a task; picklable, made by `Source.snapshot()`. One that has Limits calls them `limits`."""
 
     def open(self) -> AbstractContextManager[ReadSession]: ...
+
+
+def limits_of(reader: Reader) -> Limits:
+    """The reader's own, or none."""
+    found = getattr(reader, "limits", None)
+    return found if isinstance(found, Limits) else Limits()
 
 
 @dataclass(frozen=True)

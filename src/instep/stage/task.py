@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
@@ -13,6 +14,7 @@ import pyarrow as pa
 from instep.errors import AccessLost, ConnectError, InstepError, ReadError, StageError
 from instep.stage.conform import Conformer, Held, compact_json
 from instep.stage.origin import TEXT, refused
+from instep.stage.pace import Pace
 from instep.stage.quarantine import Quarantine
 from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec
 from instep.stage.writer import ChunkWriter
@@ -48,13 +50,15 @@ def run_chunks(
     chunks: Sequence[Chunk],
     attempt: int,
     progress: Report | None = None,
+    rows_per_second: float = 0,
 ) -> Iterator[ChunkResult]:
-    """Reads `chunks` in order over one connection and yields what became of each.
+    """Reads `chunks` in order over one connection, at no more than `rows_per_second` (0: no bound), and yields what
+    became of each.
 
     A chunk that fails yields a result with its `error`; the rest of its table is skipped, other tables go on.
     A chunk without a lane is read once more on a new connection first, if its error may pass.
     """
-    with _Task(reader, specs, attempt, progress) as task:
+    with _Task(reader, specs, attempt, progress, Pace(rows_per_second)) as task:
         for chunk in chunks:
             result = task.run(chunk)
             if result is not None:
@@ -62,8 +66,10 @@ def run_chunks(
 
 
 class _Task(AbstractContextManager["_Task"]):
-    def __init__(self, reader: Reader, specs: Mapping[str, StageSpec], attempt: int, progress: Report | None) -> None:
-        self.reader, self.specs, self.attempt, self.progress = reader, specs, attempt, progress
+    def __init__(
+        self, reader: Reader, specs: Mapping[str, StageSpec], attempt: int, progress: Report | None, pace: Pace
+    ) -> None:
+        self.reader, self.specs, self.attempt, self.progress, self.pace = reader, specs, attempt, progress, pace
         self._broken: set[str] = set()
         self._suspect: str | None = None  # the lane of the last failed chunk: its connection may be unusable
         self._stack = ExitStack()
@@ -128,6 +134,9 @@ class _Task(AbstractContextManager["_Task"]):
             with closing(_read(self.session(), chunk)) as batches:
                 for batch in batches:
                     run.take(batch)
+                    for wait in self.pace.waits(len(batch)):
+                        time.sleep(wait)
+                        run.tell()
             return run.finish()
         except BaseException:
             run.abort()
@@ -172,7 +181,7 @@ class _ChunkRun:
         self.misfits += done.misfits
         self.rejected += done.rejected + len(no_rows)
         self.casts.update(done.casts or {})
-        self._tell(0)
+        self.tell()
 
     def finish(self) -> ChunkResult:
         files = self.writer.close()
@@ -183,7 +192,7 @@ class _ChunkRun:
                 f"{self.spec.table}: {self.read} rows were read, {stored} staged and {self.rejected} rejected",
                 hint="nothing was committed: sync again, and report this if it stays",
             )
-        self._tell(1)
+        self.tell(1)
         return ChunkResult(
             self.spec.table, self.chunk.number, self.read, files, dict(self.casts), self.misfits, self.rejected, held
         )
@@ -192,7 +201,8 @@ class _ChunkRun:
         self.writer.abort()
         self.quarantine.abort()
 
-    def _tell(self, done: int) -> None:
+    def tell(self, done: int = 0) -> None:
+        """Rows and bytes so far; raises what the listener raises to stop."""
         if self.progress is not None:
             self.progress(Progress(self.spec.table, self.read, self.writer.bytes, done))
 

@@ -128,6 +128,8 @@ class _Sync:
         self.told.step("reading the source's schema")
         with self.pipe.source.snapshot() as snapshot:
             crashpoint("sync.snapshot")
+            if note := getattr(snapshot, "note", ""):
+                self.outcome.note(note)
             detection = self.changed(snapshot, attempt)
             crashpoint("sync.accepted.after")
             only = self.again(only, detection)

@@ -1,0 +1,67 @@
+"""Reading from a replica of the server: the first that answers, else the server itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from instep.errors import ConnectError
+
+
+class Reached(Protocol):
+    """What a server's configuration says about hosts."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def read_replica(self) -> tuple[str, ...]: ...
+
+
+Config = TypeVar("Config", bound=Reached)
+
+
+@dataclass(frozen=True)
+class Session(Generic[Config]):
+    """A connection and the configuration of the server that it is to. `note` says that no replica answered."""
+
+    config: Config
+    connection: Any
+    note: str = ""
+
+
+def places(config: Config) -> list[Config]:
+    """The configuration of each replica in order, then of the server itself."""
+    hosts = [_parsed(text, config.port) for text in config.read_replica]
+    own: Any = config
+    return [replace(own, host=host, port=port, read_replica=()) for host, port in [*hosts, (config.host, config.port)]]
+
+
+def _parsed(text: str, port: int) -> tuple[str, int]:
+    """`host`, `host:port`, `[address]:port` or an address of version 6."""
+    host, colon, number = text.rpartition(":")
+    if not colon or (":" in host and not host.endswith("]")):
+        return text.strip("[]"), port
+    return (host.strip("[]"), int(number)) if number.isdecimal() else (text.strip("[]"), port)
+
+
+@contextmanager
+def nearest(config: Config, connect: Callable[[Config], AbstractContextManager[Any]]) -> Iterator[Session[Config]]:
+    """A connection to the first server that can be reached; raises the last one's ConnectError if none can."""
+    *replicas, itself = places(config)
+    with ExitStack() as stack:
+        refused = []
+        for place in replicas:
+            try:
+                connection = stack.enter_context(connect(place))
+            except ConnectError as error:
+                refused.append(error.message)
+                continue
+            yield Session(place, connection)
+            return
+        connection = stack.enter_context(connect(itself))
+        note = f"no read replica can be reached ({'; '.join(refused)}): read from {config.host}" if refused else ""
+        yield Session(itself, connection, note)

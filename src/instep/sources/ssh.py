@@ -1,0 +1,183 @@
+"""Connections through an SSH server: one `ssh -W` a connection, which ends with the connection and so with the process.
+
+No port stays open: a database driver is let in on a loopback port while it connects, and each connection that it
+makes is handed over to an `ssh` of its own. The host key is always checked, the user's own ssh configuration is not
+read, and keys reach `ssh` as files in memory. Each task opens its own.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from instep.errors import ConnectError, ProjectError, SetupError
+from instep.sources.private_file import private_file
+
+_ALIAS = "instep"
+_ENDS = 2.0
+"""Seconds that a failing `ssh` has to say why."""
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """A server to go through. `key` is the text of a private key, "" for those of the ssh-agent and of ~/.ssh.
+    `host_key` is the server's public key (`ssh-ed25519 AAAA...`), `known_hosts` a file with it, else the user's."""
+
+    host: str
+    user: str
+    port: int = 22
+    key: str = field(default="", repr=False)
+    known_hosts: str = ""
+    host_key: str = ""
+
+    def __post_init__(self) -> None:
+        for name, text in (("host", self.host), ("user", self.user)):
+            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:@+-]*", text):
+                raise ProjectError(f"ssh.{name}: {text!r} is no {name} name", hint=f"correct the source's ssh.{name}")
+
+    @property
+    def place(self) -> str:
+        """`user@host:port`, for messages."""
+        return f"{self.user}@{self.host}:{self.port}"
+
+
+def ssh_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """A source's settings with their `ssh` section, if any, as an Ssh."""
+    given = settings.get("ssh")
+    return {**settings, "ssh": Ssh(**given)} if given else {k: v for k, v in settings.items() if k != "ssh"}
+
+
+class Way:
+    """How to reach a server now: `address` and `port` to connect to, "" and 0 for the server's own."""
+
+    address, port = "", 0
+
+    def explain(self) -> None:
+        """Raises ConnectError if it was the way that failed; called when a connection could not be made."""
+
+
+@contextmanager
+def through(ssh: Ssh | None, host: str, port: int, timeout: float) -> Iterator[Way]:
+    """The way to `host`:`port`, open while the context lasts; connections made within outlive it."""
+    if ssh is None:
+        yield Way()
+        return
+    with ExitStack() as stack:
+        key = stack.enter_context(private_file(ssh.key))
+        known = stack.enter_context(private_file(f"{_ALIAS} {ssh.host_key}" if ssh.host_key else ""))
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        tunnel = _Tunnel(ssh, _command(ssh, host, port, timeout, key, known), listener, f"{host}:{port}")
+        stack.callback(tunnel.close)
+        yield tunnel
+
+
+def _command(ssh: Ssh, host: str, port: int, timeout: float, key: str, known: str) -> list[str]:
+    options = {
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes",
+        "UpdateHostKeys": "no",
+        "ConnectTimeout": str(int(timeout) or 60),
+        "ServerAliveInterval": "15",
+        "ServerAliveCountMax": "4",
+        "LogLevel": "ERROR",
+    }
+    if key:
+        options |= {"IdentityFile": key, "IdentitiesOnly": "yes", "IdentityAgent": "none"}
+    if known:
+        options |= {"HostKeyAlias": _ALIAS}
+    if file := known or ssh.known_hosts:
+        options |= {"UserKnownHostsFile": file, "GlobalKnownHostsFile": "/dev/null"}
+    said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return ["ssh", "-F", "none", "-a", "-x", "-T", *said, "-p", str(ssh.port), "-l", ssh.user, "-W", target, ssh.host]
+
+
+_running: list[subprocess.Popen[bytes]] = []
+"""Kept until they have ended, so that they are waited for."""
+
+
+class _Tunnel(Way):
+    def __init__(self, ssh: Ssh, command: list[str], listener: socket.socket, target: str) -> None:
+        self.ssh, self.command, self.listener, self.target = ssh, command, listener, target
+        self.address, self.port = listener.getsockname()[:2]
+        self._children: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
+        self._missing = False
+        self._thread = threading.Thread(target=self._serve, name="ssh", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with connection:
+                self._start(connection)
+
+    def _start(self, connection: socket.socket) -> None:
+        _running[:] = [child for child in _running if child.poll() is None]
+        said = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the tunnel is
+        ends = connection.fileno()
+        try:
+            child = subprocess.Popen(self.command, stdin=ends, stdout=ends, stderr=said, start_new_session=True)
+        except FileNotFoundError:
+            said.close()
+            self._missing = True
+            return
+        self._children.append((child, said))
+        _running.append(child)
+
+    def close(self) -> None:
+        """No more connections; those that were made go on."""
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self._thread.join()
+        for _, said in self._children:
+            said.close()
+
+    def explain(self) -> None:
+        """Raises what `ssh` said, if it failed."""
+        if self._missing:
+            raise SetupError("the program ssh is not installed, which a source with ssh needs", hint="install OpenSSH")
+        for child, said in self._children:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_ENDS)
+            said.seek(0)
+            if text := said.read().decode(errors="replace").strip():
+                raise explained(self.ssh, self.target, text) from None
+
+
+def explained(ssh: Ssh, target: str, text: str) -> ConnectError:
+    """Our error for what `ssh` wrote."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" @\r")]
+    for mark, message, hint in _SAID:
+        if found := next((line for line in lines if re.search(mark, line)), ""):
+            return ConnectError(f"{ssh.place}: {message.format(target=target)} ({found})", hint=hint)
+    return ConnectError(f"{ssh.place}: ssh failed: {lines[-1]}", hint="check the source's ssh settings")
+
+
+_SAID = (
+    ("IDENTIFICATION HAS CHANGED", "the SSH server shows another host key than the known one",
+     "somebody may be in between: ask its operator for the new key, then put it into ssh.host_key"),
+    ("host key is known for|Host key verification failed", "the SSH server's host key is not known",
+     "put the server's public key into ssh.host_key or a file for ssh.known_hosts; ssh-keyscan shows it: compare it"),
+    ("invalid format|error in libcrypto|incorrect passphrase", "the private key cannot be read",
+     "ssh.key is the whole text of a private key in OpenSSH's or PEM form, without a passphrase"),
+    ("Permission denied", "the SSH server refuses this user and key",
+     "check ssh.user and ssh.key, and that the public key is in the user's authorized_keys there"),
+    ("administratively prohibited", "the SSH server may not forward to {target}",
+     "allow it there: AllowTcpForwarding yes, and PermitOpen for the database"),
+    ("open failed: connect failed", "the SSH server cannot reach {target}",
+     "check the source's host and port as they are seen from the SSH server"),
+    ("Connection refused", "nothing listens there", "check ssh.host and ssh.port, and that sshd runs there"),
+    ("Could not resolve hostname", "the SSH server's host is unknown", "check ssh.host"),
+    ("timed out", "no answer in time", "check ssh.host, ssh.port and firewall, or raise connect_timeout"),
+)  # fmt: skip
