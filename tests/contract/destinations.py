@@ -6,9 +6,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from instep.destinations.base import Destination
+from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.postgres.destination import PostgresDestination
+from instep.destinations.postgres.server import PostgresConfig
 from memory.destination import MemoryDestination
+from postgres_server import Database
+
+
+def delta(folder: Path) -> Destination:
+    """An empty folder of Delta tables."""
+    return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
 
 
 def duckdb(folder: Path) -> Destination:
@@ -31,7 +40,15 @@ def memory(folder: Path) -> Destination:
     return MemoryDestination(folder)
 
 
+def postgres(folder: Path, database: Database) -> Destination:
+    """An empty database."""
+    at = database.config
+    config = PostgresConfig("lake", at.host, at.database, at.user, at.port, at.password, staging=str(folder))
+    return PostgresDestination(config)
+
+
 DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {
+    "delta": delta,
     "duckdb": duckdb,
     "iceberg": iceberg,
     "iceberg by Spark": iceberg_by_spark,

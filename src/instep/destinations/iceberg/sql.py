@@ -28,29 +28,29 @@ _SPARK = {"long": "BIGINT", "timestamp": "TIMESTAMP_NTZ", "timestamptz": "TIMEST
 """Spark's own words where they differ; a uuid column reads as text."""
 
 
-def statements(steps: Sequence[Step]) -> list[str]:
+def statements(steps: Sequence[Step], using: str = "iceberg") -> list[str]:
     """One or more statements for each step that changes what the destination says, in order; a comment where SQL has
-    no word for it."""
-    return [line for ref, group in groupby(steps, key=lambda s: s.table) for line in _of_table(ref, list(group))]
+    no word for it. `using`: the tables' format."""
+    return [line for ref, group in groupby(steps, key=lambda s: s.table) for line in _of_table(ref, list(group), using)]
 
 
-def _of_table(ref: Ref, steps: Sequence[Step]) -> Iterator[str]:
+def _of_table(ref: Ref, steps: Sequence[Step], using: str) -> Iterator[str]:
     for step in steps:
-        yield from _statement(ref, step.change)
+        yield from _statement(ref, step.change, using)
 
 
-def _statement(ref: Ref, change: StepChange) -> Iterator[str]:
+def _statement(ref: Ref, change: StepChange, using: str) -> Iterator[str]:
     table = f"ALTER TABLE {_path(ref)}"
     match change:
         case TableAdded(after=after):
-            yield _create(ref, after)
+            yield _create(ref, after, using)
         case TableRemoved():
             yield f"DROP TABLE {_path(ref)}; -- kept out of sight until the undo window ends"
         case TableRenamed(before=before, after=after):
             yield f"ALTER TABLE {_path(before.ref)} RENAME TO {_path(after.ref)};"
         case TableReplaced(after=after):
             yield f"-- the next load swaps in a new generation of {_path(ref)}, made as:"
-            yield _create(ref, after, "CREATE OR REPLACE TABLE")
+            yield _create(ref, after, using, "CREATE OR REPLACE TABLE")
         case TableComment(after=comment):
             yield f"COMMENT ON TABLE {_path(ref)} IS {_text(comment or '')};"
         case ColumnAdded(after=column):
@@ -82,10 +82,10 @@ def _rewrite(ref: Ref, column: Column) -> Iterator[str]:
     yield f"{table} RENAME COLUMN {new} TO {name};"
 
 
-def _create(ref: Ref, table: Table, verb: str = "CREATE TABLE") -> str:
+def _create(ref: Ref, table: Table, using: str, verb: str = "CREATE TABLE") -> str:
     columns = ",\n".join(f"  {_column(c)}" for c in table.columns)
     comment = f"\nCOMMENT {_text(table.comment)}" if table.comment else ""
-    return f"{verb} {_path(ref)} (\n{columns}\n) USING iceberg{comment};"
+    return f"{verb} {_path(ref)} (\n{columns}\n) USING {using}{comment};"
 
 
 def _column(column: Column) -> str:

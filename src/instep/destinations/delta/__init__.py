@@ -1,0 +1,1 @@
+"""Delta Lake tables in a folder, written without a JVM."""

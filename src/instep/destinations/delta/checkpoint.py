@@ -1,0 +1,66 @@
+"""Checkpoints of a Delta log: the state of a table as one Parquet file, in the columns that every reader knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instep.errors import DestinationError
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_WORDS = pa.list_(pa.string())
+_FILE = {"path": pa.string(), "partitionValues": _TEXTS, "size": pa.int64()}
+
+
+def _struct(**fields: pa.DataType) -> pa.StructType:
+    return pa.struct(list(fields.items()))
+
+
+_PROTOCOL = _struct(
+    minReaderVersion=pa.int32(), minWriterVersion=pa.int32(), readerFeatures=_WORDS, writerFeatures=_WORDS
+)
+_METADATA = _struct(
+    id=pa.string(), name=pa.string(), description=pa.string(),
+    format=_struct(provider=pa.string(), options=_TEXTS), schemaString=pa.string(), partitionColumns=_WORDS,
+    createdTime=pa.int64(), configuration=_TEXTS,
+)  # fmt: skip
+SCHEMA = pa.schema(
+    {
+        "protocol": _PROTOCOL,
+        "metaData": _METADATA,
+        "txn": _struct(appId=pa.string(), version=pa.int64(), lastUpdated=pa.int64()),
+        "domainMetadata": _struct(domain=pa.string(), configuration=pa.string(), removed=pa.bool_()),
+        "add": _struct(**_FILE, modificationTime=pa.int64(), dataChange=pa.bool_(), stats=pa.string()),
+        "remove": _struct(
+            **_FILE, deletionTimestamp=pa.int64(), dataChange=pa.bool_(), extendedFileMetadata=pa.bool_()
+        ),
+    }
+)
+
+
+def write(path: Path, actions: Sequence[Mapping[str, Any]]) -> None:
+    """One row an action."""
+    pq.write_table(pa.Table.from_pylist([dict(a) for a in actions], schema=SCHEMA), path)
+
+
+def read(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """The actions of a checkpoint; maps come back as dicts."""
+    for path in paths:
+        try:
+            file = pq.ParquetFile(path)
+            wanted = [f.name for f in file.schema_arrow if f.name in SCHEMA.names]
+            for batch in file.iter_batches(columns=wanted):
+                for row in batch.to_pylist(maps_as_pydicts="strict"):
+                    yield {kind: _plain(body) for kind, body in row.items() if body is not None}
+        except (OSError, pa.ArrowException) as error:
+            hint = "delete the checkpoint if the commits before it are still there, or restore the folder"
+            raise DestinationError(f"the checkpoint {path} cannot be read: {error}", hint=hint) from error
+
+
+def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is not set: a commit would not name it."""
+    return {k: v for k, v in body.items() if v is not None}

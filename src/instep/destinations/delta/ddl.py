@@ -1,0 +1,221 @@
+"""Executes the steps of one table, all of them in one commit with the record of what they lead to."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Ref
+from instep.destinations.delta.held import (
+    Change,
+    Held,
+    ParkedField,
+    begin,
+    find,
+    missing,
+    named,
+    not_ours,
+    require,
+    with_stored,
+)
+from instep.destinations.delta.rewrite import recast
+from instep.destinations.delta.shape import BEFORE, DeltaField, first_fields, new_field, promoted, schema_string
+from instep.destinations.delta.warehouse import Warehouse, now_ms
+from instep.destinations.sql.evolve import Evolution, Source, evolve
+from instep.destinations.sql.records import Parked, Record
+from instep.destinations.types import DELTA_PROMOTIONS
+from instep.errors import Conflict, DestinationError, IllegalChange
+from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.hazard import Capabilities
+from instep.schema.step import Step
+from instep.schema.table import Table
+
+CAPABILITIES = Capabilities(
+    name="delta",
+    promotes=DELTA_PROMOTIONS,
+    undo_by_id=True,
+    simultaneous_renames=True,
+    comments=True,
+    max_name_bytes=240,
+)
+
+
+def execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+    held = find(warehouse, ref)
+    if held is not None and after is not None and held.table() == after:
+        return
+    match steps[0].change:
+        case TableAdded(after=table):
+            create(warehouse, after or table, [s.id for s in steps], commit)
+        case TableRemoved():
+            _park(warehouse, ref, commit)
+        case TableReplaced(after=table):
+            _replace(warehouse, require(warehouse, ref), after or table, steps, commit)
+        case _:
+            _alter(warehouse, ref, steps, after, commit)
+
+
+def create(warehouse: Warehouse, table: Table, changes: Sequence[str], commit: Commit) -> None:
+    """An empty table; Conflict if the name is taken."""
+    fields = first_fields(table, count(1))
+    record = with_stored(Record(_plain(table), uuid.uuid4().hex), fields, {}).after_changes(commit, changes)
+    if warehouse.is_taken(table.ref) or not begin(warehouse, record, fields, commit):
+        hint = "plan again" if find(warehouse, table.ref) else not_ours(table.ref).hint
+        raise Conflict(f"table {named(table.ref)} exists", hint=hint)
+
+
+def _plain(table: Table) -> Table:
+    return replace(table, comment=table.comment or None)
+
+
+def _park(warehouse: Warehouse, ref: Ref, commit: Commit) -> None:
+    """A dropped table moves out of sight, to be deleted when its time for undoing is over."""
+    with warehouse.moving():
+        held = find(warehouse, ref)
+        if held is None:
+            if warehouse.is_taken(ref):
+                raise not_ours(ref)
+            return
+        held.record.check(commit.fence)
+        crashpoint("delta.moved.before")
+        warehouse.park(ref, held.record.table.id)
+
+
+def _replace(warehouse: Warehouse, held: Held, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+    """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
+    schema_string(first_fields(table, count(1)))
+    record = replace(held.record, pending=_plain(table)).after_changes(commit, [s.id for s in steps])
+    Change(held, record).land("REPLACE TABLE", commit, warehouse)
+
+
+def revive(warehouse: Warehouse, ref: Ref, table: Table, commit: Commit) -> None:
+    """A dropped table comes back under its name with its rows; nothing if it is back already."""
+    with warehouse.moving():
+        if (there := find(warehouse, ref)) is not None:
+            if there.record.table.id != table.id:
+                hint = "rename or drop that one first"
+                raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
+            return
+        old = warehouse.parked(ref, table.id)
+        if old is None:
+            hint = "its time for undoing is over: restore a backup"
+            raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
+        if warehouse.is_taken(ref):
+            raise not_ours(ref)
+        warehouse.revive(old)
+    held = require(warehouse, ref)
+    if held.record.fence < commit.fence:
+        Change(held, replace(held.record, fence=commit.fence)).land("CLAIM", commit, warehouse)
+
+
+def _alter(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    moved = next((s.change.after for s in steps if isinstance(s.change, TableRenamed)), None)
+    if moved is not None and moved.ref != ref:
+        _move(warehouse, ref, moved.ref, commit)
+        ref = moved.ref
+    held = find(warehouse, ref)
+    if held is None or held.record.copy:
+        raise not_ours(ref) if held or warehouse.is_taken(ref) else missing(ref)
+    wanted = after or moved
+    if wanted is None:
+        raise DestinationError(f"the steps for table {named(ref)} come without the table that they lead to")
+    if held.table() == wanted:
+        return
+    held.record.check(commit.fence)
+    changes = [s.id for s in steps]
+    if held.record.pending is not None:
+        record = replace(held.record, pending=_plain(wanted)).after_changes(commit, changes)
+        Change(held, record).land("REPLACE TABLE", commit, warehouse)
+    else:
+        _columns(held, steps, wanted, changes, commit).land("CHANGE COLUMNS", commit, warehouse)
+
+
+def _move(warehouse: Warehouse, ref: Ref, new: Ref, commit: Commit) -> None:
+    """The folder gets its new name first: a run that dies then finds it there and goes on."""
+    with warehouse.moving():
+        held = find(warehouse, ref)
+        if held is None and find(warehouse, new) is not None:
+            return
+        if held is None or held.record.copy:
+            raise not_ours(ref) if held or warehouse.is_taken(ref) else missing(ref)
+        held.record.check(commit.fence)
+        if warehouse.is_taken(new):
+            raise Conflict(f"table {named(ref)} cannot be renamed: {named(new)} exists", hint="plan again")
+        crashpoint("delta.moved.before")
+        warehouse.move(ref, new)
+    crashpoint("delta.moved.after")
+
+
+@dataclass(frozen=True)
+class _Next:
+    """The columns that a table gets. `casts`: for columns that are written again, the one whose values they hold."""
+
+    fields: tuple[DeltaField, ...]
+    casts: Mapping[str, tuple[DeltaField, Source]]
+
+
+def _columns(held: Held, steps: Sequence[Step], wanted: Table, changes: Sequence[str], commit: Commit) -> Change:
+    """The table with its next columns; its rows stay."""
+    now = held.table()
+    evolution = evolve(now, held.record.parked, steps, wanted)
+    by_name = {f.name: f for f in held.fields}
+    new = _next(held, evolution, by_name)
+    gone = dict(_parking(held, evolution, by_name))
+    back = {s.parked.place for s in evolution.columns if s.parked}
+    at = now_ms()
+    waits = {p: f for p, f in held.parked.items() if p not in back} | gone
+    parked = (
+        *(p for p in held.record.parked if p.place not in back),
+        *(Parked(p.field.name, place, p.field.id, at) for place, p in gone.items()),
+    )
+    table = replace(_plain(wanted), columns=tuple(s.column for s in evolution.columns))
+    record = with_stored(replace(held.record, table=table, parked=parked), new.fields, waits)
+    change = Change(held, record.after_changes(commit, changes), new.fields)
+    if new.casts:
+        recast(change, (*new.fields, *(replace(p.field, nullable=True) for p in waits.values())), new.casts, commit)
+    return change
+
+
+def _next(held: Held, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> _Next:
+    ids, used = count(held.highest + 1), {*held.record.numbers, *(f.physical for f in held.layout)}
+    fields, casts = list[DeltaField](), dict[str, tuple[DeltaField, Source]]()
+    for source in evolution.columns:
+        column, before = source.column, by_name.get(source.before.name) if source.before else None
+        if source.parked is not None:
+            waits = held.parked[source.parked.place]
+            made = _fitting(waits.field, source)
+            made = replace(made, facts={**made.facts, BEFORE: waits.version})
+        elif before is None or source.rewrite is not None:
+            made = new_field(column, ids, used)
+            used.add(made.physical)
+            if before is not None:
+                casts[made.physical] = (before, source)
+        else:
+            made = _fitting(before, source)
+        fields.append(made)
+    return _Next(tuple(fields), casts)
+
+
+def _fitting(before: DeltaField, source: Source) -> DeltaField:
+    """The column under its new name, with its type, its NULLs and its comment."""
+    column, was = source.column, source.before
+    if was is not None and not CAPABILITIES.promotes_in_place(was.type, column.type):
+        raise IllegalChange(
+            f"column {column.name!r}: Delta cannot turn {was.type} into {column.type} in place",
+            hint="the column has to be rewritten: add a new column, fill it, drop the old one",
+        )
+    made = promoted(before, column.type)
+    nullable = True if source.parked else column.nullable
+    return replace(made, name=column.name, nullable=nullable, comment=column.comment or None)
+
+
+def _parking(held: Held, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> Iterator[tuple[str, ParkedField]]:
+    """Dropped columns, and the old values of rewritten ones, wait in the files under their physical names."""
+    lost = [*evolution.dropped, *(s.before for s in evolution.columns if s.before and s.rewrite)]
+    for column in lost:
+        field = by_name[column.name]
+        yield field.physical, ParkedField(field, held.snapshot.version)

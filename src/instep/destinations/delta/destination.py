@@ -1,0 +1,200 @@
+"""The Delta Lake destination: tables in folders, written by their log's own rules, without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from instep.destinations.base import (
+    Amendment,
+    Commit,
+    Fill,
+    Filled,
+    FillSize,
+    LoadState,
+    Merge,
+    Met,
+    Misfits,
+    Outcome,
+    Ref,
+    Revival,
+    Target,
+    Trial,
+)
+from instep.destinations.delta import ddl, keep, load, merge, promote, refill, restore, rows
+from instep.destinations.delta import fill as _fill
+from instep.destinations.delta.ddl import CAPABILITIES
+from instep.destinations.delta.held import find, not_ours, require
+from instep.destinations.delta.shape import arrow_schema
+from instep.destinations.delta.sql import statements
+from instep.destinations.delta.sweep import sweep
+from instep.destinations.delta.warehouse import Warehouse, local_root
+from instep.destinations.kept import Kept, Promoted
+from instep.destinations.savepoints import Savepoint
+from instep.model import Check
+from instep.schema.plan import Step
+from instep.schema.table import Catalog, Table
+from instep.schema.types import DataType
+from instep.stage.spec import StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class DeltaConfig:
+    """`warehouse`: the folder of the tables. `undo_days`: how long what was dropped, and what versions before need, is
+    kept."""
+
+    name: str
+    warehouse: str
+    prefix: str = "_instep_"
+    quarantine_days: int = 30
+    undo_days: float = 7
+
+
+class DeltaDestination:
+    """See `destinations.base.Destination`."""
+
+    kind = "delta"
+    capabilities = CAPABILITIES
+
+    def __init__(self, config: DeltaConfig) -> None:
+        self.config = config
+        self.warehouse = Warehouse(local_root(config.warehouse), config.undo_days)
+
+    @property
+    def quarantine_days(self) -> int:
+        return self.config.quarantine_days
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        """Spark only writes the staged files."""
+        return {}
+
+    def test(self) -> list[Check]:
+        from instep.destinations.delta.check import check_warehouse
+
+        return check_warehouse(self)
+
+    def tables(self) -> list[Ref]:
+        return [ref for ref in self.warehouse.refs() if find(self.warehouse, ref) is not None]
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        found = []
+        for ref in refs:
+            held = find(self.warehouse, ref)
+            if (held is None or held.record.copy) and self.warehouse.is_taken(ref):
+                raise not_ours(ref)
+            if held is not None:
+                found.append(held.table())
+        return Catalog.of(found)
+
+    def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
+        out = {}
+        for ref in refs:
+            held = find(self.warehouse, ref)
+            if (held is None or held.record.copy) and self.warehouse.is_taken(ref):
+                out[ref] = str(not_ours(ref))
+        return out
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        load.claim(self.warehouse, ref, fence)
+
+    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        sweep(self.warehouse, ref, runs)
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        ddl.execute(self.warehouse, ref, steps, after, commit)
+
+    def ddl(self, steps: Sequence[Step]) -> list[str]:
+        """The steps as Spark SQL over Delta tables."""
+        return statements(steps)
+
+    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+        ddl.revive(self.warehouse, ref, table, commit)
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        return keep.is_kept(self.warehouse, ref, source_id)
+
+    def revival(self, ref: Ref, column: str) -> Revival:
+        return keep.revival(self.warehouse, ref, column)
+
+    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
+        return refill.refill(self.warehouse, ref, column, commit)
+
+    def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        return keep.forget(self.warehouse, refs, fence)
+
+    def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        return keep.keep(self.warehouse, ref, place, commit)
+
+    def purge(self, place: Ref, fence: int) -> None:
+        keep.purge(self.warehouse, place)
+
+    def savepoints(self, ref: Ref) -> list[Savepoint]:
+        return restore.savepoints(self.warehouse, ref)
+
+    def rows_at(self, ref: Ref, snapshot: int) -> int:
+        return restore.rows_at(self.warehouse, ref, snapshot)
+
+    def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
+        restore.restore(self.warehouse, ref, snapshot, base, rows, commit)
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        return _fill.size(self.warehouse, ref, columns)
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        fill: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """In one commit, so that nothing is asked in between."""
+        done = _fill.fill(self.warehouse, ref, fill, commit)
+        told(done.rows, done.bytes)
+        return done
+
+    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+        return promote.promote(self.warehouse, ref, columns, extra, commit)
+
+    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+        return rows.misfits(self.warehouse, ref, column, kind)
+
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+        return rows.trial(self.warehouse, ref, column, kind, key, limit)
+
+    def target(self, ref: Ref) -> Target:
+        held = require(self.warehouse, ref)
+        place = held.folder.as_uri()
+        fields = held.waiting if held.record.pending is not None else held.fields
+        return Target(arrow_schema(fields), f"{place}/data", f"{place}/_quarantine")
+
+    def state(self, ref: Ref) -> LoadState | None:
+        held = find(self.warehouse, ref)
+        return held.state() if held else None
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        return load.append(self.warehouse, ref, files, commit)
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        return load.overwrite(self.warehouse, ref, files, commit)
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge_by: Merge, commit: Commit
+    ) -> Outcome:
+        return merge.merge(self.warehouse, ref, files, merge_by, commit, self.config.prefix)
+
+    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+        return rows.meet(self.warehouse, ref, keys)
+
+    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+        return rows.amend(self.warehouse, ref, met, change, commit)
+
+    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+        return rows.read(self.warehouse, ref, columns)

@@ -1,0 +1,223 @@
+"""The rows of data files as Arrow batches, and staged files as files of a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instep.destinations.delta.held import Held
+from instep.destinations.delta.log import Action, encoded
+from instep.destinations.delta.shape import FIELD_ID, DeltaField, arrow_type, file_schema
+from instep.errors import DestinationError, StageError
+from instep.stage.spec import StagedFile, StageSpec, SystemColumns
+from instep.stage.writer import ChunkWriter, assert_written
+
+BATCH = 1 << 16
+_TEXT = 32
+"""Longer texts are not told in statistics."""
+_COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_large_string)
+
+
+def local(location: str) -> Path:
+    """The path of a staged file."""
+    return Path(unquote(urlparse(location).path)) if location.startswith("file://") else Path(location)
+
+
+def path_of(held: Held, file: Action) -> Path:
+    """Where a data file of a table lies."""
+    path = unquote(str(file["path"]))
+    if "deletionVector" in file:
+        raise DestinationError(
+            f"table {'.'.join(held.ref)} has deletion vectors, which another program has written",
+            hint="rewrite them there: REORG TABLE ... APPLY (PURGE), with delta.enableDeletionVectors=false",
+        )
+    return local(path) if path.startswith(("file:", "/")) else held.folder / path
+
+
+def batches(path: Path, fields: Sequence[DeltaField], *, by_id: bool = False) -> Iterator[pa.RecordBatch]:
+    """A file's rows in order, as the table has these columns, under their physical names; what the file lacks is
+    NULL. `by_id`: columns are found by field id, whatever they are called there."""
+    schema = file_schema(fields)
+    try:
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+            there = {_known_by(f, by_id=by_id): f.name for f in file.schema_arrow}
+            names = [there.get(str(f.id) if by_id else f.physical) for f in fields]
+            for batch in file.iter_batches(BATCH, columns=[n for n in names if n is not None]):
+                yield _as(batch, names, schema)
+    except FileNotFoundError as error:
+        hint = "the table has lost it: load it whole with `instep sync --full`"
+        raise DestinationError(f"the file {path} is not there", hint=hint) from error
+
+
+def _known_by(there: pa.Field, *, by_id: bool) -> str:
+    return (there.metadata or {}).get(FIELD_ID.encode(), b"").decode() if by_id else str(there.name)
+
+
+def _as(batch: pa.RecordBatch, names: Sequence[str | None], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        pa.nulls(len(batch), wanted.type) if name is None else as_type(batch.column(name), wanted.type)
+        for name, wanted in zip(names, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values if values.type == kind else values.cast(kind)
+
+
+def rows_of_files(held: Held, fields: Sequence[DeltaField]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """(number of the file, place of the first row in it, rows) of the whole table."""
+    for number, file in enumerate(held.files):
+        start = 0
+        for batch in batches(path_of(held, file), fields):
+            yield number, start, batch
+            start += len(batch)
+
+
+def spec(held: Held, fields: Sequence[DeltaField], run: str) -> StageSpec:
+    """How files of a table are written by ourselves."""
+    return StageSpec(
+        table=".".join(held.ref), columns=(), system=SystemColumns(), schema=file_schema(fields),
+        location=(held.folder / "data").as_uri(), quarantine="", run=f"{run}-rewrite", synced=0,
+    )  # fmt: skip
+
+
+def write(held: Held, fields: Sequence[DeltaField], run: str, rows: Iterable[pa.RecordBatch]) -> list[Action]:
+    """New files with these rows, as actions; their columns are the fields by physical name."""
+    writer = ChunkWriter(spec(held, fields, run), 0, 0)
+    try:
+        for batch in rows:
+            writer.write(batch)
+        return [action(held, fields, file) for file in writer.close()]
+    except BaseException:
+        writer.abort()
+        remove_files(writer.files)
+        raise
+
+
+def remove_files(files: Iterable[StagedFile]) -> None:
+    for file in files:
+        with suppress(OSError):
+            local(file.path).unlink(missing_ok=True)
+
+
+def adopted(held: Held, fields: Sequence[DeltaField], files: Sequence[StagedFile], run: str) -> list[Action]:
+    """The staged files as files of the table. Those whose columns bear other names than the table's files have are
+    written again. StageError for one that is not what the table needs."""
+    out = []
+    for file in files:
+        if not file.rows:
+            continue
+        footer = read_footer(file)
+        names = [f.name for f in footer.schema.to_arrow_schema()]
+        if names == [f.physical for f in fields]:
+            assert_written(footer, spec(held, fields, run))
+            out.append(action(held, fields, file, footer))
+        else:
+            out += copied(held, fields, [file], run)
+    return out
+
+
+def copied(held: Held, fields: Sequence[DeltaField], files: Sequence[StagedFile], run: str) -> list[Action]:
+    """Files of the table with the rows of the staged ones, which stay as they are."""
+    out = []
+    for file in files:
+        if file.rows:
+            check_ids(file, read_footer(file), fields)
+            out += write(held, fields, run, batches(local(file.path), fields, by_id=True))
+    return out
+
+
+def read_footer(file: StagedFile) -> pq.FileMetaData:
+    try:
+        footer = pq.read_metadata(pa.BufferReader(file.footer))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StageError(f"staged file {file.path}: its footer cannot be read: {error}") from error
+    if footer.num_rows != file.rows:
+        raise StageError(f"staged file {file.path} has {footer.num_rows} rows in its footer and {file.rows} as told")
+    return footer
+
+
+def check_ids(file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
+    """StageError unless the file has these columns, by id, in these types."""
+    found = {_known_by(f, by_id=True): f.type for f in footer.schema.to_arrow_schema()}
+    for wanted in fields:
+        kind = found.get(str(wanted.id))
+        if kind is None or not _alike(kind, arrow_type(wanted.type)):
+            raise StageError(
+                f"staged file {file.path} does not have the column {wanted.name!r} as the table needs it",
+                hint="nothing was committed; the destination table changed during the run: sync again",
+            )
+
+
+def _alike(a: pa.DataType, b: pa.DataType) -> bool:
+    if pa.types.is_nested(a) or pa.types.is_nested(b):
+        return bool(pa.types.is_nested(a) and pa.types.is_nested(b))
+    return str(a).removeprefix("large_") == str(b).removeprefix("large_")
+
+
+def action(held: Held, fields: Sequence[DeltaField], file: StagedFile, footer: pq.FileMetaData | None = None) -> Action:
+    """The `add` action of a file that lies below the table."""
+    path = local(file.path)
+    try:
+        below = path.relative_to(held.folder)
+    except ValueError:
+        raise StageError(f"staged file {file.path} is not in the folder of its table") from None
+    return {
+        "path": encoded(below.as_posix()), "partitionValues": {}, "size": file.bytes,
+        "modificationTime": int(path.stat().st_mtime * 1000), "dataChange": True,
+        "stats": json.dumps(statistics(footer or read_footer(file), fields), separators=(",", ":")),
+    }  # fmt: skip
+
+
+def statistics(footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> dict[str, Any]:
+    """Row count, and by physical name the NULLs and, of types that all readers compare alike, the least and the
+    greatest value."""
+    kinds = {f.physical: arrow_type(f.type) for f in fields}
+    nulls, low, high = dict[str, int](), dict[str, Any](), dict[str, Any]()
+    for place in range(footer.num_columns):
+        name = footer.schema.column(place).path
+        if name not in kinds or pa.types.is_nested(kinds[name]):
+            continue
+        parts = [footer.row_group(g).column(place).statistics for g in range(footer.num_row_groups)]
+        if any(p is None or not p.has_null_count for p in parts):
+            continue
+        nulls[name] = sum(p.null_count for p in parts)
+        if any(check(kinds[name]) for check in _COUNTED) and all(p.has_min_max for p in parts):
+            ends = [v for p in parts for v in (p.min, p.max)]
+            if ends and not any(isinstance(v, str) and len(v) > _TEXT for v in ends):
+                least, most = _told(min(ends)), _told(max(ends), up=True)
+                if least is not None and most is not None:
+                    low[name], high[name] = least, most
+    return {"numRecords": footer.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def _told(value: Any, *, up: bool = False) -> Any:
+    """As the log spells a value; times are told in milliseconds, the greatest rounded up. None for a number that JSON
+    has no exact form for."""
+    match value:
+        case datetime():
+            text = _milliseconds(value.astimezone(UTC) if value.tzinfo else value, up=up)
+            return f"{text}Z" if value.tzinfo else text
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return number if Decimal(repr(number := float(value))) == value else None
+    return value
+
+
+def _milliseconds(value: datetime, *, up: bool) -> str:
+    whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
+    if up and whole != value:
+        with suppress(OverflowError):
+            whole += timedelta(milliseconds=1)
+    return whole.isoformat(timespec="milliseconds")

@@ -1,0 +1,123 @@
+"""What is kept beside the tables: dropped columns and tables until their time is over, old files, and copies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from instep.destinations.base import Commit, Ref, Revival
+from instep.destinations.delta.files import path_of
+from instep.destinations.delta.held import Change, Held, begin, find, held_at, named, require, with_stored
+from instep.destinations.delta.log import Action, Log
+from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.sql.evolve import latest
+from instep.errors import Conflict, DestinationError, InstepError
+from instep.stage.place import clear_errors
+
+
+def is_kept(warehouse: Warehouse, ref: Ref, source_id: str | None) -> bool:
+    """Whether the table of this name and source id was dropped and waits, or is back."""
+    return find(warehouse, ref) is not None or warehouse.parked(ref, source_id) is not None
+
+
+def revival(warehouse: Warehouse, ref: Ref, column: str) -> Revival:
+    """A dropped column waits in the files: rows that came since have no value in it, but the version before the drop
+    is kept, too."""
+    held = find(warehouse, ref)
+    if held is None:
+        return Revival(f"table {named(ref)} is not there")
+    old = latest(held.record.parked, column)
+    if old is None:
+        back = column in held.record.table.by_name
+        return Revival() if back else Revival(f"no column {column!r} is kept any more")
+    return Revival(written=old.written, snapshot=version_before(held, held.parked[old.place].version) is not None)
+
+
+def version_before(held: Held, version: int) -> Held | None:
+    """The table at an earlier version, if all of it is still there."""
+    with suppress(InstepError, OSError):
+        snapshot = held.log.snapshot(version)
+        before = held_at(held.log, held.ref, snapshot)
+        if before is not None and all(path_of(before, f).exists() for f in before.files):
+            return before
+    return None
+
+
+def forget(warehouse: Warehouse, refs: Iterable[Ref], fence: int) -> list[str]:
+    """Lets go of the columns of these tables, and of all tables, that were dropped too long ago, and of files that only
+    versions from before then need; names of columns and tables."""
+    gone = list[str]()
+    for ref in refs:
+        held = find(warehouse, ref)
+        if held is not None and not held.record.copy:
+            held.record.check(fence)
+            gone += _columns(warehouse, held, fence)
+            _files(warehouse, held)
+    for old in warehouse.waiting():
+        if warehouse.old(old.at):
+            warehouse.delete(old.folder)
+            gone.append(named(old.ref))
+    return gone
+
+
+def _columns(warehouse: Warehouse, held: Held, fence: int) -> list[str]:
+    old = [p for p in held.record.parked if warehouse.old(p.at)]
+    if old:
+        left = tuple(p for p in held.record.parked if p not in old)
+        waits = {p: f for p, f in held.parked.items() if p in {x.place for x in left}}
+        record = with_stored(replace(held.record, parked=left, version=held.record.version + 1), held.fields, waits)
+        Change(held, record).land("FORGET", Commit("", fence), warehouse)
+    return [f"{named(held.ref)}.{p.name}" for p in old]
+
+
+def _files(warehouse: Warehouse, held: Held) -> None:
+    for file in held.snapshot.gone.values():
+        if warehouse.old(int(file.get("deletionTimestamp", 0))):
+            with suppress(OSError):
+                path_of(held, file).unlink(missing_ok=True)
+
+
+def keep(warehouse: Warehouse, ref: Ref, place: Ref, commit: Commit) -> int | None:
+    """The rows at `place` as they are now, in the same files under further names; how many. None, and no copy, for a
+    table without rows."""
+    held = require(warehouse, ref)
+    held.record.check(commit.fence)
+    count = held.snapshot.rows
+    if held.record.state is None or not count:
+        return None
+    origin = json.dumps([held.record.place, held.record.version])
+    if (there := find(warehouse, place)) is not None and there.record.copy == origin:
+        return count
+    if there is not None or warehouse.is_taken(place):
+        raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
+    table = replace(held.record.table, schema=place[0], name=place[1])
+    own = replace(held.record, table=table, place=f"copy of {held.record.place}", parked=(), copy=origin)
+    log = warehouse.make(place)
+    files = [_linked(held, log, file) for file in held.files]
+    if not begin(warehouse, with_stored(own, held.fields, {}), held.fields, commit, files):
+        raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
+    return count
+
+
+def _linked(held: Held, log: Log, file: Action) -> Action:
+    """The file below the copy's folder: a link, so that neither table needs the other."""
+    source = path_of(held, file)
+    target = log.table / "data" / source.name
+    with clear_errors(str(target)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        os.link(source, target)
+    return {**file, "path": f"data/{source.name}"}
+
+
+def purge(warehouse: Warehouse, place: Ref) -> None:
+    """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
+    held = find(warehouse, place)
+    if held is None:
+        return
+    if not held.record.copy:
+        raise DestinationError(f"table {named(place)} is no copy of ours", hint="it is left alone: look at it first")
+    warehouse.delete(held.folder)

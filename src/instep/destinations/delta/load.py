@@ -1,0 +1,105 @@
+"""Loads without a change of single rows: claim, append and overwrite, by adopting the files that the tasks wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from instep.destinations.base import Commit, Outcome, Ref
+from instep.destinations.delta.files import adopted, copied, local, path_of, remove_files
+from instep.destinations.delta.held import Change, Held, find, named, require, with_stored
+from instep.destinations.delta.log import Action, rows_of
+from instep.destinations.delta.warehouse import Warehouse
+from instep.errors import Conflict, DestinationError, Fenced
+from instep.stage.spec import StagedFile
+
+TRIES = 5
+T = TypeVar("T")
+
+
+def again(attempt: Callable[[], T]) -> T:
+    """Tries it on the table as it is by then, if somebody else was faster; never behind a later run's back."""
+    for left in range(TRIES - 1, -1, -1):
+        try:
+            return attempt()
+        except Fenced:
+            raise
+        except Conflict:
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def claim(warehouse: Warehouse, ref: Ref, fence: int) -> None:
+    """From now on a lower fence is refused. A table that is not there is fine."""
+    if find(warehouse, ref) is not None:
+        with warehouse.moving():
+            again(lambda: _claim(warehouse, ref, fence))
+
+
+def _claim(warehouse: Warehouse, ref: Ref, fence: int) -> None:
+    held = find(warehouse, ref)
+    if held is None or held.record.fence == fence:
+        return
+    held.record.check(fence)
+    Change(held, replace(held.record, fence=fence)).land("CLAIM", Commit("", fence), warehouse)
+
+
+def replaced(ref: Ref) -> DestinationError:
+    return DestinationError(f"table {named(ref)} was replaced: load it whole", hint="run `instep sync --full`")
+
+
+def append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    """The rows are added; files that the table has already are not brought again."""
+    return again(lambda: _append(warehouse, ref, files, commit))
+
+
+def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    held = require(warehouse, ref)
+    held.record.check(commit.fence)
+    if held.record.pending is not None:
+        raise replaced(ref)
+    loaded = held.record.loaded
+    if files and loaded and loaded.last == tuple(sorted(f.path for f in files)):
+        return Outcome()
+    added = adopted(held, held.fields, files, commit.run)
+    count = sum(rows_of(a) for a in added)
+    record = held.record.after_load(commit, held.snapshot.rows + count, files, new=count)
+    Change(held, record, add=added).land("WRITE", commit, warehouse)
+    _clear(held, files, added)
+    return Outcome(inserted=count)
+
+
+def _clear(held: Held, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
+    """Staged files whose rows were written again have served."""
+    kept = {path_of(held, a) for a in added}
+    remove_files(f for f in files if local(f.path) not in kept)
+
+
+def overwrite(
+    warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool = False
+) -> Outcome:
+    """The staged rows in the place of all that were, with the generation that waits, if one does. `copy`: the files
+    stay the caller's."""
+    return again(lambda: _overwrite(warehouse, ref, files, commit, copy=copy))
+
+
+def _overwrite(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit: Commit, *, copy: bool) -> Outcome:
+    held = require(warehouse, ref)
+    held.record.check(commit.fence)
+    before = held.record.loaded.rows if held.record.loaded else 0
+    pending = held.record.pending is not None
+    fields, record = held.fields, held.record
+    if record.pending is not None:
+        fields = held.waiting
+        fresh = replace(record, table=record.pending, pending=None, loaded=None, parked=(), numbers={}, fills=())
+        record = with_stored(fresh, fields, {})
+    added = (copied if copy else adopted)(held, fields, files, commit.run)
+    rows = sum(rows_of(a) for a in added)
+    record = record.after_load(commit, rows, files, new=rows, anew=True)
+    change = Change(held, record, fields if pending else None, added, sorted(held.snapshot.files))
+    change.land("WRITE", commit, warehouse)
+    if not copy:
+        _clear(held, files, added)
+    return Outcome(inserted=rows, deleted=before)

@@ -1,0 +1,216 @@
+"""The log of one Delta table: what its versions say, and commits that only one writer can make.
+
+A version is a file of JSON lines. It is written aside and linked to its name, which fails if the name is taken: of two
+writers that start from the same version one is refused, whatever they do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from instep.destinations.delta import checkpoint
+from instep.errors import DestinationError
+from instep.stage.place import clear_errors
+
+FOLDER = "_delta_log"
+EVERY = 20
+"""A checkpoint is written at every so many versions."""
+READABLE = frozenset({"columnMapping", "timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck"})
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+Action = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version. `files`: the `add` actions by path, decoded and relative to the table; `gone`: the
+    `remove` actions of files that older versions need. `domains`: the configuration by domain."""
+
+    version: int
+    metadata: Action
+    protocol: Action
+    files: Mapping[str, Action]
+    gone: Mapping[str, Action]
+    domains: Mapping[str, str]
+    txns: Mapping[str, int]
+
+    @property
+    def rows(self) -> int:
+        return sum(rows_of(f) for f in self.files.values())
+
+    @property
+    def bytes(self) -> int:
+        return sum(int(f["size"]) for f in self.files.values())
+
+
+def rows_of(file: Action) -> int:
+    """How many rows the statistics of a file say it has; 0 without any."""
+    stats = file.get("stats")
+    return int(json.loads(stats).get("numRecords", 0)) if stats else 0
+
+
+@dataclass
+class _State:
+    metadata: Action | None = None
+    protocol: Action | None = None
+    files: dict[str, Action] = field(default_factory=dict)
+    gone: dict[str, Action] = field(default_factory=dict)
+    domains: dict[str, str] = field(default_factory=dict)
+    txns: dict[str, int] = field(default_factory=dict)
+
+    def take(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            for kind, body in action.items():
+                if body is not None:
+                    self._one(kind, body)
+
+    def _one(self, kind: str, body: Action) -> None:
+        match kind:
+            case "metaData":
+                self.metadata = body
+            case "protocol":
+                self.protocol = body
+            case "add":
+                path = unquote(body["path"])
+                self.files[path] = body
+                self.gone.pop(path, None)
+            case "remove":
+                path = unquote(body["path"])
+                self.files.pop(path, None)
+                self.gone[path] = body
+            case "domainMetadata":
+                self.domains[body["domain"]] = "" if body.get("removed") else body["configuration"]
+            case "txn":
+                self.txns[body["appId"]] = body["version"]
+
+
+class Log:
+    """`table` is the folder that holds the log's folder."""
+
+    def __init__(self, table: Path) -> None:
+        self.table = table
+        self.folder = table / FOLDER
+
+    def _listed(self) -> tuple[set[int], dict[int, list[Path]]]:
+        """The versions whose commits are there, and the files of each whole checkpoint."""
+        commits, parts = set[int](), dict[tuple[int, int], list[Path]]()
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if found := _COMMIT.fullmatch(entry.name):
+                    commits.add(int(found[1]))
+                elif found := _CHECKPOINT.fullmatch(entry.name):
+                    parts.setdefault((int(found[1]), int(found[3] or 1)), []).append(Path(entry.path))
+        whole = {version: sorted(paths) for (version, count), paths in parts.items() if len(paths) == count}
+        return commits, whole
+
+    def versions(self) -> list[int]:
+        """The versions that can be read, in order."""
+        commits, whole = self._listed()
+        start = min([*(v for v in whole), *([0] if 0 in commits else [])], default=None)
+        return sorted(v for v in commits | set(whole) if start is not None and v >= start)
+
+    def snapshot(self, version: int | None = None) -> Snapshot | None:
+        """The table at a version, the newest by default; None if nothing is there. Raises DestinationError for a log
+        that cannot be read."""
+        commits, whole = self._listed()
+        last = max([*commits, *whole], default=None) if version is None else version
+        if last is None:
+            return None
+        base = max((v for v in whole if v <= last), default=-1)
+        state = _State()
+        if base >= 0:
+            state.take(checkpoint.read(whole[base]))
+        for number in range(base + 1, last + 1):
+            if number not in commits:
+                hint = "restore the folder from a backup, or drop the table and load it again"
+                raise DestinationError(f"the log of {self.table} lacks version {number}", hint=hint)
+            state.take(self.actions(number))
+        if state.metadata is None or state.protocol is None:
+            raise DestinationError(f"the log of {self.table} does not say what the table is")
+        self._check(state.protocol)
+        return Snapshot(
+            last, state.metadata, state.protocol, state.files, state.gone, state.domains, state.txns
+        )  # fmt: skip
+
+    def _check(self, protocol: Action) -> None:
+        odd = sorted(set(protocol.get("readerFeatures") or ()) - READABLE)
+        if odd or protocol["minReaderVersion"] > 3:
+            raise DestinationError(
+                f"table {self.table} uses {', '.join(odd) or 'a protocol'} that this version does not read",
+                hint="another program has switched it on: drop the feature there (ALTER TABLE ... DROP FEATURE)",
+            )
+
+    def actions(self, version: int) -> Iterator[Action]:
+        """What one commit says; FileNotFoundError if it is not kept any more."""
+        text = self._path(version).read_text(encoding="utf-8")
+        return (json.loads(line) for line in text.splitlines() if line)
+
+    def _path(self, version: int) -> Path:
+        return self.folder / f"{version:020}.json"
+
+    def put(self, version: int, actions: Sequence[Action]) -> bool:
+        """Makes that version; False, and nothing changed, if it is there already. The folder must exist."""
+        text = "".join(json.dumps(a, separators=(",", ":"), ensure_ascii=False) + "\n" for a in actions)
+        aside = self.folder / f".{uuid.uuid4().hex}.tmp"
+        with clear_errors(str(self.folder)):
+            try:
+                with aside.open("x", encoding="utf-8") as file:
+                    file.write(text)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(aside, self._path(version))
+            except FileExistsError:
+                return False
+            finally:
+                aside.unlink(missing_ok=True)
+            _settle(self.folder)
+        return True
+
+    def checkpoint(self, snapshot: Snapshot, keep_after: int) -> None:
+        """A file from which readers start; tombstones older than `keep_after` (milliseconds since 1970) stay out."""
+        gone = [a for a in snapshot.gone.values() if a.get("deletionTimestamp", 0) >= keep_after]
+        lines: list[dict[str, Any]] = [{"protocol": snapshot.protocol}, {"metaData": snapshot.metadata}]
+        lines += [{"txn": {"appId": a, "version": v}} for a, v in snapshot.txns.items()]
+        lines += [
+            {"domainMetadata": {"domain": d, "configuration": c, "removed": False}}
+            for d, c in snapshot.domains.items()
+            if c
+        ]
+        lines += [{"add": a} for a in snapshot.files.values()] + [{"remove": a} for a in gone]
+        path = self.folder / f"{snapshot.version:020}.checkpoint.parquet"
+        aside = self.folder / f".{uuid.uuid4().hex}.tmp"
+        try:
+            checkpoint.write(aside, lines)
+            aside.replace(path)
+            aside.write_text(json.dumps({"version": snapshot.version, "size": len(lines)}), encoding="utf-8")
+            aside.replace(self.folder / "_last_checkpoint")
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Deletes what writers that died have left in the log's folder; call it when there can be no other writer."""
+        for path in self.folder.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
+
+
+def _settle(folder: Path) -> None:
+    """The new name survives a loss of power."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def encoded(path: str) -> str:
+    """A path below the table as the log spells it."""
+    return quote(path, safe="/=-_.~")

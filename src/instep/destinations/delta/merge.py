@@ -1,0 +1,233 @@
+# ruff: noqa: S608 - columns are numbered, values are parameters
+"""An upsert: what differs is found in DuckDB, the files that have such rows are written again, all in one commit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.destinations.delta.engine import (
+    as_table,
+    count,
+    engine,
+    fields_by_name,
+    places,
+    run,
+    staged_rows,
+    table_rows,
+)
+from instep.destinations.delta.files import check_ids, read_footer
+from instep.destinations.delta.held import Change, Held, named, require
+from instep.destinations.delta.load import overwrite, replaced
+from instep.destinations.delta.rewrite import Edit, edited
+from instep.destinations.delta.shape import arrow_type
+from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.types import duckdb_primitive
+from instep.errors import DestinationError, StageError
+from instep.schema.table import Table
+from instep.schema.types import Uuid
+from instep.stage.spec import StagedFile, SystemColumns
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One merge. `names`: the columns of staged rows, key first, then those whose values are compared, then the
+    rest."""
+
+    table: Table
+    how: Merge
+    system: SystemColumns
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """Columns whose values are compared: retained and unread ones are not."""
+        out = {self.system.synced, self.system.deleted, *self.how.key, *self.how.unread}
+        return tuple(c.name for c in self.table.live if c.name not in out)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        first = (*self.how.key, *self.values)
+        return (*first, *(c.name for c in self.table.columns if c.name not in first))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """What is read of the table."""
+        return (*self.how.key, *self.values, *((self.system.deleted,) if self.system.deleted else ()))
+
+    def same_key(self, a: str, b: str) -> str:
+        return " AND ".join(f"{a}.c{i} = {b}.c{i}" for i in range(len(self.how.key)))
+
+    def key(self, side: str) -> str:
+        return ", ".join(f"{side}.c{i}" for i in range(len(self.how.key)))
+
+    @property
+    def latest(self) -> str:
+        """One row a key: the highest by cursor, then the last one staged."""
+        newest = f"c{self.names.index(c)} DESC NULLS LAST, " if (c := self.how.cursor) else ""
+        return f"SELECT * FROM r QUALIFY row_number() OVER (PARTITION BY {self.key('r')} ORDER BY {newest}n DESC) = 1"
+
+    @property
+    def what(self) -> str:
+        """What becomes of a row of the table, of a staged one, or of both."""
+        how, first = self.how, len(self.how.key)
+        gone = f"coalesce(t.c{first + len(self.values)}, false)" if self.system.deleted else "false"
+        differs = [gone, *(f"t.c{i} IS DISTINCT FROM s.c{i}" for i in range(first, first + len(self.values)))]
+        newer = f"coalesce(s.c{(c := self.names.index(how.cursor))} >= t.c{c}, true)" if how.cursor else "true"
+        cases = [
+            ("t.f IS NULL", "'inserted'"),
+            (f"s.n IS NOT NULL AND {newer} AND ({' OR '.join(differs)})", "'updated'"),
+            ("s.n IS NOT NULL", "NULL"),
+        ]
+        if how.keys:
+            cases.append(("k.here", f"CASE WHEN {gone} THEN 'revived' END"))
+        if (how.complete or how.keys) and how.deletes == "hard":
+            cases.append(("true", "'removed'"))
+        if (how.complete or how.keys) and how.deletes == "soft" and self.system.deleted:
+            cases.append((f"NOT {gone}", "'marked'"))
+        return "CASE " + " ".join(f"WHEN {when} THEN {then}" for when, then in cases) + " END"
+
+    @property
+    def met(self) -> str:
+        keys = ", ".join(f"c{i}" for i in range(len(self.how.key)))
+        known = f" LEFT JOIN (SELECT DISTINCT {keys}, true AS here FROM k) k ON {self.same_key('t', 'k')}"
+        return (
+            f"SELECT t.f, t.p, s.n, {self.what} AS what FROM t FULL JOIN s ON {self.same_key('t', 's')}"
+            f"{known if self.how.keys else ''}"
+        )
+
+
+def merge(
+    warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
+) -> Outcome:
+    """See `destinations.base.Destination`. StageError for staged rows without a key, or a table with twins."""
+    held = require(warehouse, ref)
+    held.record.check(commit.fence)
+    if held.record.pending is not None:
+        if not how.complete:
+            raise replaced(ref)
+        return overwrite(warehouse, ref, files, commit, copy=True)
+    if not how.key and how.since is None:
+        raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
+    change = Change(held, held.record)
+    for file in files:
+        check_ids(file, read_footer(file), held.fields)
+    outcome = _since(change, files, how, commit) if how.since else _upsert(change, files, how, commit, prefix)
+    marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
+    deleted = marks and bool(SystemColumns.of(held.record.table, prefix).deleted)
+    before = held.snapshot.rows
+    gone = 0 if marks and deleted else outcome.deleted
+    rows = before + outcome.inserted - gone
+    change.record = held.record.after_load(commit, rows, files, new=outcome.inserted, deleted=deleted)
+    change.land("MERGE", commit, warehouse)
+    return outcome
+
+
+def _since(change: Change, files: Sequence[StagedFile], how: Merge, commit: Commit) -> Outcome:
+    """The staged rows in the place of those from a value on."""
+    assert how.since is not None, "asked for by the caller"
+    column, low = how.since
+    held = change.held
+    kind = held.record.table.by_name[column].type
+    spelled = "VARCHAR" if isinstance(kind, Uuid) else duckdb_primitive(kind)
+    names = [f.name for f in held.fields]
+    with engine() as db:
+        db.register("t", table_rows(held, [column]))
+        found = db.execute(f"SELECT f, p FROM t WHERE c0 >= CAST(? AS {spelled})", [low]).fetchnumpy()
+        gone = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
+        new = pa.Table.from_batches(list(staged_rows(held, names, files)), None) if _filled(files) else None
+    if new is not None:
+        new = new.select(range(len(names))).rename_columns(names)
+    edited(change, [Edit(gone)], new, commit)
+    return Outcome(inserted=len(new) if new is not None else 0, deleted=len(gone))
+
+
+def _filled(files: Sequence[StagedFile]) -> bool:
+    return any(f.rows for f in files)
+
+
+def _upsert(change: Change, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str) -> Outcome:
+    held = change.held
+    work = _Work(held.record.table, how, SystemColumns.of(held.record.table, prefix))
+    with engine() as db:
+        _meet(db, held, work, files)
+        found = dict(db.execute("SELECT what, count(*) FROM met WHERE what IS NOT NULL GROUP BY what").fetchall())
+        if found:
+            edits, new = _edits(db, held, work, found)
+            edited(change, edits, new, commit)
+    return Outcome(
+        found.get("inserted", 0),
+        found.get("updated", 0) + found.get("revived", 0),
+        found.get("marked", 0) + found.get("removed", 0),
+    )
+
+
+def _meet(db: duckdb.DuckDBPyConnection, held: Held, work: _Work, files: Sequence[StagedFile]) -> None:
+    """Makes the tables s (one staged row a key) and met (every row, and what becomes of it)."""
+    db.register("staged", staged_rows(held, work.names, files))
+    run(db, "CREATE TEMP TABLE r AS SELECT * FROM staged")
+    lacks = " OR ".join(f"c{i} IS NULL" for i in range(len(work.how.key)))
+    nulls = count(db, f"SELECT count(*) FROM r WHERE {lacks}")
+    if work.how.keys:
+        db.register("bare", staged_rows(held, work.how.key, work.how.keys))
+        run(db, "CREATE TEMP TABLE k AS SELECT * FROM bare")
+        nulls += count(db, f"SELECT count(*) FROM k WHERE {lacks}")
+    if nulls:
+        raise StageError(
+            f"table {named(held.ref)}: {nulls} staged rows have NULL in their key", hint="correct them at the source"
+        )
+    run(db, f"CREATE TEMP TABLE s AS {work.latest}")
+    run(db, "DROP TABLE r")
+    db.register("t", table_rows(held, work.compared))
+    run(db, f"CREATE TEMP TABLE met AS {work.met}")
+    db.unregister("t")
+    if twins := count(db, "SELECT count(*) FROM (SELECT n FROM met WHERE f IS NOT NULL AND n IS NOT NULL "
+                          "GROUP BY n HAVING count(*) > 1)"):  # fmt: skip
+        raise StageError(
+            f"table {named(held.ref)} holds {twins} keys more than once: nothing was written",
+            hint="`instep sync --full` rebuilds it",
+        )
+
+
+def _edits(
+    db: duckdb.DuckDBPyConnection, held: Held, work: _Work, found: dict[str, int]
+) -> tuple[list[Edit], pa.Table | None]:
+    edits, new = list[Edit](), None
+    stamps = [c for c in (work.system.synced, work.system.deleted) if c]
+    if "updated" in found:
+        replaced_names = [*work.values, *stamps]
+        columns = ", ".join(f"s.c{work.names.index(n)}" for n in replaced_names)
+        rows = as_table(db, f"SELECT met.f, met.p, {columns} FROM met JOIN s ON met.n = s.n WHERE what = 'updated'")
+        at = np.stack([rows.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
+        edits.append(Edit(at, rows.select(range(2, rows.num_columns)).rename_columns(replaced_names)))
+    for what, deleted in (("marked", True), ("revived", False)):
+        if what in found:
+            at = places(db, f"SELECT f, p FROM met WHERE what = '{what}'")
+            edits.append(Edit(at, _marks(db, held, work, stamps, len(at), deleted=deleted)))
+    if "removed" in found:
+        edits.append(Edit(places(db, "SELECT f, p FROM met WHERE what = 'removed'")))
+    if "inserted" in found:
+        columns = ", ".join(f"s.c{i}" for i in range(len(work.names)))
+        sql = f"SELECT {columns} FROM met JOIN s ON met.n = s.n WHERE what = 'inserted' ORDER BY s.n"
+        new = as_table(db, sql, work.names)
+    return edits, new
+
+
+def _marks(
+    db: duckdb.DuckDBPyConnection, held: Held, work: _Work, stamps: Sequence[str], rows: int, *, deleted: bool
+) -> pa.Table:
+    """The system columns of rows that leave or return: the time is that of the staged rows."""
+    at: Any = None
+    if work.system.synced:
+        [(at,)] = db.execute(f"SELECT epoch_us(max(c{work.names.index(work.system.synced)})) FROM s").fetchall()
+    now = int(at) if at is not None else time.time_ns() // 1000
+    said = {work.system.synced: now, work.system.deleted: deleted}
+    kinds = {f.name: arrow_type(f.type) for f in fields_by_name(held, stamps)}
+    return pa.table({n: pa.repeat(pa.scalar(said[n], kinds[n]), rows) for n in stamps})

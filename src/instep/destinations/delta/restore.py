@@ -1,0 +1,116 @@
+"""Puts a table back to an earlier version: its rows, never its columns. What a column is called or stored as by now
+holds for the old rows, too: their values are found by physical name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from instep.destinations.base import Commit, Ref
+from instep.destinations.delta.files import path_of
+from instep.destinations.delta.held import Change, Held, held_at, loaded, named, require
+from instep.destinations.delta.log import Log, Snapshot
+from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.savepoints import Savepoint
+from instep.errors import Conflict, DestinationError
+
+
+def savepoints(warehouse: Warehouse, ref: Ref) -> list[Savepoint]:
+    """The versions that changed rows and can be read, newest first. Those whose files are gone are not looked for
+    here: `rows_at` does."""
+    held = require(warehouse, ref)
+    found = [*_changes(held.log)]
+    last = max((v for v, _ in found), default=-1)
+    points = []
+    for version, info in found:
+        then = held.log.snapshot(version)
+        if then is not None:
+            points.append(_savepoint(held, then, info, current=version == last))
+    return points[::-1]
+
+
+def _changes(log: Log) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The versions that added or removed files, with what their commit says of itself."""
+    for version in log.versions():
+        info, changes = dict[str, Any](), False
+        with suppress(FileNotFoundError):
+            for action in log.actions(version):
+                info = dict(action.get("commitInfo") or info)
+                changes = changes or any(action.get(kind, {}).get("dataChange") for kind in ("add", "remove"))
+        if changes or _said(info).get("data"):
+            yield version, info
+
+
+def _said(info: dict[str, Any]) -> dict[str, Any]:
+    """What one of our commits recorded; nothing of another program's."""
+    if info.get("engineInfo") != "instep":
+        return {}
+    said: dict[str, Any] = json.loads(info.get("userMetadata") or "{}")
+    return said
+
+
+def _savepoint(held: Held, then: Snapshot, info: dict[str, Any], *, current: bool) -> Savepoint:
+    said, at = _said(info), datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
+    before = held_at(held.log, held.ref, then)
+    why_not = _why_not(held, before)
+    state = held.state()
+    recorded = before.record.loaded if before else None
+    cursor = state.cursor if current and state else recorded.cursor if recorded else ""
+    later: tuple[str, ...] = ()
+    if before is not None and not why_not:
+        had, own = {f.physical for f in before.fields}, held.record.table.by_name
+        later = tuple(f.name for f in held.fields if f.physical not in had and own[f.name].alias)
+    return Savepoint(then.version, at, said.get("run", ""), then.rows, cursor, current, later, why_not, at)
+
+
+def _why_not(held: Held, before: Held | None) -> str:
+    if held.record.pending is not None:
+        return "the table was replaced at the source and its new rows are not loaded yet"
+    if before is None:
+        return "the table was not ours then"
+    if not {(f.physical, f.id) for f in before.fields} & {(f.physical, f.id) for f in held.layout}:
+        return "its rows are those of an earlier generation: another table of that name"
+    return ""
+
+
+def _at(held: Held, version: int) -> Held:
+    known = version in held.log.versions()
+    before = held_at(held.log, held.ref, held.log.snapshot(version)) if known else None
+    if before is None:
+        hint = "see `instep restore --list`"
+        raise DestinationError(f"table {named(held.ref)} has no version {version} any more", hint=hint)
+    lost = [str(path_of(before, f)) for f in before.files if not path_of(before, f).exists()]
+    if lost:
+        raise DestinationError(
+            f"table {named(held.ref)}: version {version} lacks {len(lost)} of its files, such as {lost[0]}",
+            hint="choose a later version: see `instep restore --list`",
+        )
+    return before
+
+
+def rows_at(warehouse: Warehouse, ref: Ref, version: int) -> int:
+    """Looks for each of the version's files first."""
+    return _at(require(warehouse, ref), version).snapshot.rows
+
+
+def restore(warehouse: Warehouse, ref: Ref, version: int, base: int, rows: int, commit: Commit) -> None:
+    """One commit with the files of that version in the place of today's."""
+    held, state = loaded(warehouse, ref)
+    held.record.check(commit.fence)
+    now = max((v for v, _ in _changes(held.log)), default=-1)
+    if now != base and version != now:
+        raise Conflict(f"table {named(ref)} has moved since it was looked at", hint="look again, then restore")
+    before = _at(held, version)
+    then, today = before.snapshot.files, held.snapshot.files
+    if then.keys() == today.keys() and state.run == commit.run:
+        return
+    record = held.record.after_load(commit, rows, new=0, deleted=True)
+    assert record.loaded is not None, "a load was just recorded"
+    change = Change(held, replace(record, loaded=replace(record.loaded, last=())))
+    change.remove = sorted(today.keys() - then.keys())
+    change.add = [{**then[p], "dataChange": True} for p in sorted(then.keys() - today.keys())]
+    change.land("RESTORE", commit, warehouse)

@@ -1,0 +1,144 @@
+"""Data files that are written again: some of their rows changed, some left out, all others as they were.
+
+What waits for an undo is written along, so that a column that comes back has the values of these rows too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from instep.destinations.base import Commit
+from instep.destinations.delta.files import as_type, batches, path_of, write
+from instep.destinations.delta.held import Change, Held
+from instep.destinations.delta.shape import DeltaField, file_schema
+from instep.destinations.sql.evolve import Source
+from instep.errors import IllegalChange
+from instep.stage.cast import cast
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What becomes of rows, known by file number and place (`at`: lines of both, in any order, none twice): without
+    `values` they leave, else each takes the columns of its line there (names are the columns')."""
+
+    at: Places
+    values: pa.Table | None = None
+
+
+def edited(change: Change, edits: Sequence[Edit], inserted: pa.Table | None, commit: Commit) -> None:
+    """Puts files with the edits done, and with new rows (columns by name, in the table's types; what they lack is
+    NULL), into the change, in the place of those that had the rows."""
+    held = change.held
+    fields = held.layout
+    touched = sorted({int(n) for e in edits for n in np.unique(e.at[:, 0])}) if edits else []
+    change.remove += [sorted(held.snapshot.files)[n] for n in touched]
+    change.add += write(held, fields, commit.run, _rows(held, fields, touched, edits, inserted))
+
+
+def _rows(
+    held: Held, fields: Sequence[DeltaField], touched: Sequence[int], edits: Sequence[Edit], inserted: pa.Table | None
+) -> Iterator[pa.RecordBatch]:
+    physical = {f.name: f.physical for f in held.fields}
+    for number in touched:
+        own = [_of_file(e, number) for e in edits]
+        start = 0
+        for batch in batches(path_of(held, held.files[number]), fields):
+            yield _apply(batch, start, own, physical)
+            start += len(batch)
+    if inserted is not None and len(inserted):
+        yield from new_rows(held, fields, inserted)
+
+
+def new_rows(held: Held, fields: Sequence[DeltaField], rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Rows with columns by name as batches of a file."""
+    names = {f.physical: f.name for f in held.fields}
+    schema = file_schema(fields)
+    there = set(rows.column_names)
+    for batch in rows.to_batches():
+        columns = [
+            as_type(batch.column(names[f.name]), f.type) if names.get(f.name) in there else pa.nulls(len(batch), f.type)
+            for f in schema
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """The part of an edit that is about one file: places in order, and for each the line of the values."""
+
+    places: Places
+    lines: Places
+    values: pa.Table | None
+
+
+def _of_file(edit: Edit, number: int) -> _Own:
+    lines = np.flatnonzero(edit.at[:, 0] == number)
+    lines = lines[np.argsort(edit.at[lines, 1], kind="stable")]
+    return _Own(edit.at[lines, 1], lines, edit.values)
+
+
+def _apply(batch: pa.RecordBatch, start: int, edits: Iterable[_Own], physical: Mapping[str, str]) -> pa.RecordBatch:
+    keep = np.ones(len(batch), dtype=np.bool_)
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for edit in edits:
+        low, high = np.searchsorted(edit.places, [start, start + len(batch)])
+        if low == high:
+            continue
+        here = edit.places[low:high] - start
+        if edit.values is None:
+            keep[here] = False
+            continue
+        for name in edit.values.column_names:
+            new = edit.values.column(name).take(pa.array(edit.lines[low:high]))
+            columns[physical[name]] = put(columns[physical[name]], here, new)
+    made = pa.RecordBatch.from_arrays([columns[n] for n in batch.schema.names], schema=batch.schema)
+    return made if keep.all() else made.filter(pa.array(keep))
+
+
+def put(old: pa.Array, places: Places, new: pa.ChunkedArray) -> pa.Array:
+    """The old values with the new ones at these places."""
+    order = np.arange(len(old))
+    order[places] = len(old) + np.arange(len(places))
+    chunk = new.combine_chunks()
+    return pa.concat_arrays([old, as_type(chunk, old.type)]).take(pa.array(order))
+
+
+def recast(
+    change: Change, layout: Sequence[DeltaField], casts: Mapping[str, tuple[DeltaField, Source]], commit: Commit
+) -> None:
+    """Every file again, with columns (by physical name) that hold the values of another one in their own type;
+    IllegalChange if one does not fit."""
+    held = change.held
+    schema = file_schema(layout)
+    old = [f for f in layout if f.physical not in casts]
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for file in held.files:
+            for batch in batches(path_of(held, file), old):
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                for physical, (before, source) in casts.items():
+                    columns[physical] = _cast(columns[before.physical], source, schema.field(physical).type)
+                yield pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
+
+    if held.files:
+        change.remove += sorted(held.snapshot.files)
+        change.add += write(held, layout, commit.run, rows())
+
+
+def _cast(values: pa.Array, source: Source, target: pa.DataType) -> pa.Array:
+    assert source.before is not None, "a column that is written again was there before"
+    done = cast(values, source.before.type, target, source.column.type)
+    if done.misfits:
+        reason = next(iter(done.misfits.values()))
+        raise IllegalChange(
+            f"column {source.column.name!r}: values do not fit {source.column.type} ({reason})",
+            hint="load the whole table again with `instep sync --full`: misfits are kept in quarantine there",
+        )
+    return done.values

@@ -1,0 +1,125 @@
+# ruff: noqa: S608 - columns are numbered
+"""Rows of a table as Arrow: read, looked up by key, put in the place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
+from instep.destinations.casts import misfits_in, tried
+from instep.destinations.delta.engine import engine, fields_by_name, table_rows
+from instep.destinations.delta.files import batches, path_of
+from instep.destinations.delta.held import Change, Held, find, loaded, named, readable
+from instep.destinations.delta.rewrite import Edit, Places, edited
+from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema
+from instep.destinations.delta.warehouse import Warehouse
+from instep.errors import Conflict, DestinationError
+from instep.schema.types import DataType
+
+
+def _plain(fields: Sequence[DeltaField]) -> pa.Schema:
+    """Columns as they are read."""
+    return pa.schema([pa.field(f.name, arrow_type(f.type), f.nullable) for f in fields])
+
+
+def read(warehouse: Warehouse, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    """The rows of the newest version; DestinationError for a column that is not there."""
+    return read_held(readable(warehouse, ref), names)
+
+
+def read_held(held: Held, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    known = {f.name for f in held.fields}
+    if odd := next((n for n in names if n not in known), None):
+        raise DestinationError(f"table {named(held.ref)} has no column {odd!r}", hint="see `instep schema show`")
+    fields = fields_by_name(held, names) if names else list(held.fields)
+    schema = _plain(fields)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for file in held.files:
+            for batch in batches(path_of(held, file), fields):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, rows())
+
+
+def take(held: Held, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
+    """The rows at these lines of (file number, place), in this order."""
+    parts = [pa.Table.from_batches([], file_schema(fields))]
+    order = np.lexsort((at[:, 1], at[:, 0]))
+    for number in np.unique(at[:, 0]):
+        wanted, start = np.sort(at[at[:, 0] == number, 1]), 0
+        for batch in batches(path_of(held, held.files[int(number)]), fields):
+            low, high = np.searchsorted(wanted, [start, start + len(batch)])
+            if low < high:
+                parts.append(pa.Table.from_batches([batch.take(pa.array(wanted[low:high] - start))]))
+            start += len(batch)
+    rows = pa.concat_tables(parts).rename_columns([f.name for f in fields])
+    return rows.take(pa.array(np.argsort(order, kind="stable")))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Where rows that were met stand, and in which version."""
+
+    version: int
+    at: Places
+
+
+def meet(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> Met:
+    """The rows that have one of the keys (columns by name; no two alike)."""
+    held, _ = loaded(warehouse, ref)
+    fields = fields_by_name(held, keys.column_names)
+    wanted = [keys.column(i).cast(arrow_type(f.type)) for i, f in enumerate(fields)]
+    names = [*(f"c{i}" for i in range(len(fields))), "n"]
+    same = " AND ".join(f"t.{name} = k.{name}" for name in names[:-1])
+    with engine() as db:
+        db.register("k", pa.table([*wanted, pa.array(range(len(keys)), pa.int64())], names=names))
+        db.register("t", table_rows(held, keys.column_names))
+        found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
+    at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
+    rows = take(held, at, held.fields).cast(_plain(held.fields))
+    return Met(rows, [int(n) for n in found["n"]], _Seen(held.snapshot.version, at))
+
+
+def amend(warehouse: Warehouse, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+    seen = met.places
+    assert isinstance(seen, _Seen), "`meet` made it"
+    held, _ = loaded(warehouse, ref)
+    held.record.check(commit.fence)
+    if held.snapshot.version != seen.version:
+        raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
+    rows = held.snapshot.rows + len(change.inserted)
+    work = Change(held, held.record.after_load(commit, rows, new=len(change.inserted)))
+    at = seen.at[np.array(change.rows, dtype=np.int64)]
+    edits = [Edit(at, change.updated)] if len(at) else []
+    edited(work, edits, change.inserted, commit)
+    work.land("UPDATE", commit, warehouse)
+    return Outcome(len(change.inserted), len(change.rows), 0)
+
+
+def trial(warehouse: Warehouse, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+    """Casts the values of the first rows there and back."""
+    held = readable(warehouse, ref)
+    names = [column, *(k for k in key if k != column)]
+    reader, parts, rows = read_held(held, names), list[pa.RecordBatch](), 0
+    for batch in reader:
+        parts.append(batch)
+        rows += len(batch)
+        if rows >= limit:
+            break
+    sample = pa.Table.from_batches(parts, reader.schema).slice(0, limit).combine_chunks()
+    return tried(sample, column, key, held.table().by_name[column].type, kind, arrow_of(kind))
+
+
+def misfits(warehouse: Warehouse, ref: Ref, column: str, kind: DataType) -> Misfits:
+    """How many values of a column do not fit a type, and one of them; reads that column only."""
+    held = find(warehouse, ref)
+    if held is None:
+        return Misfits()
+    parts = (batch.column(0) for batch in read_held(held, [column]))
+    return misfits_in(parts, held.table().by_name[column].type, kind, arrow_of(kind))

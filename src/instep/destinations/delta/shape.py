@@ -1,0 +1,216 @@
+"""The columns of a Delta table: as its schema spells them, as our records do, and as Arrow and Parquet hold them.
+
+A column is known in files by its physical name, which never changes and is never used again; what it is called, and
+where it stands, is metadata alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from instep.destinations.types import delta_primitive, from_delta_primitive
+from instep.errors import IllegalChange, SchemaError
+from instep.schema.table import Column, Table
+from instep.schema.types import Array, DataType, Field, Json, Struct, parse
+
+ID, PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+CHANGES = "delta.typeChanges"
+BEFORE = "instep.before"
+"""In the metadata of a column that was dropped and came back: the last version from before the drop."""
+FIELD_ID = "PARQUET:field_id"
+STORED = "instep.stored"
+"""The name that a column has in files, where it is not its own, in the metadata of an Arrow field."""
+Type = Any
+"""A primitive's name, or a dict with type array, struct or map."""
+
+
+@dataclass(frozen=True)
+class DeltaField:
+    """A top-level column. `facts`: the rest of its metadata."""
+
+    id: int
+    physical: str
+    name: str
+    type: Type
+    nullable: bool = True
+    comment: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        said = {**self.facts, ID: self.id, PHYSICAL: self.physical}
+        if self.comment:
+            said["comment"] = self.comment
+        return {"name": self.name, "type": self.type, "nullable": self.nullable, "metadata": said}
+
+
+def from_json(data: Mapping[str, Any]) -> DeltaField:
+    facts = dict(data.get("metadata") or {})
+    number, physical, comment = facts.pop(ID, 0), facts.pop(PHYSICAL, data["name"]), facts.pop("comment", None)
+    return DeltaField(number, physical, data["name"], data["type"], data.get("nullable", True), comment, facts)
+
+
+def fields_of(metadata: Mapping[str, Any]) -> tuple[DeltaField, ...]:
+    """The columns of a table, in order."""
+    return tuple(from_json(f) for f in json.loads(metadata["schemaString"])["fields"])
+
+
+def schema_string(fields: Sequence[DeltaField]) -> str:
+    """Refuses names that some reader of the table could not tell apart."""
+    _check_names([f.name for f in fields], "the table")
+    data = {"type": "struct", "fields": [f.to_json() for f in fields]}
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if not name:
+            raise SchemaError(f"a column of {where} has no name", hint="give it an alias")
+        if (twin := seen.setdefault(name.casefold(), name)) is not name:
+            raise SchemaError(
+                f"columns {twin!r} and {name!r} of {where} differ in case only",
+                hint="give one of them an alias: Delta holds them for one name",
+            )
+
+
+def stored_type(kind: DataType, ids: Iterator[int]) -> Type:
+    """How a type is spelled in the schema; fields of structs get ids and physical names of their own."""
+    if isinstance(kind, Array):
+        return {"type": "array", "elementType": stored_type(kind.element, ids), "containsNull": True}
+    if isinstance(kind, Struct):
+        _check_names([f.name for f in kind.fields], str(kind))
+        made = [DeltaField(next(ids), f.name, f.name, stored_type(f.type, ids)) for f in kind.fields]
+        return {"type": "struct", "fields": [f.to_json() for f in made]}
+    return delta_primitive(kind)
+
+
+def data_type(stored: Type) -> DataType:
+    """The type that a stored form is read as; what we have no type for is json."""
+    if isinstance(stored, str):
+        form = from_delta_primitive(stored)
+        return Json() if form is None else parse(form)
+    if stored["type"] == "array":
+        return Array(data_type(stored["elementType"]))
+    if stored["type"] == "struct":
+        return Struct(tuple(Field(f["name"], data_type(f["type"])) for f in stored["fields"]))
+    return Json()
+
+
+def bare(stored: Type) -> Type:
+    """A stored form without ids and physical names: equal for equal types."""
+    if isinstance(stored, str):
+        return stored
+    if stored["type"] == "array":
+        return {"type": "array", "of": bare(stored["elementType"])}
+    if stored["type"] == "struct":
+        return {"type": "struct", "of": [[f["name"], bare(f["type"])] for f in stored["fields"]]}
+    return stored
+
+
+_ARROW: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(), "byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64(),
+    "float": pa.float32(), "double": pa.float64(), "string": pa.large_string(), "binary": pa.large_binary(),
+    "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+}  # fmt: skip
+
+
+def arrow_type(stored: Type) -> pa.DataType:
+    """What values of a stored type are in files."""
+    if isinstance(stored, str):
+        if stored.startswith("decimal("):
+            precision, scale = (int(part) for part in stored[8:-1].split(","))
+            return pa.decimal128(precision, scale)
+        if stored not in _ARROW:
+            raise SchemaError(f"a column has the type {stored}, which this version does not read")
+        return _ARROW[stored]
+    if stored["type"] == "array":
+        return pa.large_list(pa.field("element", arrow_type(stored["elementType"])))
+    if stored["type"] == "map":
+        return pa.map_(arrow_type(stored["keyType"]), arrow_type(stored["valueType"]))
+    return pa.struct([_nested(from_json(f)) for f in stored["fields"]])
+
+
+def _nested(made: DeltaField) -> pa.Field:
+    return pa.field(made.physical, arrow_type(made.type), made.nullable, {FIELD_ID: str(made.id)})
+
+
+def arrow_of(kind: DataType) -> pa.DataType:
+    """What values of a type are when they are read."""
+    return arrow_type(stored_type(kind, iter(range(1, 1_000_000))))
+
+
+def arrow_field(made: DeltaField) -> pa.Field:
+    """A column as tasks write it: under its own name, with its id and, if that is not the one it has in files, that."""
+    said = {FIELD_ID: str(made.id)} | ({STORED: made.physical} if made.physical != made.name else {})
+    return pa.field(made.name, arrow_type(made.type), made.nullable, said)
+
+
+def arrow_schema(fields: Sequence[DeltaField]) -> pa.Schema:
+    return pa.schema([arrow_field(f) for f in fields])
+
+
+def file_schema(fields: Sequence[DeltaField]) -> pa.Schema:
+    """Columns as files have them: physical names and ids."""
+    return pa.schema([pa.field(f.physical, arrow_type(f.type), f.nullable, {FIELD_ID: str(f.id)}) for f in fields])
+
+
+def first_fields(table: Table, ids: Iterator[int], used: Collection[str] = ()) -> tuple[DeltaField, ...]:
+    """The columns of a table that is made."""
+    taken, made = set(used), []
+    for column in table.columns:
+        made.append(new_field(column, ids, taken, nullable=column.nullable))
+        taken.add(made[-1].physical)
+    return tuple(made)
+
+
+def new_field(column: Column, ids: Iterator[int], used: Collection[str], *, nullable: bool = True) -> DeltaField:
+    """A column that no file has yet; its physical name is its own, unless another column has ever had that one."""
+    number = next(ids)
+    folded = {u.casefold() for u in used}
+    physical = column.name if column.name.casefold() not in folded else f"{column.name}-{number}"
+    kind = stored_type(column.type, ids)
+    return DeltaField(number, physical, column.name, kind, nullable, column.comment or None)
+
+
+_RANK = {name: rank for rank, name in enumerate(("byte", "short", "integer", "long"))}
+
+
+def promoted(made: DeltaField, kind: DataType) -> DeltaField:
+    """The column grown to hold `kind`; IllegalChange where Delta's readers have no such widening."""
+    wanted = stored_type(kind, iter(range(1, 1_000_000)))
+    if bare(made.type) == bare(wanted):
+        return made
+    if not (isinstance(made.type, str) and isinstance(wanted, str) and _widens(made.type, wanted)):
+        raise IllegalChange(
+            f"column {made.name!r}: Delta cannot turn {data_type(made.type)} into {kind} in place",
+            hint="the column has to be rewritten: add a new column, fill it, drop the old one",
+        )
+    said = [*made.facts.get(CHANGES, ()), {"fromType": made.type, "toType": wanted}]
+    return replace(made, type=wanted, facts={**made.facts, CHANGES: said})
+
+
+def _widens(before: str, after: str) -> bool:
+    """What the protocol lets a type become while files of the old one stay."""
+    if before in _RANK and after in _RANK:
+        return _RANK[before] < _RANK[after]
+    if (before, after) == ("float", "double"):
+        return True
+    if not (before.startswith("decimal(") and after.startswith("decimal(")):
+        return False
+    (p1, s1), (p2, s2) = (map(int, form[8:-1].split(",")) for form in (before, after))
+    return s2 >= s1 and p2 - s2 >= p1 - s1
+
+
+def features(fields: Sequence[DeltaField]) -> list[str]:
+    """What a reader must know of to read these columns."""
+    found = ["columnMapping"]
+    if any("timestamp_ntz" in json.dumps(f.type) for f in fields):
+        found.append("timestampNtz")
+    if any(CHANGES in f.facts for f in fields):
+        found.append("typeWidening")
+    return found

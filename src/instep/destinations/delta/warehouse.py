@@ -1,0 +1,175 @@
+"""Where tables lie: one folder a table below one a namespace, and beside them what was dropped and waits."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from instep.destinations.base import Ref
+from instep.destinations.delta.log import FOLDER, Log
+from instep.errors import ConnectError, DestinationError
+from instep.stage.place import clear_errors
+
+OWN = "_instep"
+_WAITS = "_instep_dropped.json"
+_SAFE = re.compile(r"[^\w .=@+-]|^[._]")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A dropped table that waits in `folder` since `at` (milliseconds since 1970 UTC)."""
+
+    folder: Path
+    ref: Ref
+    source_id: str | None
+    at: int
+
+
+def folder_name(name: str) -> str:
+    """A name as part of a path; what a file system or a reader of Delta could mistake is percent-encoded."""
+    return _SAFE.sub(lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """`root` is made when it is first written to. `days`: how long what was dropped is kept."""
+
+    root: Path
+    days: float = 7
+
+    def folder(self, ref: Ref) -> Path:
+        return self.root / folder_name(ref[0]) / folder_name(ref[1])
+
+    def log(self, ref: Ref) -> Log:
+        return Log(self.folder(ref))
+
+    def refs(self) -> list[Ref]:
+        """Every folder that has a log, ours or not."""
+        found = []
+        for space in self._children(self.root):
+            for table in self._children(space) if space.name != OWN else ():
+                if (table / FOLDER).is_dir():
+                    found.append((unquote(space.name), unquote(table.name)))
+        return sorted(found)
+
+    def _children(self, folder: Path) -> list[Path]:
+        try:
+            return [p for p in folder.iterdir() if p.is_dir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ConnectError(f"{folder}: {error.strerror}", hint="check the path and its rights") from error
+
+    def is_taken(self, ref: Ref) -> bool:
+        """Whether something lies where the table would."""
+        folder = self.folder(ref)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return any(p.name != FOLDER or any(p.iterdir()) for p in folder.iterdir())
+        return False
+
+    def make(self, ref: Ref) -> Log:
+        """The log of a table that is about to begin."""
+        log = self.log(ref)
+        with clear_errors(str(log.folder)):
+            log.folder.mkdir(parents=True, exist_ok=True)
+        return log
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """Claims and moves of tables wait for each other, so that no run moves what a later one has claimed; the
+        system lets go of the lock of a process that dies."""
+        own = self.root / OWN
+        with clear_errors(str(own)):
+            own.mkdir(parents=True, exist_ok=True)
+            lock = os.open(own / "moves.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def move(self, ref: Ref, new: Ref) -> None:
+        """The table's folder under another name, in one step; that must be free."""
+        target = self.folder(new)
+        with clear_errors(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(OSError):
+                target.rmdir()
+            self.folder(ref).rename(target)
+            _drop_empty(self.folder(ref).parent)
+
+    def park(self, ref: Ref, source_id: str | None) -> None:
+        """The table out of sight; everything of it stays as it is."""
+        folder, place = self.folder(ref), self.root / OWN / "dropped" / uuid.uuid4().hex[:12]
+        said = json.dumps({"table": list(ref), "id": source_id, "at": now_ms()})
+        with clear_errors(str(place)):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (folder / _WAITS).write_text(said, encoding="utf-8")
+            folder.rename(place)
+            _drop_empty(folder.parent)
+
+    def waiting(self) -> list[Waiting]:
+        """The dropped tables, the last one first."""
+        found = []
+        for place in self._children(self.root / OWN / "dropped"):
+            with suppress(FileNotFoundError):
+                said = json.loads((place / _WAITS).read_text(encoding="utf-8"))
+                found.append(Waiting(place, (said["table"][0], said["table"][1]), said["id"], said["at"]))
+        return sorted(found, key=lambda w: w.at, reverse=True)
+
+    def parked(self, ref: Ref, source_id: str | None) -> Waiting | None:
+        """The table that was dropped last under this name and had this source id."""
+        return next((w for w in self.waiting() if w.ref == ref and w.source_id == source_id), None)
+
+    def revive(self, one: Waiting) -> None:
+        target = self.folder(one.ref)
+        with clear_errors(str(target)):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(OSError):
+                target.rmdir()
+            one.folder.rename(target)
+            (target / _WAITS).unlink(missing_ok=True)
+
+    def delete(self, folder: Path) -> None:
+        """A table and its files; what cannot be deleted raises DestinationError."""
+        away = self.root / OWN / "dropped" / f".{uuid.uuid4().hex[:12]}"
+        try:
+            away.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(away)
+            shutil.rmtree(away)
+        except OSError as error:
+            hint = "delete it by hand, or check its rights and run this again"
+            raise DestinationError(f"{folder} cannot be deleted: {error.strerror}", hint=hint) from error
+
+    def old(self, at: int) -> bool:
+        """Whether the time for undoing what was dropped then is over."""
+        return at < now_ms() - self.days * 86_400_000
+
+
+def _drop_empty(space: Path) -> None:
+    with suppress(OSError):
+        space.rmdir()
+
+
+def local_root(warehouse: str) -> Path:
+    """The folder that a project file names; ConnectError for an object store."""
+    if "://" in warehouse and not warehouse.startswith("file://"):
+        raise ConnectError(
+            f"the Delta warehouse {warehouse} is not a folder",
+            hint="name a folder, such as `warehouse: lake` (a mounted file system is one); Iceberg takes object stores",
+        )
+    return Path(unquote(warehouse.removeprefix("file://"))).absolute()
