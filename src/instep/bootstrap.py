@@ -157,9 +157,10 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
     """How the project file wants a table to be synced."""
     options = project.table(connection, table.ref)
     misfit = options.misfit or policy.modifiers.get("misfit", "quarantine")
+    kept, given = project.connection(connection).keep_old_names, options.keep_old_names
     return TableSettings(
         mode=options.mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
-        key=options.key, misfit=misfit,
+        key=options.key, misfit=misfit, keep_old_names=kept if given is None else given,
     )  # fmt: skip
 
 

@@ -230,6 +230,7 @@ class TableSection(OverrideSection):
     lookback: Seconds = 0
     deletes: Deletes = "soft"
     key: Words = ()
+    keep_old_names: Seconds | None = None
     enabled: bool = True
 
 
@@ -326,6 +327,7 @@ class Connection(Section):
     notify_schema_changes: bool | None = None
     downstream: Downstream = Downstream()
     max_new_columns: Annotated[int, Field(ge=0)] = MAX_NEW_COLUMNS
+    keep_old_names: Seconds = 0
     backfill_limits: BackfillSection = BackfillSection()
 
     def selection(self) -> Selection:

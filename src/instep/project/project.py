@@ -50,6 +50,7 @@ class TableOptions:
     deletes: Deletes = "soft"
     key: tuple[str, ...] = ()
     misfit: Literal["quarantine", "null", "fail"] | None = None
+    keep_old_names: float | None = None
 
 
 @dataclass(frozen=True)
