@@ -34,6 +34,7 @@ from instep.destinations.casts import tried
 from instep.errors import Conflict, DestinationError, StageError
 from instep.model import Check
 from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.old_names import View, carried
 from instep.schema.step import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
@@ -55,8 +56,10 @@ class MemoryDestination:
     held: dict[Ref, Held] = field(default_factory=dict)
     parked: list[tuple[Ref, Held]] = field(default_factory=list)
     others: set[Ref] = field(default_factory=set)
+    shown: dict[Ref, View] = field(default_factory=dict)
 
     kind = "memory"
+    why_no_views = ""
     capabilities = CAPABILITIES
     quarantine_days = 30
 
@@ -150,6 +153,26 @@ class MemoryDestination:
                 self._commit(ref, commit, lambda h: replace(h, pending=after or table, version=h.version + 1))
             case _:
                 self._alter(ref, steps, after, commit)
+        for view in [v for v in self.shown.values() if v.table == ref]:
+            del self.shown[view.ref]
+            if (moved := carried(view, steps)) is not None:
+                self.put_view(moved, commit.fence)
+
+    # views
+
+    def views(self) -> Mapping[Ref, View]:
+        return dict(self.shown)
+
+    def put_view(self, view: View, fence: int) -> None:
+        if view.ref in self.held or view.ref in self.others:
+            raise Conflict(f"{'.'.join(view.ref)} exists and is not ours")
+        if (held := self.held.get(view.table)) is not None:
+            held.check(fence)
+            columns = tuple((name, column) for name, column in view.columns if column in held.table.by_name)
+            self.shown[view.ref] = View(view.ref, view.table, columns, view.owner)
+
+    def drop_view(self, ref: Ref) -> None:
+        self.shown.pop(ref, None)
 
     def _alter(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         renamed = next((s.change.after for s in steps if isinstance(s.change, TableRenamed)), None)
