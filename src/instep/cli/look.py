@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import emit, open_app
+from instep.cli.old_names import old_name_line, old_names_data
 from instep.cli.text import text_of
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
         "waiting_changes": open_changes,
         "pauses": [asdict(p) for p in store.pauses.active(name)],
         "copies": [asdict(c) for c in store.copies.standing(name)],
+        "old_names": old_names_data(store.old_names.of(name)),
         "tables": [asdict(t) for t in tables.values()],
     }
 
@@ -84,6 +86,8 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             out.write(f"  {one['column']} {_then(one)}", "yellow")
         for copy in c["copies"]:
             out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
+        for one in c["old_names"]:
+            out.write(f"  {old_name_line(one)}", "yellow" if one["trouble"] else "dim")
         for t in c["tables"]:
             if t["status"] != "done":
                 why = "; ".join(line.strip() for line in t["error"].splitlines())

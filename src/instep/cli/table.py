@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import confirm, console, emit, one_connection, open_app, options
+from instep.cli.old_names import EXAMPLES, old_names, old_names_data, say_old_names
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ table = typer.Typer(help="How one table is synced: its key, its cursor, copies o
 
 
 def register(app: typer.Typer) -> None:
+    table.command("old-names", epilog=EXAMPLES)(old_names)
     app.add_typer(table, name="table")
 
 
@@ -199,6 +201,7 @@ def _shown(connection: str, s: Standing) -> dict[str, Any]:
         "key": s.table.key, "key_from": s.key_from, "cursor": s.table.cursor, "cursor_from": s.cursor_from,
         "pauses": [asdict(p) for p in s.pauses], "copies": [asdict(c) for c in s.copies],
         "waiting": [{"id": r.id, "kind": r.kind, "summary": r.summary} for r in s.waiting],
+        "old_names": old_names_data(s.old_names),
     }  # fmt: skip
 
 
@@ -217,3 +220,4 @@ def _show(out: Screen, s: Standing) -> None:
         out.write(f"  waiting      {r.id} {r.summary}: instep changes show {r.id}", "yellow")
     for c in s.copies:
         out.write(f"  copy         {'.'.join(c.place)}: {c.rows:,} rows, {c.why}")
+    say_old_names(out, s.old_names)

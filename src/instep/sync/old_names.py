@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 
 from instep.crash import crashpoint
 from instep.destinations.views import HoldsViews
@@ -16,7 +17,10 @@ from instep.schema.names import destination_ref
 from instep.schema.old_names import OldName, View, renames, settled, views, why_over
 from instep.schema.plan import Plan, desired
 from instep.schema.table import Catalog, Table
+from instep.sync.claim import claimed
 from instep.sync.pipe import Pipe, Ref
+
+NONE: Mapping[int, str] = {}
 
 
 def why_none(pipe: Pipe) -> str:
@@ -63,16 +67,16 @@ def make_room(pipe: Pipe, made: Plan) -> None:
     crashpoint("old_names.room")
 
 
-def refresh(pipe: Pipe, run: Run, *, last: bool = False) -> None:
+def refresh(pipe: Pipe, run: Run, *, last: bool = False, ended: Mapping[int, str] = NONE) -> None:
     """Brings the views in step with the accepted tables and the old names that are alive, and ends what is over. What
     cannot be shown says so; it never fails a run. `last`: all renames of the run are through, so that one that has not
-    come about never will."""
+    come about never will. `ended`: why some, by number, end before their time."""
     names = pipe.store.old_names.of(pipe.name)
     if not names or not isinstance(pipe.destination, HoldsViews):
         return
     there, fold = desired(pipe.store.accepted.catalog(pipe.name), pipe.naming), pipe.naming.fold
     standing, now = settled(names, there, fold), pipe.store.old_names.now()
-    over = {n.number: why for n in standing if (why := why_over(n, there, now, fold))}
+    over = {n.number: why for n in standing if (why := ended.get(n.number) or why_over(n, there, now, fold))}
     alive = [n for n in standing if n.number not in over]
     with suppress(Fenced):
         trouble = _show(pipe, views(alive, there, pipe.name), there, run)
@@ -129,6 +133,34 @@ def _events(pipe: Pipe, was: Iterable[OldName], now: Iterable[OldName], over: Ma
         if name.shown and number not in after:
             why = over.get(number, "a later rename took its place")
             yield OldNameEnded(pipe.name, ".".join(name.table), name.old, name.shown, why)
+
+
+def of_table(pipe: Pipe, path: str, only: str = "") -> list[OldName]:
+    """The old names of the accepted table of this path and of its columns; InstepError if there is no such table, or
+    none that is called `only`."""
+    known = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if t.alias}
+    if path not in known:
+        near = get_close_matches(path, known, 1)
+        hint = f"did you mean {near[0]}?" if near else "write schema.table, as `instep status` shows it"
+        raise InstepError(f"connection {pipe.name} has no table {path}", hint=hint)
+    ref = destination_ref(known[path], pipe.naming)
+    found = [n for n in pipe.store.old_names.of(pipe.name) if n.table == ref and not n.batch]
+    if only and only not in {n.old for n in found}:
+        names = ", ".join(n.old for n in found) or "none"
+        raise InstepError(f"{path} keeps no old name {only}", hint=f"its old names: {names}")
+    return [n for n in found if only in ("", n.old)]
+
+
+def settle_names(pipe: Pipe, names: Iterable[OldName], until: datetime | None) -> None:
+    """Old names stay until another time, or end now (None); as a run of its own. RunInProgress while another one of the
+    connection is alive."""
+    names = list(names)
+    with claimed(pipe, "apply", paused_too=True) as run:
+        pipe = replace(pipe, run=run)
+        for name in names if until is not None else ():
+            pipe.store.old_names.extend(name.number, until or name.until)
+        why = f"ended by {pipe.who}"
+        refresh(pipe, run, ended=dict.fromkeys((n.number for n in names), why) if until is None else NONE)
 
 
 def troubles(pipe: Pipe) -> list[str]:

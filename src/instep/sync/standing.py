@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from instep.errors import InstepError, ProjectError
 from instep.model import Pause, Review
 from instep.schema.names import destination_ref
+from instep.schema.old_names import OldName
 from instep.schema.read import pair_tables
 from instep.schema.table import Table
 from instep.store.copies import Copy
@@ -29,6 +30,7 @@ class Standing:
     pauses: tuple[Pause, ...]
     waiting: tuple[Review, ...]
     copies: tuple[Copy, ...]
+    old_names: tuple[OldName, ...] = ()
 
 
 def standing(pipe: Pipe, path: str) -> Standing:
@@ -46,6 +48,7 @@ def standing(pipe: Pipe, path: str) -> Standing:
         tuple(p for p in store.pauses.active(pipe.name) if p.table in (None, table.ref)),
         tuple(r for r in store.reviews.find(pipe.name, ("open",)) if r.table == table.ref and r.action != "apply"),
         tuple(c for c in store.copies.standing(pipe.name) if c.table == table.ref),
+        tuple(n for n in store.old_names.of(pipe.name) if n.table == destination_ref(table, pipe.naming)),
     )  # fmt: skip
 
 
