@@ -91,6 +91,7 @@ class App:
             default_schema=source.default_schema,
             max_bytes=destination.capabilities.max_name_bytes,
             case_sensitive=destination.capabilities.case_sensitive,
+            reserved=destination.capabilities.reserved,
         )
         return Pipe(
             name=connection,
@@ -197,6 +198,11 @@ def _destination(name: str, project: Project) -> Destination:
             from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 
             return IcebergDestination(IcebergConfig(name=name, **settings))
+        case "postgres":
+            from instep.destinations.postgres.destination import PostgresDestination
+            from instep.destinations.postgres.server import PostgresConfig as PostgresDestinationConfig
+
+            return PostgresDestination(PostgresDestinationConfig(name=name, **settings))
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from destinations import DESTINATIONS
+from destinations import DESTINATIONS, postgres
 from instep.destinations.base import Commit, Destination, Merge, Outcome
 from instep.errors import Fenced, IllegalChange
 from instep.schema.change import (
@@ -38,8 +38,10 @@ ALL_TYPES = (
 )  # fmt: skip
 
 
-@pytest.fixture(params=sorted(DESTINATIONS))
+@pytest.fixture(params=[*sorted(DESTINATIONS), pytest.param("postgres", marks=pytest.mark.server)])
 def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
+    if request.param == "postgres":
+        return postgres(tmp_path, request.getfixturevalue("postgres"))
     return DESTINATIONS[request.param](tmp_path)
 
 

@@ -34,6 +34,7 @@ class Naming:
     `namespace` holds its tables; `prefix` begins the system columns; tables of `default_schema` are named without
     their schema. `max_bytes` counts UTF-8. `case_sensitive`: the destination tells `A` from `a`.
     `forbidden` characters are mapped in columns, `forbidden_in_tables` in tables, whose names become folders.
+    `reserved`: columns that every table of the destination has.
     """
 
     namespace: str
@@ -43,6 +44,7 @@ class Naming:
     case_sensitive: bool = False
     forbidden: str = "."
     forbidden_in_tables: str = "./\\?#%:*"
+    reserved: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         check_name(self.namespace, "the destination namespace")
@@ -57,8 +59,8 @@ class Naming:
 
     @cached_property
     def system(self) -> frozenset[str]:
-        """The names of the system columns, folded."""
-        return frozenset(self.fold(self.prefix + name) for name in SYSTEM)
+        """The names of the system columns, folded: our own and those that every table of the destination has."""
+        return frozenset(self.fold(name) for name in (*(self.prefix + name for name in SYSTEM), *self.reserved))
 
 
 def _lower(character: str) -> str:

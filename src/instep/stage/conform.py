@@ -16,6 +16,7 @@ from instep.errors import StageError
 from instep.schema.types import DataType, Unknown
 from instep.stage.cast import Cast, cast, original
 from instep.stage.extra import extra_json
+from instep.stage.limits import limited
 from instep.stage.origin import origins
 from instep.stage.rowid import RowIds, row_texts
 from instep.stage.spec import StageColumn, StageSpec
@@ -123,13 +124,14 @@ class _Batch:
         return Conformed(batch, tuple(self.held), lossy, misfits, self.rows - len(batch))
 
     def _column(self, column: StageColumn) -> Cast:
-        target = self.spec.schema.field(column.name).type
+        field = self.spec.schema.field(column.name)
+        target = field.type
         values = self.source.get(column.name)
         if values is None or column.source is None:
             return Cast(pa.nulls(self.rows, target))
         if column.hashed:
             return Cast(pc.cast(hashed(values, column.source, self.spec.salt), target))
-        return cast(values, column.source, target, column.type)
+        return limited(cast(values, column.source, target, column.type), field)
 
     def _misfits(self) -> dict[int, list[StageColumn]]:
         """Columns with a misfit by row; raises under the policy `fail`."""

@@ -25,7 +25,8 @@ def columns(names: Sequence[str], side: str = "") -> str:
 class MergeSql:
     """The statements of one merge. `target`: the table as SQL names it; `staged`: a table with the staged rows, one a
     key; `keys`: one with all keys of the source, "" without; `asked`: one with the keys that it was asked for, ""
-    without. `now` is the time, as SQL, of rows that leave or return.
+    without. `now` is the time, as SQL, of rows that leave or return. `documents`: columns of a type that
+    the database does not compare, so that their texts are.
     Run `update`, `insert`, `revive` and `remove` in this order, in one transaction."""
 
     table: Table
@@ -36,6 +37,7 @@ class MergeSql:
     keys: str
     now: str
     asked: str = ""
+    documents: frozenset[str] = frozenset()
 
     @cached_property
     def stamps(self) -> tuple[str, ...]:
@@ -48,7 +50,11 @@ class MergeSql:
         return tuple(c.name for c in self.table.live if c.name not in out)
 
     def same_key(self, a: str, b: str) -> str:
-        return " AND ".join(f"{a}.{q(k)} = {b}.{q(k)}" for k in self.how.key)
+        return " AND ".join(f"{self._at(a, k)} = {self._at(b, k)}" for k in self.how.key)
+
+    def _at(self, side: str, name: str) -> str:
+        """A column as it is compared."""
+        return f"{side}.{q(name)}::text" if name in self.documents else f"{side}.{q(name)}"
 
     @cached_property
     def _gone(self) -> str:
@@ -60,7 +66,7 @@ class MergeSql:
         names = (*self.values, *self.stamps)
         if not names:
             return ""
-        differs = [self._gone, *(f"t.{q(c)} IS DISTINCT FROM s.{q(c)}" for c in self.values)]
+        differs = [self._gone, *(f"{self._at('t', c)} IS DISTINCT FROM {self._at('s', c)}" for c in self.values)]
         sets = ", ".join(f"{q(c)} = s.{q(c)}" for c in names)
         older = f" AND NOT coalesce(s.{q(c)} < t.{q(c)}, false)" if (c := self.how.cursor) else ""
         return (
@@ -110,6 +116,6 @@ class MergeSql:
     @property
     def twins(self) -> str:
         """Counts the keys of staged rows that the table holds more than once."""
-        key = columns(self.how.key, "t")
-        met = f"SELECT {key} FROM {self.target} AS t JOIN {self.staged} AS s ON {self.same_key('t', 's')}"
+        key = ", ".join(self._at("t", k) for k in self.how.key)
+        met = f"SELECT 1 FROM {self.target} AS t JOIN {self.staged} AS s ON {self.same_key('t', 's')}"
         return f"SELECT count(*) FROM ({met} GROUP BY {key} HAVING count(*) > 1) AS twins"

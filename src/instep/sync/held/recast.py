@@ -15,6 +15,7 @@ from instep.schema.table import Column, Table
 from instep.schema.types import Binary, String
 from instep.stage.cast import cast
 from instep.stage.entries import Entry
+from instep.stage.limits import limited
 from instep.stage.quarantine import field_id
 from instep.sync.pipe import Pipe
 
@@ -137,14 +138,14 @@ class _Columns:
 
     def value(self, name: str, text: str, *, key: bool = False) -> pa.Array:
         """One value as the column holds it; raises Misfit with the reason."""
-        column, target = self.accepted[name], self.schema.field(name).type
+        column, field = self.accepted[name], self.schema.field(name)
         if not key:
             self.check_open(column)
         source: pa.Array = pa.array([text], pa.string())
         kind: Binary | String = String()
         if isinstance(column.type, Binary) and text.startswith("\\x"):
             source, kind = pa.array([bytes.fromhex(text[2:])], pa.binary()), Binary()
-        done = cast(source, kind, target, column.type)
+        done = limited(cast(source, kind, field.type, column.type), field)
         if done.misfits:
             raise Misfit(f"{column.name}: {done.misfits[0]}" if key else done.misfits[0])
         return done.values

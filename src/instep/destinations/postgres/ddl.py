@@ -1,0 +1,315 @@
+"""Executes the steps of one table, all of them in one transaction with the record of what they lead to."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from instep.destinations.base import Commit, Ref
+from instep.destinations.postgres.dependants import refuse
+from instep.destinations.postgres.index import index, reindex
+from instep.destinations.postgres.records import (
+    PARKED,
+    Dropped,
+    dropped,
+    find,
+    is_taken,
+    make_schema,
+    missing,
+    named,
+    not_ours,
+    prepare,
+    put,
+    put_dropped,
+    remove,
+    remove_dropped,
+    require,
+)
+from instep.destinations.postgres.rewrite import converted, rewrite
+from instep.destinations.postgres.server import Server, Session, literal
+from instep.destinations.postgres.shape import RESERVED, check_names, data_type, relations, sql_type
+from instep.destinations.sql.evolve import Evolution, Source, evolve
+from instep.destinations.sql.merge import q
+from instep.destinations.sql.records import Parked, Record, load, numbered
+from instep.destinations.sql.shape import as_it_is
+from instep.destinations.types import POSTGRES_PROMOTIONS
+from instep.errors import Conflict, DestinationError, IllegalChange
+from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.hazard import Capabilities
+from instep.schema.step import Step
+from instep.schema.table import Column, Table
+
+CAPABILITIES = Capabilities(
+    name="postgres",
+    promotes=POSTGRES_PROMOTIONS,
+    case_sensitive=True,
+    transactional_ddl=True,
+    undo_by_id=True,
+    simultaneous_renames=True,
+    comments=True,
+    max_name_bytes=63,
+    merges_asked=True,
+    reserved=RESERVED,
+)
+MOVING = "_instep_moving_"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def execute(server: Server, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+    with server.writing() as session:
+        prepare(session)
+        record = find(session, ref, lock=True)
+        if record is not None and after is not None and table_as_it_is(session, record) == after:
+            return
+        match steps[0].change:
+            case TableAdded(after=table):
+                create(session, after or table, [s.id for s in steps], commit)
+            case TableRemoved():
+                _park(session, ref, commit)
+            case TableReplaced(after=table):
+                _replace(session, require(session, ref), after or table, steps, commit)
+            case _:
+                _alter(session, ref, steps, after, commit)
+
+
+def table_as_it_is(session: Session, record: Record) -> Table:
+    there = relations(session, [record.ref]).get(record.ref)
+    return as_it_is(record, there.columns if there else (), there.comment if there else None, data_type)
+
+
+def create(session: Session, table: Table, changes: Sequence[str], commit: Commit) -> None:
+    """An empty table; Conflict if the name is taken."""
+    if is_taken(session, table.ref):
+        hint = "plan again" if find(session, table.ref) else not_ours(table.ref).hint
+        raise Conflict(f"table {named(table.ref)} exists", hint=hint)
+    made = make(session, numbered(Record(table, uuid.uuid4().hex)))
+    put(session, made.after_changes(commit, changes))
+
+
+def make(session: Session, record: Record, *, indexed: bool = True) -> Record:
+    """Creates the table of a record; returns the record with the types as the server tells them."""
+    table = record.table
+    check_names(table)
+    make_schema(session, table.schema)
+    name = session.name(*table.ref)
+    session.run(f"CREATE TABLE {name} ({', '.join(f'{q(n)} {kind}' for n, kind in definitions(table).items())})")
+    describe(session, table)
+    if indexed:
+        index(session, name, table.key, record.place)
+    return with_types(session, record)
+
+
+def definitions(table: Table) -> dict[str, str]:
+    """Type, with NOT NULL, by column."""
+    return {c.name: f"{sql_type(c.type)}{'' if c.nullable else ' NOT NULL'}" for c in table.columns}
+
+
+def describe(session: Session, table: Table) -> None:
+    """Comments of a table that has none yet."""
+    name = session.name(*table.ref)
+    if table.comment:
+        comment(session, f"TABLE {name}", table.comment)
+    for column in table.columns:
+        if column.comment:
+            comment(session, f"COLUMN {name}.{q(column.name)}", column.comment)
+
+
+def with_types(session: Session, record: Record) -> Record:
+    there = relations(session, [record.ref])[record.ref]
+    return replace(record, stored={p.name: p.type for p in there.columns})
+
+
+def comment(session: Session, what: str, text: str | None) -> None:
+    session.run(f"COMMENT ON {what} IS {literal(text) if text else 'NULL'}")
+
+
+def _park(session: Session, ref: Ref, commit: Commit) -> None:
+    """A dropped table moves out of sight, to be deleted when its time for undoing is over."""
+    if (record := find(session, ref)) is not None:
+        record.check(commit.fence)
+        park(session, record)
+        remove(session, ref)
+
+
+def park(session: Session, record: Record) -> None:
+    refuse(session, record.ref, f"table {named(record.ref)}")
+    place = f"{PARKED}{uuid.uuid4().hex[:12]}"
+    session.run(f"ALTER TABLE {session.name(*record.ref)} RENAME TO {q(place)}")
+    put_dropped(session, record, place, now_ms())
+
+
+def _replace(session: Session, record: Record, table: Table, steps: Sequence[Step], commit: Commit) -> None:
+    """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
+    record.check(commit.fence)
+    check_names(table)
+    put(session, replace(record, pending=_plain(table)).after_changes(commit, [s.id for s in steps]))
+
+
+def _plain(table: Table) -> Table:
+    return replace(table, comment=table.comment or None)
+
+
+def revive(server: Server, ref: Ref, table: Table, commit: Commit) -> None:
+    """A dropped table comes back under its name with its rows; nothing if it is back already."""
+    with server.writing() as session:
+        prepare(session)
+        if (there := find(session, ref, lock=True)) is not None:
+            if there.table.id != table.id:
+                hint = "rename or drop that one first"
+                raise DestinationError(f"another table is called {named(ref)} by now", hint=hint)
+            return
+        old = parked(session, ref, table.id)
+        if old is None:
+            hint = "its time for undoing is over: restore a backup"
+            raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
+        if is_taken(session, ref):
+            raise not_ours(ref)
+        session.run(f"ALTER TABLE {session.name(ref[0], old.place)} RENAME TO {q(ref[1])}")
+        remove_dropped(session, old)
+        put(session, load(ref, commit.fence, old.text))
+
+
+def parked(session: Session, ref: Ref, source_id: str | None) -> Dropped | None:
+    """The table that was dropped last under this name and had this source id."""
+    return next((d for d in dropped(session, ref) if d.source_id == source_id), None)
+
+
+def _alter(session: Session, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+    moved = next((s.change.after for s in steps if isinstance(s.change, TableRenamed)), None)
+    record = find(session, ref)
+    if moved is not None and record is None and find(session, moved.ref) is not None:
+        return
+    if record is None or record.copy:
+        raise not_ours(ref) if is_taken(session, ref) else missing(ref)
+    record.check(commit.fence)
+    wanted = after or moved
+    if wanted is None:
+        raise DestinationError(f"the steps for table {named(ref)} come without the table that they lead to")
+    if record.pending is not None:
+        made = replace(record, pending=_plain(wanted))
+    else:
+        made = _columns(session, record, steps, replace(wanted, schema=ref[0], name=ref[1]))
+    if moved is not None:
+        made = _move(session, made, moved.ref)
+    put(session, made.after_changes(commit, [s.id for s in steps]), was=ref)
+
+
+def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Table) -> Record:
+    """The table with its next columns; its rows stay."""
+    now = table_as_it_is(session, record)
+    evolution = evolve(now, record.parked, steps, wanted)
+    name, at = session.name(*record.ref), now_ms()
+    gone = [*_parking(record, evolution, at)]
+    check_names(wanted, len(record.parked) + len(gone))
+    refuse_lost(session, record.ref, gone)
+    for column, waits in gone:
+        _hide(session, name, column, waits.place)
+    _rename(session, name, [(s.place, s.column.name) for s in evolution.columns if s.place and s.rewrite is None])
+    back = {s.parked.place for s in evolution.columns if s.parked}
+    made = numbered(
+        replace(
+            record,
+            table=replace(wanted, columns=tuple(s.column for s in evolution.columns)),
+            numbers=_numbers(record, evolution),
+            parked=(*(p for p in record.parked if p.place not in back), *(p for _, p in gone)),
+        )
+    )
+    hidden = {p.name: p.place for _, p in gone}
+    for source in evolution.columns:
+        _fit(session, record.ref, source, hidden)
+    if (now.comment or "") != (wanted.comment or ""):
+        comment(session, f"TABLE {name}", wanted.comment)
+    if _key_places(evolution, wanted) != record.table.key:
+        reindex(session, name, wanted.key, record.place)
+    return with_types(session, made)
+
+
+def _key_places(evolution: Evolution, wanted: Table) -> tuple[str, ...]:
+    """The names that the columns of the key have had; an index goes along with a rename, not with a rewrite."""
+    before = {s.column.name: s.place if s.rewrite is None else "" for s in evolution.columns}
+    return tuple(before[k] for k in wanted.key)
+
+
+def refuse_lost(session: Session, ref: Ref, gone: Sequence[tuple[Column, Parked]]) -> None:
+    for column, _ in gone:
+        refuse(session, ref, f"column {column.name!r} of table {named(ref)}", [column.name])
+
+
+def _numbers(record: Record, evolution: Evolution) -> dict[str, int]:
+    """What stays, whatever it is called, keeps its number; cast values are those of another column."""
+    kept = [s for s in evolution.columns if s.before is not None and s.rewrite is None]
+    found = {s.column.name: record.numbers[s.place] for s in kept if s.place in record.numbers}
+    return found | {s.column.name: s.parked.field for s in evolution.columns if s.parked}
+
+
+def _parking(record: Record, evolution: Evolution, at: int) -> Iterable[tuple[Column, Parked]]:
+    """Dropped columns, and the old values of rewritten ones, wait in the table under other names."""
+    lost = [*evolution.dropped, *(s.before for s in evolution.columns if s.before and s.rewrite)]
+    for column in lost:
+        place = f"{PARKED}{uuid.uuid4().hex[:8]}"
+        yield column, Parked(column.name, place, record.numbers.get(column.name, 0), at)
+
+
+def _hide(session: Session, table: str, column: Column, place: str) -> None:
+    session.run(f"ALTER TABLE {table} RENAME COLUMN {q(column.name)} TO {q(place)}")
+    if not column.nullable:
+        session.run(f"ALTER TABLE {table} ALTER COLUMN {q(place)} DROP NOT NULL")
+
+
+def _rename(session: Session, table: str, names: Sequence[tuple[str, str]]) -> None:
+    """All at once: a name may be another column's until its own turn comes."""
+    moves = [(a, b) for a, b in names if a != b]
+    for number, (before, _) in enumerate(moves):
+        session.run(f"ALTER TABLE {table} RENAME COLUMN {q(before)} TO {q(f'{MOVING}{number}')}")
+    for number, (_, after) in enumerate(moves):
+        session.run(f"ALTER TABLE {table} RENAME COLUMN {q(f'{MOVING}{number}')} TO {q(after)}")
+
+
+def _fit(session: Session, ref: Ref, source: Source, hidden: dict[str, str]) -> None:
+    """The column, under its new name already, gets its type, its NULLs and its comment."""
+    column, before, table = source.column, source.before, session.name(*ref)
+    if source.rewrite is not None and before is not None:
+        rewrite(session, table, hidden[before.name], before.type, column)
+    elif before is None and source.parked is None:
+        session.run(f"ALTER TABLE {table} ADD COLUMN {q(column.name)} {sql_type(column.type)}")
+    elif before is not None:
+        _alter_column(session, ref, before, column)
+    if (column.comment or "") != ((before.comment if before and not source.rewrite else "") or ""):
+        comment(session, f"COLUMN {table}.{q(column.name)}", column.comment)
+
+
+def _alter_column(session: Session, ref: Ref, before: Column, column: Column) -> None:
+    table = session.name(*ref)
+    if not CAPABILITIES.promotes_in_place(before.type, column.type):
+        raise IllegalChange(
+            f"column {column.name!r}: PostgreSQL cannot turn {before.type} into {column.type} in place",
+            hint="the column has to be rewritten: add a new column, fill it, drop the old one",
+        )
+    if sql_type(before.type) != sql_type(column.type):
+        refuse(session, ref, f"the type of column {column.name!r} of table {named(ref)}", [column.name])
+        using = converted(q(column.name), before.type, column.type)
+        kind = sql_type(column.type)
+        session.run(f"ALTER TABLE {table} ALTER COLUMN {q(column.name)} SET DATA TYPE {kind} USING {using}")
+    if column.nullable and not before.nullable:
+        session.run(f"ALTER TABLE {table} ALTER COLUMN {q(column.name)} DROP NOT NULL")
+
+
+def _move(session: Session, record: Record, new: Ref) -> Record:
+    """Under another name or into another schema: its rows are not touched."""
+    if is_taken(session, new):
+        raise Conflict(f"table {named(record.ref)} cannot be renamed: {named(new)} exists", hint="plan again")
+    old = record.ref
+    if new[0] != old[0]:
+        make_schema(session, new[0])
+        # Under a name of its own between the two: neither schema may have the other's.
+        session.run(f"ALTER TABLE {session.name(*old)} RENAME TO {q(between := f'{MOVING}{record.place[:12]}')}")
+        session.run(f"ALTER TABLE {session.name(old[0], between)} SET SCHEMA {session.schema(new[0])}")
+        old = (new[0], between)
+    session.run(f"ALTER TABLE {session.name(*old)} RENAME TO {q(new[1])}")
+    return replace(record, table=replace(record.table, schema=new[0], name=new[1]))

@@ -1,0 +1,80 @@
+"""What hangs on a table of ours: views, foreign keys and functions of others, and what a new table would lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from instep.destinations.base import Ref
+from instep.destinations.postgres.records import named
+from instep.destinations.postgres.server import Session
+from instep.errors import IllegalChange
+
+_FIND = """
+SELECT DISTINCT coalesce(a.attname, ''), CASE WHEN d.classid = 'pg_rewrite'::regclass
+    THEN (SELECT pg_describe_object('pg_class'::regclass, r.ev_class, 0) FROM pg_rewrite r WHERE r.oid = d.objid)
+    ELSE pg_describe_object(d.classid, d.objid, 0) END
+FROM pg_depend d LEFT JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid AND a.attnum > 0
+WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = to_regclass(%s) AND d.deptype = 'n'
+ORDER BY 2
+"""
+
+
+def dependants(session: Session, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
+    """What of others reads or references the table, or these columns of it, as people know it."""
+    found = session.run(_FIND, [session.name(*ref)])
+    wanted = None if columns is None else set(columns)
+    return sorted({what for column, what in found if wanted is None or column in wanted})
+
+
+def refuse(session: Session, ref: Ref, what: str, columns: Iterable[str] | None = None) -> None:
+    """Raises IllegalChange, and lists them, if anything of others would break: nothing is dropped in cascade."""
+    if found := dependants(session, ref, columns):
+        raise IllegalChange(
+            f"{what} cannot be changed: somebody else's {', '.join(found)} {'needs' if len(found) == 1 else 'need'} it",
+            hint=f"drop that first, then run this again: table {named(ref)} is left as it is",
+        )
+
+
+_PLAIN = """
+SELECT c.relkind = 'r' AND NOT c.relispartition AND NOT c.relrowsecurity AND c.relreplident = 'd'
+  AND c.reltablespace = 0 AND c.reloptions IS NULL AND c.relowner = n.relowner
+  AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+    AND d.deptype = 'n')
+  AND NOT EXISTS (SELECT 1 FROM pg_trigger t WHERE t.tgrelid = c.oid)
+  AND NOT EXISTS (SELECT 1 FROM pg_policy p WHERE p.polrelid = c.oid)
+  AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype <> 'n')
+  AND NOT EXISTS (SELECT 1 FROM pg_inherits i WHERE c.oid IN (i.inhparent, i.inhrelid))
+  AND NOT EXISTS (SELECT 1 FROM pg_publication_rel p WHERE p.prrelid = c.oid)
+  AND NOT EXISTS (SELECT 1 FROM pg_statistic_ext s WHERE s.stxrelid = c.oid)
+  AND NOT EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attacl IS NOT NULL)
+  AND NOT EXISTS (SELECT 1 FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid WHERE x.indrelid = c.oid
+    AND NOT starts_with(i.relname, %s))
+FROM pg_class c, pg_class n WHERE c.oid = to_regclass(%s) AND n.oid = to_regclass(%s)
+"""
+
+
+def is_plain(session: Session, ref: Ref, new: str, ours: str) -> bool:
+    """Whether nobody would miss the table if `new` (an SQL name) stood in its place: no rights, views, triggers or
+    indexes of others are on it. The names of our own indexes begin with `ours`."""
+    return session.run(_PLAIN, [ours, session.name(*ref), new]) == [(True,)]
+
+
+_RIGHTS = """
+SELECT x.grantee::regrole::text, x.privilege_type, x.is_grantable FROM pg_class c,
+  aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) x
+WHERE c.oid = to_regclass(%s) AND x.grantee <> c.relowner
+"""
+
+
+def copy_rights(session: Session, table: str, new: str) -> None:
+    """Who may do what with `table` may do it with `new`, and nobody else (both as SQL names them)."""
+    old, now = ({tuple(row) for row in session.run(_RIGHTS, [name])} for name in (table, new))
+    for grantee, right, _ in now - old:
+        session.run(f"REVOKE {right} ON {new} FROM {_role(grantee)}")
+    for grantee, right, grantable in old - now:
+        session.run(f"GRANT {right} ON {new} TO {_role(grantee)}{' WITH GRANT OPTION' if grantable else ''}")
+
+
+def _role(name: str) -> str:
+    """As the catalog tells it: quoted where it has to be; - is everybody."""
+    return "PUBLIC" if name == "-" else name

@@ -1,0 +1,199 @@
+"""The PostgreSQL destination: a database, with the staged files in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from instep.destinations.base import (
+    Amendment,
+    Commit,
+    Fill,
+    Filled,
+    FillSize,
+    LoadState,
+    Merge,
+    Met,
+    Misfits,
+    Outcome,
+    Ref,
+    Revival,
+    Target,
+    Trial,
+)
+from instep.destinations.kept import Kept, Promoted
+from instep.destinations.postgres import ddl, keep, load, promote, rows
+from instep.destinations.postgres import fill as _fill
+from instep.destinations.postgres.ddl import CAPABILITIES
+from instep.destinations.postgres.ingest import sweep
+from instep.destinations.postgres.records import every, find, not_ours, require
+from instep.destinations.postgres.server import PostgresConfig, Server
+from instep.destinations.postgres.shape import arrow_schema, data_type, relations, sql_type
+from instep.destinations.sql.ddl import Dialect
+from instep.destinations.sql.shape import as_it_is
+from instep.model import Check
+from instep.schema.plan import Step
+from instep.schema.table import Catalog, Table
+from instep.schema.types import DataType
+from instep.stage.place import children, keep_only, remove
+from instep.stage.spec import StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class PostgresDestination:
+    """See `destinations.base.Destination`."""
+
+    kind = "postgres"
+    capabilities = CAPABILITIES
+
+    def __init__(self, config: PostgresConfig) -> None:
+        self.config = config
+        self.server = Server(config)
+
+    @property
+    def quarantine_days(self) -> int:
+        return self.config.quarantine_days
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        """Spark only writes the staged files."""
+        return {}
+
+    def test(self) -> list[Check]:
+        from instep.destinations.postgres.check import check_server
+
+        return check_server(self)
+
+    def tables(self) -> list[Ref]:
+        with self.server.reading() as session:
+            return sorted(every(session))
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        wanted = list(refs)
+        with self.server.reading() as session:
+            records, there = every(session), relations(session, wanted)
+        found = []
+        for ref in wanted:
+            record = records.get(ref)
+            if (record is None or record.copy) and ref in there:
+                raise not_ours(ref)
+            if record is not None and ref in there:
+                found.append(as_it_is(record, there[ref].columns, there[ref].comment, data_type))
+        return Catalog.of(found)
+
+    def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
+        wanted = list(refs)
+        with self.server.reading() as session:
+            records, there = every(session), relations(session, wanted)
+        ours = {ref for ref, record in records.items() if not record.copy}
+        return {ref: str(not_ours(ref)) for ref in wanted if ref not in ours and ref in there}
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        load.claim(self.server, ref, fence)
+
+    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        with self.server.reading() as session:
+            record = find(session, ref)
+        if record is None:
+            return
+        sweep(self.server, record, runs.values())
+        data, held = f"{self._folder(record.place)}/data", f"{self._folder(record.place)}/quarantine"
+        for name in children(data, {}):
+            if any(name == run or name.startswith(f"{run}-") for run in runs):
+                remove(f"{data}/{name}", {})
+        gone, names = tuple(f"{run}-" for run in runs if run not in record.runs), children(held, {})
+        if gone and any(n.startswith(gone) for n in names):
+            keep_only(held, {}, [f"{held}/{n}" for n in names if not n.startswith(gone)])
+
+    def _folder(self, place: str) -> str:
+        return (Path(self.config.staging).absolute() / self.config.name / place).as_uri()
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        ddl.execute(self.server, ref, steps, after, commit)
+
+    def ddl(self, steps: Sequence[Step]) -> list[str]:
+        """The steps as PostgreSQL's SQL."""
+        return Dialect(sql_type).statements(steps)
+
+    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+        ddl.revive(self.server, ref, table, commit)
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        return keep.is_kept(self.server, ref, source_id)
+
+    def revival(self, ref: Ref, column: str) -> Revival:
+        return keep.revival(self.server, ref, column)
+
+    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
+        """Nothing: a dropped column waits in its table and keeps its values through updates and full loads."""
+        return 0
+
+    def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        return keep.forget(self.server, refs, fence, self.config.undo_days)
+
+    def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
+        return keep.keep(self.server, ref, place, commit)
+
+    def purge(self, place: Ref, fence: int) -> None:
+        keep.purge(self.server, place)
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        return _fill.size(self.server, ref, columns)
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        fill: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        """In one transaction, so that nothing is asked in between."""
+        done = _fill.fill(self.server, ref, fill, commit)
+        told(done.rows, done.bytes)
+        return done
+
+    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+        return promote.promote(self.server, ref, columns, extra, commit)
+
+    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+        return rows.misfits(self.server, ref, column, kind)
+
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+        return rows.trial(self.server, ref, column, kind, key, limit)
+
+    def target(self, ref: Ref) -> Target:
+        with self.server.reading() as session:
+            record = require(session, ref)
+        shape, place = record.waiting if record.pending else record, self._folder(record.place)
+        return Target(arrow_schema(shape), f"{place}/data", f"{place}/quarantine")
+
+    def state(self, ref: Ref) -> LoadState | None:
+        with self.server.reading() as session:
+            record = find(session, ref)
+        return record.state if record else None
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        return load.append(self.server, ref, files, commit)
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        return load.overwrite(self.server, ref, files, commit)
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+    ) -> Outcome:
+        return load.merge(self.server, ref, files, merge, commit, self.config.prefix)
+
+    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+        return rows.meet(self.server, ref, keys)
+
+    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+        return rows.amend(self.server, ref, met, change, commit)
+
+    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+        return rows.read(self.server, ref, columns)

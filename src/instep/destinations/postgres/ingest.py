@@ -1,0 +1,156 @@
+"""Rows into staging tables: `COPY ... FROM STDIN (FORMAT BINARY)` out of Arrow, several files at a time.
+
+Staging tables are `_instep."rows_..."`, unlogged, and named by what they are for, the table, the fence and the run: an
+attempt that wakes up late writes into its own and into no other's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instep.destinations.base import Commit
+from instep.destinations.postgres.records import SCHEMA, prepare
+from instep.destinations.postgres.server import Server
+from instep.destinations.postgres.shape import sql_type
+from instep.destinations.sql.merge import q
+from instep.destinations.sql.records import Record
+from instep.errors import InstepError
+from instep.schema.table import Table
+from instep.stage.spec import StagedFile
+
+BATCH = 50_000
+ORDER = "_instep_order"
+"""Numbers staged rows as they came."""
+_FILE = 1 << 40
+
+
+def local(uri: str) -> Path:
+    """The path of a staged file."""
+    return Path(unquote(urlparse(uri).path)) if uri.startswith("file://") else Path(uri)
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Staging tables of one attempt at one table."""
+
+    server: Server
+    record: Record
+    commit: Commit
+
+    def name(self, what: str) -> str:
+        """As SQL names it."""
+        return f"{q(SCHEMA)}.{q(self.bare(what))}"
+
+    def bare(self, what: str) -> str:
+        """What it is called in the schema `_instep`: at most 63 bytes."""
+        return f"{what}_{self.record.place[:8]}_{self.commit.fence}_{self.commit.run}".encode()[:63].decode(
+            "utf-8", "ignore"
+        )
+
+    def make(self, what: str, columns: Mapping[str, str], *, logged: bool = False) -> str:
+        """An empty table with these types by column, in the place of what an earlier try has left; its SQL name."""
+        name, kind = self.name(what), "TABLE" if logged else "UNLOGGED TABLE"
+        with self.server.writing() as session:
+            prepare(session)
+            session.run(f"DROP TABLE IF EXISTS {name}")
+            session.run(f"CREATE {kind} {name} ({', '.join(f'{q(n)} {t}' for n, t in columns.items())})")
+        return name
+
+    def files(self, what: str, table: Table, names: Sequence[str], files: Sequence[StagedFile]) -> str:
+        """A table with these columns of the files, and `ORDER`."""
+        kinds = {n: sql_type(table.by_name[n].type) for n in names}
+        made = self.make(what, {**kinds, ORDER: "bigint"})
+        self.copy(what, [_numbered(n, f, names) for n, f in enumerate(filled(files))])
+        with self.server.writing() as session:
+            session.run(f"ANALYZE {made}")
+        return made
+
+    def rows(self, what: str, columns: Mapping[str, str], rows: pa.Table) -> str:
+        """A table with rows of this process."""
+        made = self.make(what, columns)
+        if len(rows):
+            self.copy(what, [lambda: rows.to_reader(BATCH)])
+        return made
+
+    def copy(self, what: str, readers: Sequence[Callable[[], pa.RecordBatchReader]]) -> None:
+        """Appends what each reader gives to a table of this attempt; each in a transaction of its own."""
+        with ThreadPoolExecutor(max(1, min(len(readers), os.cpu_count() or 1)), thread_name_prefix="copy") as pool:
+            for done in [pool.submit(self._copy, what, reader) for reader in readers]:
+                done.result()
+
+    def _copy(self, what: str, reader: Callable[[], pa.RecordBatchReader]) -> None:
+        with self.server.arrow() as connection, connection.cursor() as cursor:
+            cursor.adbc_ingest(self.bare(what), reader(), mode="append", db_schema_name=SCHEMA)
+            connection.commit()
+
+    def drop(self, *names: str) -> None:
+        """Best effort: what stays is swept."""
+        with suppress(InstepError), self.server.writing() as session:
+            for name in names:
+                session.run(f"DROP TABLE IF EXISTS {self.name(name)}")
+
+    @contextmanager
+    def used(self, *names: str) -> Iterator[None]:
+        """Whatever happens, these tables are gone afterwards."""
+        try:
+            yield
+        finally:
+            self.drop(*names)
+
+
+def filled(files: Iterable[StagedFile]) -> list[StagedFile]:
+    """The files that hold rows, in the order of their chunks."""
+    return sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
+
+
+def plain_reader(file: StagedFile, names: Sequence[str]) -> Callable[[], pa.RecordBatchReader]:
+    """The rows of a file."""
+
+    def read() -> pa.RecordBatchReader:
+        opened = pq.ParquetFile(local(file.path))
+        schema = pa.schema([opened.schema_arrow.field(n) for n in names])
+        batches = opened.iter_batches(BATCH, columns=list(names))
+        return pa.RecordBatchReader.from_batches(schema, (b.select(list(names)).cast(schema) for b in batches))
+
+    return read
+
+
+def _numbered(number: int, file: StagedFile, names: Sequence[str]) -> Callable[[], pa.RecordBatchReader]:
+    """The rows of a file with their numbers among all."""
+
+    def read() -> pa.RecordBatchReader:
+        reader = plain_reader(file, names)()
+        schema = reader.schema.append(pa.field(ORDER, pa.int64()))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            at = number * _FILE
+            for batch in reader:
+                places = pa.array(range(at, at + len(batch)), pa.int64())
+                yield pa.RecordBatch.from_arrays([*batch.columns, places], schema=schema)
+                at += len(batch)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    return read
+
+
+def sweep(server: Server, record: Record, fences: Iterable[int]) -> None:
+    """Drops what attempts with these fences have left of a table; what is locked is left for another time."""
+    over = {str(fence) for fence in fences}
+    sql = "SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace('_instep') AND c.relkind = 'r'"
+    with server.reading() as session:
+        there = [name for (name,) in session.run(sql)]
+    for name in there:
+        parts = name.split("_", 3)
+        if len(parts) == 4 and parts[1] == record.place[:8] and parts[2] in over:
+            with suppress(InstepError), server.writing() as session:
+                session.run(f"DROP TABLE IF EXISTS {session.name(SCHEMA, name)}")

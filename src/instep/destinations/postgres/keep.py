@@ -1,0 +1,114 @@
+# ruff: noqa: S608 - names are quoted
+"""What is kept beside the tables: dropped columns and tables until their time is over, and copies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+
+from instep.destinations.base import Commit, Ref, Revival
+from instep.destinations.postgres.ddl import make, now_ms, parked, with_types
+from instep.destinations.postgres.dependants import dependants
+from instep.destinations.postgres.index import index
+from instep.destinations.postgres.load import loading, rows
+from instep.destinations.postgres.records import dropped, find, named, prepare, put, remove, remove_dropped
+from instep.destinations.postgres.server import Server, Session
+from instep.destinations.sql.evolve import latest
+from instep.destinations.sql.merge import columns, q
+from instep.destinations.sql.records import Parked, Record
+from instep.errors import Conflict, DestinationError
+
+DAY_MS = 86_400_000
+
+
+def is_kept(server: Server, ref: Ref, source_id: str | None) -> bool:
+    """Whether the table of this name and source id was dropped and waits, or is back."""
+    with server.reading() as session:
+        return find(session, ref) is not None or parked(session, ref, source_id) is not None
+
+
+def revival(server: Server, ref: Ref, column: str) -> Revival:
+    """A dropped column waits in the table itself: only rows that came since have no value in it."""
+    with server.reading() as session:
+        record = find(session, ref)
+    if record is None:
+        return Revival(f"table {named(ref)} is not there")
+    old = latest(record.parked, column)
+    if old is None:
+        return Revival() if column in record.table.by_name else Revival(f"no column {column!r} is kept any more")
+    return Revival(written=old.written)
+
+
+def forget(server: Server, refs: Iterable[Ref], fence: int, days: float) -> list[str]:
+    """Deletes the columns of these tables, and all tables, that were dropped more than `days` ago, unless somebody
+    made something that needs them since; their names."""
+    gone, limit = list[str](), now_ms() - days * DAY_MS
+    for ref in refs:
+        with server.reading() as session:
+            record = find(session, ref)
+        if record is not None and any(p.at < limit for p in record.parked):
+            gone += _forget_columns(server, ref, fence, limit)
+    with server.reading() as session:
+        waiting = [one for one in dropped(session) if one.at < limit]
+    for one in waiting:
+        with server.writing() as session:
+            if not dependants(session, (one.ref[0], one.place)):
+                session.run(f"DROP TABLE IF EXISTS {session.name(one.ref[0], one.place)}")
+                remove_dropped(session, one)
+                gone.append(named(one.ref))
+    return gone
+
+
+def _forget_columns(server: Server, ref: Ref, fence: int, limit: float) -> list[str]:
+    with server.writing() as session:
+        record = find(session, ref, lock=True)
+        if record is None:
+            return []
+        record.check(fence)
+        old = [p for p in record.parked if p.at < limit and not dependants(session, ref, [p.place])]
+        _drop(session, record, old)
+    return [f"{named(record.ref)}.{p.name}" for p in old]
+
+
+def _drop(session: Session, record: Record, old: list[Parked]) -> None:
+    for column in old:
+        session.run(f"ALTER TABLE {session.name(*record.ref)} DROP COLUMN IF EXISTS {q(column.place)}")
+    left = tuple(p for p in record.parked if p not in old)
+    put(session, with_types(session, replace(record, parked=left, version=record.version + 1)))
+
+
+def keep(server: Server, ref: Ref, place: Ref, commit: Commit) -> int | None:
+    """Copies the rows to `place` and returns how many; None, and no copy, for a table without rows."""
+    with loading(server, ref, commit) as (session, record):
+        count = rows(session, record)
+        if record.state is None or not count:
+            return None
+        origin = json.dumps([record.place, record.version])
+        if (there := find(session, place)) is not None and there.copy == origin:
+            return count
+        if there is not None:
+            raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
+        table = replace(record.table, schema=place[0], name=place[1])
+        made = replace(record, table=table, place=f"copy of {record.place}", parked=(), copy=origin)
+        made = make(session, made, indexed=False)
+        names, target = columns([c.name for c in table.columns]), session.name(*place)
+        session.run(f"INSERT INTO {target} ({names}) SELECT {names} FROM {session.name(*ref)}")
+        index(session, target, table.key, record.place)
+        put(session, made)
+    return count
+
+
+def purge(server: Server, place: Ref) -> None:
+    """Deletes a copy; one that is gone is fine. DestinationError for a table that is no copy."""
+    with server.writing() as session:
+        prepare(session)
+        record = find(session, place, lock=True)
+        if record is None:
+            return
+        if not record.copy:
+            raise DestinationError(
+                f"table {named(place)} is no copy of ours", hint="it is left alone: look at it first"
+            )
+        session.run(f"DROP TABLE {session.name(*place)}")
+        remove(session, place)

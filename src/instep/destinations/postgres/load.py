@@ -1,0 +1,229 @@
+# ruff: noqa: S608 - names are quoted, values are literals of ours
+"""Brings staged files into a table: each load is one transaction with its cursor, its fence and its counts.
+
+Rows are copied into a staging table first, without a lock on the table itself. The transaction then checks the fence
+under the lock of the table's record, and moves them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TypeVar
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.destinations.postgres.index import is_ours, loosen
+from instep.destinations.postgres.ingest import ORDER, Staging, local
+from instep.destinations.postgres.records import find, named, prepare, put, require
+from instep.destinations.postgres.server import Server, Session, literal
+from instep.destinations.postgres.shape import as_document, sql_type
+from instep.destinations.postgres.swap import exchange, next_generation
+from instep.destinations.sql.merge import MergeSql, columns, q
+from instep.destinations.sql.records import Record
+from instep.errors import DestinationError, InstepError, StageError
+from instep.stage.spec import StagedFile, SystemColumns
+
+T = TypeVar("T")
+
+
+@contextmanager
+def loading(server: Server, ref: Ref, commit: Commit) -> Iterator[tuple[Session, Record]]:
+    """A transaction over a table that no later run has claimed, and that nobody else writes meanwhile."""
+    with server.writing() as session:
+        prepare(session)
+        record = require(session, ref, lock=True)
+        record.check(commit.fence)
+        session.run(f"LOCK TABLE {session.name(*ref)} IN SHARE ROW EXCLUSIVE MODE")
+        yield session, record
+        crashpoint("postgres.commit.before")
+
+
+def known(server: Server, ref: Ref, commit: Commit) -> Record:
+    """The record of a table before anything is staged for it."""
+    with server.reading() as session:
+        record = require(session, ref)
+    record.check(commit.fence)
+    return record
+
+
+def append(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    """The rows are added; files that the last commit has brought are not brought again."""
+    record = known(server, ref, commit)
+    if record.pending is not None:
+        raise _replaced(ref)
+    if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
+        return Outcome()
+    done = fitting(server, ref, lambda: _append(server, record, files, commit))
+    consume(files)
+    return done
+
+
+def _append(server: Server, record: Record, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    staging = Staging(server, record, commit)
+    with staging.used("rows"):
+        staged = staging.files("rows", record.table, names(record), files)
+        with loading(server, record.ref, commit) as (session, found):
+            same(found, record)
+            added = _insert(session, found, staged)
+            put(session, found.after_load(commit, rows(session, found), files, new=added))
+    return Outcome(inserted=added)
+
+
+def names(record: Record) -> list[str]:
+    return [c.name for c in record.table.columns]
+
+
+def same(found: Record, staged: Record) -> None:
+    """Raises DestinationError if the table is not the one that rows were staged for."""
+    if (found.table, found.pending, found.place) != (staged.table, staged.pending, staged.place):
+        raise DestinationError(
+            f"table {named(found.ref)} was changed while rows were copied", hint="another run is at work: sync again"
+        )
+
+
+def _insert(session: Session, record: Record, staged: str) -> int:
+    into = columns(names(record))
+    sql = f"INSERT INTO {session.name(*record.ref)} ({into}) SELECT {into} FROM {staged} ORDER BY {ORDER}"
+    return session.count(sql)
+
+
+def rows(session: Session, record: Record) -> int:
+    return session.count(f"SELECT count(*) FROM {session.name(*record.ref)}")
+
+
+def overwrite(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+    """The staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
+    record = known(server, ref, commit)
+    shape = record.waiting if record.pending is not None else record
+    staging = Staging(server, record, commit)
+    with staging.used("next"):
+        count = next_generation(staging, shape, files)
+        with loading(server, ref, commit) as (session, found):
+            same(found, record)
+            before = found.loaded.rows if found.loaded else 0
+            made, new = exchange(session, found, staging.name("next"), count)
+            put(session, made.after_load(commit, count, files, new=new, anew=True))
+    consume(files)
+    return Outcome(inserted=count, deleted=before)
+
+
+def _replaced(ref: Ref) -> DestinationError:
+    return DestinationError(f"table {named(ref)} was replaced: load it whole", hint="run `instep sync --full`")
+
+
+def fitting(server: Server, ref: Ref, attempt: Callable[[], T]) -> T:
+    """What `attempt` answers; if rows do not fit the index on the key, it is tried without that."""
+    try:
+        return attempt()
+    except InstepError as error:
+        if error.__cause__ is None or not is_ours(error.__cause__) or not loosen(server, ref):
+            raise
+    return attempt()
+
+
+def consume(files: Sequence[StagedFile]) -> None:
+    """The rows are in the table: their files have served, and the folder of their run with them."""
+    for file in files:
+        with suppress(OSError):
+            local(file.path).unlink(missing_ok=True)
+            if (folder := local(file.path).parent).name != "data":
+                folder.rmdir()
+
+
+def merge(server: Server, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str) -> Outcome:
+    """See `destinations.base.Destination`. StageError for staged rows without a key, or a table with twins."""
+    record = known(server, ref, commit)
+    if record.pending is not None and not how.complete:
+        raise _replaced(ref)
+    if record.pending is not None:
+        return overwrite(server, ref, files, commit)
+    if not how.key and how.since is None:
+        raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
+    return fitting(server, ref, lambda: _merge(server, record, files, how, commit, prefix))
+
+
+def _merge(
+    server: Server, record: Record, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str
+) -> Outcome:
+    staging, asked = Staging(server, record, commit), how.keys or how.asked
+    with staging.used("rows", "keys"):
+        staged = staging.files("rows", record.table, names(record), files)
+        keys = staging.files("keys", record.table, how.key, asked) if asked else ""
+        with loading(server, record.ref, commit) as (session, found):
+            same(found, record)
+            if how.since is not None:
+                outcome = _since(session, found, staged, how.since)
+            else:
+                outcome = _upsert(session, found, staged, keys, how, SystemColumns.of(found.table, prefix))
+            marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
+            deleted = marks and bool(SystemColumns.of(found.table, prefix).deleted)
+            after = found.after_load(commit, rows(session, found), files, new=outcome.inserted, deleted=deleted)
+            put(session, after)
+    return outcome
+
+
+def _since(session: Session, record: Record, staged: str, since: tuple[str, str]) -> Outcome:
+    column, low = since
+    kind = sql_type(record.table.by_name[column].type)
+    gone = f"DELETE FROM {session.name(*record.ref)} WHERE {q(column)} >= {literal(low)}::{kind}"
+    deleted = session.count(gone)
+    return Outcome(inserted=_insert(session, record, staged), deleted=deleted)
+
+
+def _upsert(session: Session, record: Record, staged: str, keys: str, how: Merge, system: SystemColumns) -> Outcome:
+    documents = frozenset(c.name for c in record.table.columns if as_document(c.type))
+    one = MergeSql(
+        record.table, system, how, session.name(*record.ref), _latest(session, staged, how, documents),
+        keys if how.keys else "", _now(session, staged, system.synced), keys if how.asked else "", documents,
+    )  # fmt: skip
+    for table in filter(None, (staged, keys)):
+        if nulls := session.count(one.null_keys(table)):
+            hint = "correct them at the source"
+            raise StageError(f"table {named(record.ref)}: {nulls} staged rows have NULL in their key", hint=hint)
+    if twins := session.count(one.twins):
+        raise StageError(
+            f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
+            hint="`instep sync --full` rebuilds it",
+        )
+    updated = session.count(one.update) if one.update else 0
+    inserted = session.count(one.insert)
+    updated += session.count(one.revive) if one.revive else 0
+    deleted = session.count(one.remove) if one.remove else 0
+    return Outcome(inserted, updated, deleted)
+
+
+def _latest(session: Session, staged: str, how: Merge, documents: frozenset[str]) -> str:
+    """A table with one row a key: the highest by cursor, then the last one staged; `staged` itself if it is one."""
+    key = ", ".join(f"{q(k)}::text" if k in documents else q(k) for k in how.key)
+    twins = f"SELECT count(*) FROM (SELECT 1 FROM {staged} GROUP BY {key} HAVING count(*) > 1 LIMIT 1) AS twins"
+    if not session.count(twins):
+        return staged
+    order = f"{q(how.cursor)} DESC NULLS LAST, {ORDER} DESC" if how.cursor else f"{ORDER} DESC"
+    session.run(
+        f"CREATE TEMP TABLE _instep_rows ON COMMIT DROP AS SELECT DISTINCT ON ({key}) * FROM {staged} "
+        f"ORDER BY {key}, {order}"
+    )
+    session.run("ANALYZE _instep_rows")
+    return "_instep_rows"
+
+
+def _now(session: Session, staged: str, synced: str) -> str:
+    """The time of the staged rows, as rows that leave or return get it."""
+    found = session.run(f"SELECT max({q(synced)})::text FROM {staged}") if synced else []
+    at = literal(found[0][0]) if found and found[0][0] is not None else f"to_timestamp({time.time_ns() // 1000} / 1e6)"
+    return f"{at}::timestamptz"
+
+
+def claim(server: Server, ref: Ref, fence: int) -> None:
+    """From now on a lower fence is refused. A table that is not there is fine."""
+    with server.reading() as session:
+        record = find(session, ref)
+    if record is None or record.fence == fence:
+        return
+    with server.writing() as session:
+        record = require(session, ref, lock=True)
+        record.check(fence)
+        put(session, replace(record, fence=fence))

@@ -1,0 +1,84 @@
+# ruff: noqa: S608 - names are quoted
+"""Values that were kept as JSON beside a table's rows, taken out into columns of their own: one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit, Ref
+from instep.destinations.kept import Kept, Promoted
+from instep.destinations.postgres.load import loading, rows
+from instep.destinations.postgres.records import put
+from instep.destinations.postgres.rewrite import BATCH, copy_rows
+from instep.destinations.postgres.server import Server, Session
+from instep.destinations.postgres.shape import arrow_type, limits, sql_type
+from instep.destinations.sql.merge import q
+from instep.destinations.sql.records import Record
+from instep.stage.conform import compact_json
+from instep.stage.extra import from_texts, text_of
+from instep.stage.limits import limited
+
+_NEW = "_instep_promoted"
+Row = tuple[Any, ...]
+
+
+def promote(server: Server, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+    """See `destinations.kept.Promotes`."""
+    with loading(server, ref, commit) as (session, record):
+        state = record.state
+        if state is None or extra not in record.table.by_name:
+            return Promoted()
+        kinds = [f"v{i} {sql_type(kept.type)}" for i, kept in enumerate(columns.values())]
+        session.run(f"CREATE TEMP TABLE {_NEW} (n tid, o json, {', '.join(kinds)}) ON COMMIT DROP")
+        done = misfits = 0
+        for found in _look(session, record, columns, extra):
+            made, odd = _of(found, columns)
+            copy_rows(session, _NEW, made)
+            done, misfits = done + len(made), misfits + odd
+        if done:
+            sets = [f"{q(c)} = coalesce(t.{q(c)}, s.v{i})" for i, c in enumerate(columns)]
+            target = session.name(*ref)
+            session.run(
+                f"UPDATE {target} AS t SET {', '.join(sets)}, {q(extra)} = s.o FROM {_NEW} AS s WHERE t.ctid = s.n"
+            )
+            own = replace(commit, cursor=state.cursor, accepted=state.accepted)
+            put(session, record.after_load(own, rows(session, record), new=0))
+    crashpoint("promote.committed")
+    return Promoted(done, misfits)
+
+
+def _look(session: Session, record: Record, columns: Mapping[str, Kept], extra: str) -> Iterator[list[Row]]:
+    """(place, object, whether each column lacks a value) of the rows without a value that have an object."""
+    lacks = [f"{q(c)} IS NULL" for c in columns]
+    some = f"{q(extra)} IS NOT NULL AND ({' OR '.join(lacks)})"
+    what = ", ".join(["ctid::text", f"{q(extra)}::text", *lacks])
+    with session.db.cursor("instep_promote") as cursor:
+        cursor.execute(f"SELECT {what} FROM {session.name(*record.ref)} WHERE {some}".encode())
+        while found := cursor.fetchmany(BATCH):
+            yield found
+
+
+def _of(found: Sequence[Row], columns: Mapping[str, Kept]) -> tuple[list[Row], int]:
+    """Rows that got a value (place, what is left of the object, the values), and how many values do not fit."""
+    objects: list[dict[str, Any]] = [json.loads(row[1]) for row in found]
+    got: list[set[str]] = [set() for _ in objects]
+    values: list[list[Any]] = []
+    misfits = 0
+    for place, kept in enumerate(columns.values(), 2):
+        texts = [text_of(o.get(kept.name)) if row[place] else None for o, row in zip(objects, found, strict=True)]
+        target = arrow_type(kept.type)
+        done = limited(from_texts(texts, kept.type, target), pa.field("", target, metadata=limits(kept.type)))
+        misfits += len(done.misfits)
+        values.append(done.values.to_pylist())
+        for at, value in enumerate(values[-1]):
+            got[at] |= {kept.name} if value is not None else set()
+    left = [{k: v for k, v in o.items() if k not in names} for o, names in zip(objects, got, strict=True)]
+    texts = [compact_json(o) if o else None for o in left]
+    made = zip((row[0] for row in found), texts, *values, strict=True)
+    return [row for row, names in zip(made, got, strict=True) if names], misfits

@@ -1,0 +1,135 @@
+# ruff: noqa: S608 - names are quoted or ours, values are parameters
+"""The tables in which the server keeps our records: one row a table that is ours, one a dropped table that waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from instep.destinations.base import Ref
+from instep.destinations.postgres.server import Session
+from instep.destinations.sql.records import Record, dump, load
+from instep.errors import DestinationError
+
+SCHEMA = "_instep"
+PARKED = "_instep_dropped_"
+"""How names of parked tables and columns begin."""
+_LOCK = 7_305_804_402_000_001
+_NEW = (
+    "CREATE TABLE IF NOT EXISTS _instep.tables (namespace text, name text, fence bigint NOT NULL, record text NOT NULL,"
+    " PRIMARY KEY (namespace, name))",
+    "CREATE TABLE IF NOT EXISTS _instep.dropped (namespace text, place text, name text NOT NULL, source_id text, "
+    "dropped_at bigint NOT NULL, record text NOT NULL, PRIMARY KEY (namespace, place))",
+)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A dropped table: it waits in its schema under the name `place` since `at` (milliseconds since 1970 UTC)."""
+
+    ref: Ref
+    place: str
+    source_id: str | None
+    at: int
+    text: str
+
+
+def begun(session: Session) -> bool:
+    """Whether anything of ours has ever been on the server."""
+    return session.count("SELECT count(*) FROM pg_class WHERE oid = to_regclass('_instep.dropped')") > 0
+
+
+def prepare(session: Session) -> None:
+    """Makes the tables of records, if they are not there."""
+    if not begun(session):
+        make_schema(session, SCHEMA)
+        for statement in _NEW:
+            session.run(statement)
+
+
+def make_schema(session: Session, name: str) -> None:
+    """Makes a schema, if it is not there; one at a time, as two who make it at once meet in the catalog."""
+    known = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"
+    if not session.count(known, name):
+        session.run(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        session.run(f"CREATE SCHEMA IF NOT EXISTS {session.schema(name)}")
+
+
+def find(session: Session, ref: Ref, *, lock: bool = False) -> Record | None:
+    """The record of a table; None without one. `lock`: nobody else changes it until the transaction ends."""
+    if not begun(session):
+        return None
+    sql = "SELECT fence, record FROM _instep.tables WHERE namespace = %s AND name = %s"
+    rows = session.run(f"{sql} FOR UPDATE" if lock else sql, ref)
+    return load(ref, *rows[0]) if rows else None
+
+
+def every(session: Session) -> dict[Ref, Record]:
+    """All records, those of copies included."""
+    if not begun(session):
+        return {}
+    rows = session.run("SELECT namespace, name, fence, record FROM _instep.tables")
+    return {(schema, name): load((schema, name), fence, text) for schema, name, fence, text in rows}
+
+
+def named(ref: Ref) -> str:
+    return ".".join(ref)
+
+
+def not_ours(ref: Ref) -> DestinationError:
+    """What is said of a table that something else made."""
+    return DestinationError(
+        f"table {named(ref)} exists and is not ours: no record of it is in the database",
+        hint="choose another namespace or table name",
+    )
+
+
+def missing(ref: Ref) -> DestinationError:
+    return DestinationError(f"table {named(ref)} is not there", hint="plan again")
+
+
+def require(session: Session, ref: Ref, *, lock: bool = False) -> Record:
+    """The record of a table that is ours; DestinationError if it is not there, or somebody else's, or a copy."""
+    record = find(session, ref, lock=lock)
+    if record is None or record.copy:
+        raise not_ours(ref) if record or is_taken(session, ref) else missing(ref)
+    return record
+
+
+def is_taken(session: Session, ref: Ref) -> bool:
+    """Whether anything has this name."""
+    sql = "SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+    return session.count(f"{sql} WHERE n.nspname = %s AND c.relname = %s", *ref) > 0
+
+
+def put(session: Session, record: Record, was: Ref | None = None) -> None:
+    """Writes a record, in the place of that of `was` if the table had another name."""
+    if was is not None and was != record.ref:
+        remove(session, was)
+    session.run(
+        "INSERT INTO _instep.tables VALUES (%s, %s, %s, %s) "
+        "ON CONFLICT (namespace, name) DO UPDATE SET fence = excluded.fence, record = excluded.record",
+        [*record.ref, record.fence, dump(record)],
+    )
+
+
+def remove(session: Session, ref: Ref) -> None:
+    session.run("DELETE FROM _instep.tables WHERE namespace = %s AND name = %s", ref)
+
+
+def dropped(session: Session, ref: Ref | None = None) -> list[Dropped]:
+    """The dropped tables that wait, of one name or all; the last one first."""
+    if not begun(session):
+        return []
+    what = "namespace, name, place, source_id, dropped_at, record"
+    rows = session.run(f"SELECT {what} FROM _instep.dropped ORDER BY dropped_at DESC, place DESC")
+    found = [Dropped((schema, name), *more) for schema, name, *more in rows]
+    return [d for d in found if ref is None or d.ref == ref]
+
+
+def put_dropped(session: Session, record: Record, place: str, at: int) -> None:
+    values = [record.ref[0], place, record.ref[1], record.table.id, at, dump(record)]
+    session.run("INSERT INTO _instep.dropped VALUES (%s, %s, %s, %s, %s, %s)", values)
+
+
+def remove_dropped(session: Session, one: Dropped) -> None:
+    session.run("DELETE FROM _instep.dropped WHERE namespace = %s AND place = %s", [one.ref[0], one.place])

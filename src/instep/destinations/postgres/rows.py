@@ -1,0 +1,151 @@
+# ruff: noqa: S608 - names are quoted
+"""Rows of a table as Arrow: read, looked up by key, put in the place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+import pyarrow as pa
+
+from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
+from instep.destinations.casts import misfits_in, tried
+from instep.destinations.postgres.ingest import Staging
+from instep.destinations.postgres.load import fitting, known, loading, rows
+from instep.destinations.postgres.records import find, is_taken, missing, named, not_ours, put
+from instep.destinations.postgres.rewrite import shown
+from instep.destinations.postgres.server import Server
+from instep.destinations.postgres.shape import arrow_schema, arrow_type, as_document, sql_type
+from instep.destinations.sql.merge import columns, q
+from instep.destinations.sql.records import Record
+from instep.errors import Conflict, DestinationError
+from instep.schema.types import DataType
+from instep.stage.cast import cast
+
+_KEYS = "_instep_asked"
+
+
+def present(server: Server, ref: Ref) -> Record:
+    """The record of a table or copy that can be read; while a replacement waits it is the old table."""
+    with server.reading() as session:
+        record = find(session, ref)
+        if record is None:
+            raise not_ours(ref) if is_taken(session, ref) else missing(ref)
+    return record
+
+
+def listed(record: Record, names: Sequence[str], side: str = "t") -> str:
+    """Columns as they are read."""
+    return ", ".join(f"{shown(n, record.table.by_name[n].type, side)} AS {q(n)}" for n in names)
+
+
+def read(server: Server, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchReader:
+    """The rows, as they are now; a connection stays in use until the last batch was taken."""
+    record = present(server, ref)
+    wanted = list(names) or [c.name for c in record.table.columns]
+    if odd := next((n for n in wanted if n not in record.table.by_name), None):
+        raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
+    schema = pa.schema([arrow_schema(record).field(n) for n in wanted])
+    batches = _batches(server, record, f"SELECT {listed(record, wanted)} FROM {_name(ref)} AS t", schema)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _name(ref: Ref) -> str:
+    return f"{q(ref[0])}.{q(ref[1])}"
+
+
+def _batches(server: Server, record: Record, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with ExitStack() as stack:
+        connection = stack.enter_context(server.arrow())
+        cursor = stack.enter_context(connection.cursor())
+        cursor.execute(sql)
+        for batch in cursor.fetch_record_batch():
+            yield as_read(batch, record, schema)
+
+
+def as_read(batch: pa.RecordBatch, record: Record, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with the table's own fields; values are what they were."""
+    kinds = [record.table.by_name[f.name].type for f in schema]
+    arrays = [
+        cast(c, kind, f.type, kind).values if c.type != f.type else c
+        for c, f, kind in zip(batch.columns, schema, kinds, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def meet(server: Server, ref: Ref, keys: pa.Table) -> Met:
+    """The rows that have one of the keys (columns by name; no two alike)."""
+    record = present(server, ref)
+    if record.state is None:
+        raise DestinationError(f"table {named(ref)} has not been loaded yet", hint="sync it first")
+    names, schema = [c.name for c in record.table.columns], arrow_schema(record)
+    asked = keys.rename_columns([f"k{i}" for i in range(keys.num_columns)])
+    asked = asked.append_column("n", pa.array(range(len(keys)), pa.int64()))
+    documents = {c.name for c in record.table.columns if as_document(c.type)}
+    same = " AND ".join(
+        f"t.{q(k)}{'::text' if k in documents else ''} = k.k{i}" for i, k in enumerate(keys.column_names)
+    )
+    sql = f"SELECT k.n AS _instep_n, {listed(record, names)} FROM {_name(ref)} AS t JOIN {_KEYS} AS k ON {same}"
+    with server.arrow() as connection, connection.cursor() as cursor:
+        cursor.adbc_ingest(_KEYS, asked, mode="create", temporary=True)
+        cursor.execute(sql)
+        found = cursor.fetch_arrow_table().combine_chunks()
+    numbers = found.column(0).to_pylist()
+    met = [as_read(b, record, schema) for b in found.remove_column(0).to_batches()]
+    return Met(pa.Table.from_batches(met, schema), numbers, (record.version, tuple(keys.column_names)))
+
+
+def amend(server: Server, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    """Raises Conflict if the table has moved since, Fenced if a later run has claimed it."""
+    return fitting(server, ref, lambda: _amend(server, ref, met, change, commit))
+
+
+def _amend(server: Server, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+    assert isinstance(met.places, tuple), "`meet` made it"
+    version, key = met.places
+    record = known(server, ref, commit)
+    names = [c.name for c in record.table.columns]
+    kinds = [sql_type(c.type) for c in record.table.columns]
+    staging = Staging(server, record, commit)
+    with staging.used("updated", "inserted"):
+        old = met.rows.take(pa.array(change.rows, pa.int64())).select(list(key))
+        labels = [*(f"k{i}" for i in range(len(key))), *(f"v{i}" for i in range(len(names)))]
+        updated = pa.table([*old.columns, *change.updated.select(names).columns], names=labels)
+        of_keys = [sql_type(record.table.by_name[k].type) for k in key]
+        new = staging.rows("updated", dict(zip(labels, [*of_keys, *kinds], strict=True)), updated)
+        more = staging.rows("inserted", dict(zip(names, kinds, strict=True)), change.inserted.select(names))
+        with loading(server, ref, commit) as (session, found):
+            if found.version != version or found.state is None:
+                raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
+            sets = ", ".join(f"{q(n)} = s.v{i}" for i, n in enumerate(names))
+            same = " AND ".join(f"t.{q(k)}{_text(of_keys[i])} = s.k{i}{_text(of_keys[i])}" for i, k in enumerate(key))
+            if len(change.rows):
+                session.run(f"UPDATE {_name(ref)} AS t SET {sets} FROM {new} AS s WHERE {same}")
+            into = columns(names)
+            session.run(f"INSERT INTO {_name(ref)} ({into}) SELECT {into} FROM {more}")
+            put(session, found.after_load(commit, rows(session, found), new=len(change.inserted)))
+    return Outcome(len(change.inserted), len(change.rows), 0)
+
+
+def _text(kind: str) -> str:
+    return "::text" if kind == "json" else ""
+
+
+def trial(server: Server, ref: Ref, column: str, kind: DataType, key: Sequence[str], limit: int) -> Trial:
+    """Casts the values of the first rows there and back."""
+    record = present(server, ref)
+    others = [k for k in key if k != column]
+    schema = pa.schema([arrow_schema(record).field(n) for n in (column, *others)])
+    sql = f"SELECT {listed(record, [column, *others])} FROM {_name(ref)} AS t LIMIT {limit}"
+    sample = pa.Table.from_batches(list(_batches(server, record, sql, schema)), schema).combine_chunks()
+    return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
+
+
+def misfits(server: Server, ref: Ref, column: str, kind: DataType) -> Misfits:
+    """How many values of a column do not fit a type, and one of them; reads that column only."""
+    with server.reading() as session:
+        record = find(session, ref)
+    if record is None:
+        return Misfits()
+    parts = (batch.column(0) for batch in read(server, ref, [column]))
+    return misfits_in(parts, record.table.by_name[column].type, kind, arrow_type(kind))

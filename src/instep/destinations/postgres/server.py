@@ -1,0 +1,244 @@
+"""Connections to the server, and transactions over it.
+
+Every transaction says for itself what it needs (a pooler may give each one another session), has a lock timeout, and
+notes its number: if the answer to its COMMIT is lost, the server is asked what became of it.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from adbc_driver_manager.dbapi import Connection as ArrowConnection
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
+
+from instep.destinations.postgres.errors import clear
+from instep.destinations.postgres.pool import Pool
+from instep.destinations.sql.merge import q
+from instep.errors import ConnectError, InstepError
+
+APPLICATION = "instep"
+_PATIENCE = 10.0
+_POLL = 0.1
+_SETTINGS: Mapping[str, str] = {
+    "search_path": "pg_catalog",
+    "standard_conforming_strings": "on",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "iso_8601",
+    "timezone": "UTC",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "row_security": "off",
+    "idle_in_transaction_session_timeout": "0",
+}
+
+
+@dataclass(frozen=True)
+class PostgresConfig:
+    """Where and as whom to connect. `staging` is a folder (a path) for staged files and quarantine. One who finds a
+    table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0 means none. `undo_days`: how long what was
+    dropped is kept."""
+
+    name: str
+    host: str
+    database: str
+    user: str
+    port: int = 5432
+    password: str = field(default="", repr=False)
+    sslmode: str = "prefer"
+    sslrootcert: str = ""
+    staging: str = ".instep/staging"
+    prefix: str = "_instep_"
+    connect_timeout: int = 10
+    lock_timeout: float = 10
+    statement_timeout: float = 0
+    quarantine_days: int = 30
+    undo_days: float = 7
+
+    @property
+    def place(self) -> str:
+        """`user@host:port/database`, for messages."""
+        return f"{self.user}@{self.host}:{self.port}/{self.database}"
+
+
+def conninfo(config: PostgresConfig) -> str:
+    """libpq keywords, the password among them: stays inside the process, is never logged."""
+    given: dict[str, Any] = {
+        "host": config.host, "port": config.port, "dbname": config.database, "user": config.user,
+        "password": config.password, "sslmode": config.sslmode, "sslrootcert": config.sslrootcert,
+        "connect_timeout": config.connect_timeout,
+    }  # fmt: skip
+    kept = {k: v for k, v in given.items() if v not in ("", 0)}
+    return make_conninfo("", **kept, application_name=APPLICATION, client_encoding="UTF8", keepalives_idle=60)
+
+
+def literal(text: str) -> str:
+    """`text` as an SQL string; it has no NUL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A connection within a transaction. Names stand quoted in the statement, values are parameters, never both."""
+
+    db: psycopg.Connection[Any]
+
+    def name(self, schema: str, table: str) -> str:
+        return f"{q(schema)}.{q(table)}"
+
+    def schema(self, name: str) -> str:
+        return q(name)
+
+    def run(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows that a statement answers."""
+        cursor = self.db.execute(sql.encode(), list(parameters) or None)
+        return cursor.fetchall() if cursor.description else []
+
+    def count(self, sql: str, *parameters: object) -> int:
+        """The one number that a query answers, or how many rows a statement has changed."""
+        cursor = self.db.execute(sql.encode(), list(parameters) or None)
+        if cursor.description is None:
+            return cursor.rowcount
+        [(number,)] = cursor.fetchall()
+        return int(number)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """What fails inside is undone, and the transaction goes on."""
+        with self.db.transaction():
+            yield
+
+
+class Server:
+    """The server of a destination; its connections end with it."""
+
+    def __init__(self, config: PostgresConfig) -> None:
+        self.config = config
+        info = conninfo(config)
+        plain = Pool(lambda: self._open(info), _close_plain, _is_alive)
+        arrow = Pool(lambda: self._open_arrow(info), lambda c: c.close(), _answers)
+        self._plain, self._arrow = plain, arrow
+        weakref.finalize(self, _close_all, plain, arrow)
+
+    def _open(self, info: str) -> psycopg.Connection[Any]:
+        try:
+            return psycopg.connect(info, prepare_threshold=None)
+        except psycopg.Error as error:
+            found = clear(self.config, str(error), error.sqlstate or "")
+            raise ConnectError(found.message, hint=found.hint) from None
+
+    def _open_arrow(self, info: str) -> ArrowConnection:
+        from adbc_driver_postgresql import dbapi
+
+        with self.translated():
+            connection: ArrowConnection = dbapi.connect(info)
+            return connection
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turns the errors of both drivers into ours."""
+        from adbc_driver_manager import Error as ArrowError
+
+        try:
+            yield
+        except psycopg.Error as error:
+            raise clear(self.config, str(error), error.sqlstate or "") from error
+        except ArrowError as error:
+            raise clear(self.config, str(error), error.sqlstate or "") from None
+
+    @contextmanager
+    def arrow(self) -> Iterator[ArrowConnection]:
+        """A connection that speaks Arrow, in a transaction of its own, rolled back unless it was committed."""
+        with self.translated(), self._arrow.take() as connection:
+            yield connection
+            connection.rollback()
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """One transaction that sees one state of the server."""
+        with self.translated(), self._plain.take() as db:
+            db.isolation_level, db.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
+            db.execute(self._settings())
+            yield Session(db)
+            db.rollback()
+
+    @contextmanager
+    def writing(self) -> Iterator[Session]:
+        """One transaction: all of it or, if anything is raised, nothing."""
+        with suppress(_Lost), self.translated(), self._plain.take() as db:
+            db.isolation_level, db.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
+            [(*_, number)] = db.execute(self._settings() + b", txid_current()").fetchall()
+            yield Session(db)
+            self._commit(db, int(number))
+
+    def _settings(self) -> bytes:
+        values = {
+            **_SETTINGS,
+            "lock_timeout": f"{int(self.config.lock_timeout * 1000)}",
+            "statement_timeout": f"{int(self.config.statement_timeout * 1000)}",
+        }
+        return ("SELECT " + ", ".join(f"set_config('{k}', '{v}', true)" for k, v in values.items())).encode()
+
+    def _commit(self, db: psycopg.Connection[Any], number: int) -> None:
+        """If the answer is lost, the server is asked what became of the transaction."""
+        try:
+            db.commit()
+        except psycopg.OperationalError as error:
+            if db.info.transaction_status != TransactionStatus.UNKNOWN or not self._became(number, error):
+                raise
+            raise _Lost from None
+
+    def _became(self, number: int, error: psycopg.Error) -> bool:
+        """Whether the transaction was committed; waits while nobody can tell."""
+        until = time.monotonic() + max(_PATIENCE, self.config.lock_timeout)
+        while time.monotonic() < until:
+            with suppress(InstepError), self.reading() as session:
+                [(status,)] = session.run("SELECT txid_status(%s)", [number])
+                if status != "in progress":
+                    return bool(status == "committed")
+            time.sleep(_POLL)
+        raise ConnectError(
+            f"{self.config.place}: the connection was cut while a commit was under way: {error}",
+            hint="run this again: what was committed is found by its record",
+        )
+
+
+class _Lost(Exception):
+    """The commit is done, its connection gone."""
+
+
+def _close_plain(connection: psycopg.Connection[Any]) -> None:
+    connection.close()
+
+
+def _is_alive(connection: psycopg.Connection[Any]) -> bool:
+    try:
+        connection.execute("SELECT 1")
+        connection.rollback()
+    except psycopg.Error:
+        return False
+    return True
+
+
+def _answers(connection: ArrowConnection) -> bool:
+    from adbc_driver_manager import Error as ArrowError
+
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchall()
+        connection.rollback()
+    except ArrowError:
+        return False
+    return True
+
+
+def _close_all(*pools: Pool[Any]) -> None:
+    for pool in pools:
+        pool.close()

@@ -1,0 +1,178 @@
+"""What the columns of a table are on the server, in Arrow and in its record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from instep.destinations.base import Ref
+from instep.destinations.postgres.server import Session
+from instep.destinations.sql.records import Record
+from instep.destinations.sql.shape import Physical
+from instep.destinations.types import postgres_primitive
+from instep.errors import SchemaError
+from instep.schema.table import Table
+from instep.schema.types import (
+    Array,
+    Binary,
+    Boolean,
+    DataType,
+    Date,
+    Decimal,
+    Float,
+    Int,
+    Json,
+    String,
+    Struct,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Unknown,
+    Uuid,
+)
+from instep.stage.limits import WITHOUT_NUL
+
+MAX_COLUMNS = 1_600
+FIELD_ID = "PARQUET:field_id"
+RESERVED = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
+"""Columns that every table has already."""
+_INTS = {8: pa.int16(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+def as_array(kind: DataType) -> bool:
+    """Whether an array of this is one on the server; one of arrays, which need not be of one length, is a document."""
+    return isinstance(kind, Array) and not isinstance(kind.element, Array | Struct | Json)
+
+
+def as_document(kind: DataType) -> bool:
+    """Whether the column holds JSON."""
+    return isinstance(kind, Json | Struct) or (isinstance(kind, Array) and not as_array(kind))
+
+
+def sql_type(kind: DataType) -> str:
+    if as_document(kind):
+        return "json"
+    if isinstance(kind, Array):
+        return f"{sql_type(kind.element)}[]"
+    return postgres_primitive(kind)
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """What values of a type are in staged files and when they are read: what COPY takes as it is."""
+    match kind:
+        case Boolean():
+            return pa.bool_()
+        case Int(bits):
+            return _INTS[bits]
+        case Decimal(precision, scale):
+            return pa.decimal128(precision, scale)
+        case Float(bits):
+            return pa.float64() if bits == 64 else pa.float32()
+        case Binary():
+            return pa.large_binary()
+        case Date():
+            return pa.date32()
+        case Timestamp():
+            return pa.timestamp("us")
+        case TimestampTz():
+            return pa.timestamp("us", "UTC")
+        case Uuid():
+            return pa.uuid()
+        case Array(element) if as_array(kind):
+            return pa.large_list(pa.field("element", arrow_type(element)))
+    return pa.large_string()
+
+
+def arrow_schema(record: Record) -> pa.Schema:
+    """What a task writes: the columns in order, with their numbers, and which take no text with a NUL."""
+    return pa.schema([
+        pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name]), **limits(c.type)})
+        for c in record.table.columns
+    ])  # fmt: skip
+
+
+def limits(kind: DataType) -> Mapping[bytes | str, bytes | str]:
+    inner = kind.element if isinstance(kind, Array) and as_array(kind) else kind
+    return WITHOUT_NUL if isinstance(inner, String | Time | Unknown | Json) else {}
+
+
+def check_names(table: Table, waiting: int = 0) -> None:
+    """Raises SchemaError for a table that PostgreSQL could not hold; `waiting` columns are in it besides."""
+    if len(table.columns) + waiting > MAX_COLUMNS:
+        raise SchemaError(
+            f"table {table.path} would have {len(table.columns) + waiting} columns: PostgreSQL holds {MAX_COLUMNS}",
+            hint="exclude some under `exclude: {columns: [...]}` in the project file",
+        )
+    for what, name in [("table", table.name), *(("column", c.name) for c in table.columns)]:
+        if len(name.encode()) > 63:
+            raise SchemaError(f"{what} {name!r} of {table.path} is longer than 63 bytes", hint="give it an alias")
+    if odd := next((c.name for c in table.columns if c.name in RESERVED), None):
+        raise SchemaError(f"column {odd!r} of {table.path}: PostgreSQL has one of that name in every table",
+                          hint="give it an alias")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table or view as the server has it."""
+
+    columns: tuple[Physical, ...]
+    comment: str | None
+
+
+_RELATIONS = """
+SELECT n.nspname, c.relname, obj_description(c.oid, 'pg_class'), a.attname,
+  format_type(a.atttypid, a.atttypmod), NOT a.attnotnull, col_description(c.oid, a.attnum)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN unnest(%s::text[], %s::text[]) AS w(namespace, name) ON n.nspname = w.namespace AND c.relname = w.name
+  LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY c.oid, a.attnum
+"""
+
+
+def relations(session: Session, refs: Iterable[Ref]) -> dict[Ref, Relation]:
+    """What is there under these names, be it a table, a view or anything else that takes a name."""
+    wanted = list(refs)
+    rows = session.run(_RELATIONS, [[r[0] for r in wanted], [r[1] for r in wanted]]) if wanted else []
+    found: dict[Ref, list[Physical]] = {}
+    said: dict[Ref, str | None] = {}
+    for schema, name, comment, *column in rows:
+        columns = found.setdefault((schema, name), [])
+        said[schema, name] = comment
+        if column[0] is not None:
+            columns.append(Physical(*column))
+    return {ref: Relation(tuple(columns), said[ref]) for ref, columns in found.items()}
+
+
+_SIZED = re.compile(r"^(?P<base>.+?)\((?P<sizes>[0-9,\-]+)\)(?P<rest>[^()]*)$")
+
+
+def data_type(text: str) -> DataType:
+    """The type that a type of PostgreSQL is read as; what we have no type for is json."""
+    if text.endswith("[]"):
+        element = data_type(text[:-2])
+        return Array(element)
+    if match := _SIZED.match(text):
+        sizes = [int(n) for n in match["sizes"].split(",")]
+        return _sized(f"{match['base']}{match['rest']}", sizes)
+    return _NAMED.get(text, Json())
+
+
+def _sized(base: str, sizes: list[int]) -> DataType:
+    if base == "numeric":
+        precision, scale = sizes[0], sizes[1] if len(sizes) > 1 else 0
+        return Decimal(precision, scale) if precision <= 38 and 0 <= scale <= precision else String()
+    if base in ("character varying", "character"):
+        return String(sizes[0])
+    return _NAMED.get(base, Json())
+
+
+_NAMED: dict[str, DataType] = {
+    "boolean": Boolean(), "smallint": Int(16), "integer": Int(32), "bigint": Int(64), "real": Float(32),
+    "double precision": Float(64), "numeric": String(), "text": String(), "character varying": String(),
+    "character": String(), "name": String(), "bytea": Binary(), "date": Date(), "time without time zone": Time(),
+    "timestamp without time zone": Timestamp(), "timestamp with time zone": TimestampTz(), "uuid": Uuid(),
+    "json": Json(), "jsonb": Json(),
+}  # fmt: skip

@@ -1,0 +1,41 @@
+"""A table as its record and the database together tell: what the database says wins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from instep.destinations.sql.records import Record
+from instep.schema.table import Column, Table
+from instep.schema.types import DataType
+
+
+@dataclass(frozen=True)
+class Physical:
+    """A column as the database has it."""
+
+    name: str
+    type: str
+    nullable: bool
+    comment: str | None
+
+
+def as_it_is(
+    record: Record, there: Sequence[Physical], comment: str | None, data_type: Callable[[str], DataType]
+) -> Table:
+    """The table, its parked columns left out; `data_type` reads a type of the database."""
+    if record.pending is not None:
+        return record.pending
+    hidden = {p.place for p in record.parked}
+    by_name = {p.name: p for p in there if p.name not in hidden}
+    known = [_column(c, by_name.pop(c.name), record, data_type) for c in record.table.columns if c.name in by_name]
+    foreign = [Column(p.name, data_type(p.type), nullable=p.nullable, comment=p.comment) for p in by_name.values()]
+    return replace(record.table, columns=(*known, *foreign), comment=comment or None)
+
+
+def _column(column: Column, there: Physical, record: Record, data_type: Callable[[str], DataType]) -> Column:
+    """A recorded type holds only while the column is still stored as it."""
+    kind, note = column.type, column.note
+    if there.type != record.stored.get(column.name):
+        kind, note = data_type(there.type), ""
+    return replace(column, type=kind, note=note, nullable=there.nullable, comment=there.comment or None)

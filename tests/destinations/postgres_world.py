@@ -1,0 +1,65 @@
+"""A PostgreSQL database with one table of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from instep.destinations.base import Commit, Fill, Filled, Merge, Outcome
+from instep.destinations.postgres.destination import PostgresDestination
+from instep.destinations.postgres.server import PostgresConfig
+from instep.schema.step import step
+from instep.schema.table import Table
+from lake import ORDERS, PREFIX, REF, create, rows_of, stage, stage_table
+from postgres_server import Database
+
+META = f"{PREFIX}meta"
+Row = dict[str, Any]
+
+
+def config_of(database: Database, folder: Path, **more: Any) -> PostgresConfig:
+    """The database as a destination; its files are staged below `folder`."""
+    at = database.config
+    return PostgresConfig(
+        "lake", at.host, at.database, at.user, at.port, at.password, staging=str(folder / "staging"), **more
+    )
+
+
+class Warehouse:
+    """Commits get fences that rise."""
+
+    def __init__(self, database: Database, folder: Path, wanted: Table = ORDERS, **config: Any) -> None:
+        self.database, self.sql = database, database.execute
+        self.to = PostgresDestination(config_of(database, folder, **config))
+        self.fence = 0
+        create(self.to, wanted, self.commit("make"))
+
+    def commit(self, run: str = "", cursor: str = "") -> Commit:
+        self.fence += 1
+        self.to.claim(REF, self.fence)
+        return Commit(run or f"r{self.fence}", self.fence, cursor, "print")
+
+    def append(self, *rows: Row) -> Outcome:
+        return self.to.append(REF, [stage(self.to, REF, rows)], self.commit(cursor='{"upper": 7}'))
+
+    def overwrite(self, *rows: Row) -> Outcome:
+        return self.to.overwrite(REF, [stage(self.to, REF, rows)], self.commit())
+
+    def merge(self, *rows: Row, **how: Any) -> Outcome:
+        return self.to.merge(None, REF, [stage(self.to, REF, rows)], Merge(("id",), **how), self.commit())
+
+    def change(self, after: Table, *changes: Any) -> None:
+        self.to.execute(REF, [step(REF, c) for c in changes], after, self.commit())
+
+    def fill(self, *rows: Row, number: int = 1, columns: Sequence[str] = ("size",), holds: bool = False) -> Filled:
+        schema = self.to.target(REF).schema
+        part = pa.schema([f for f in schema if f.name in {"id", META, *columns}])
+        values = (stage_table(self.to, REF, pa.Table.from_pylist(list(rows), part)),)
+        wanted = Fill(("id",), dict.fromkeys(columns, number), values, META, "x", holds)
+        return self.to.fill(None, REF, wanted, self.commit(), lambda rows, size: None, lambda: True)
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        return rows_of(self.to, REF, columns)
