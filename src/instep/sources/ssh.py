@@ -86,7 +86,7 @@ def _command(ssh: Ssh, host: str, port: int, timeout: float, key: str, known: st
         "ConnectTimeout": str(int(timeout) or 60),
         "ServerAliveInterval": "15",
         "ServerAliveCountMax": "4",
-        "LogLevel": "ERROR",
+        "LogLevel": "INFO",
     }
     if key:
         options |= {"IdentityFile": key, "IdentitiesOnly": "yes", "IdentityAgent": "none"}
@@ -151,21 +151,24 @@ class _Tunnel(Way):
             with suppress(subprocess.TimeoutExpired):
                 child.wait(_ENDS)
             said.seek(0)
-            if text := said.read().decode(errors="replace").strip():
+            if child.returncode and (text := said.read().decode(errors="replace").strip()):
                 raise explained(self.ssh, self.target, text) from None
 
 
 def explained(ssh: Ssh, target: str, text: str) -> ConnectError:
-    """Our error for what `ssh` wrote."""
-    lines = [line.strip() for line in text.splitlines() if line.strip(" @\r")]
-    for mark, message, hint in _SAID:
-        if found := next((line for line in lines if re.search(mark, line)), ""):
-            return ConnectError(f"{ssh.place}: {message.format(target=target)} ({found})", hint=hint)
-    return ConnectError(f"{ssh.place}: ssh failed: {lines[-1]}", hint="check the source's ssh settings")
+    """Our error for what `ssh` wrote: its last words, for the first ones may be the server's greeting."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" @\r")][::-1]
+    changed = [line for line in lines if _CHANGED in line]
+    for line in changed or lines:
+        for mark, message, hint in _SAID:
+            if re.search(mark, line):
+                return ConnectError(f"{ssh.place}: {message.format(target=target)} ({line})", hint=hint)
+    return ConnectError(f"{ssh.place}: ssh failed: {lines[0]}", hint="check the source's ssh settings")
 
 
+_CHANGED = "IDENTIFICATION HAS CHANGED"
 _SAID = (
-    ("IDENTIFICATION HAS CHANGED", "the SSH server shows another host key than the known one",
+    (_CHANGED, "the SSH server shows another host key than the known one",
      "somebody may be in between: ask its operator for the new key, then put it into ssh.host_key"),
     ("host key is known for|Host key verification failed", "the SSH server's host key is not known",
      "put the server's public key into ssh.host_key or a file for ssh.known_hosts; ssh-keyscan shows it: compare it"),
