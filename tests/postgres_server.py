@@ -27,18 +27,19 @@ _SETTINGS = "-c fsync=off -c full_page_writes=off -c max_connections=60 -c max_l
 
 @dataclass
 class Server:
-    """A running server; `major` is its version."""
+    """A running server; `major` is its version, `settings` are options of its command line beside ours."""
 
     folder: Path
     programs: Path
     port: int
     major: int
+    settings: str = ""
 
     def pid(self) -> int:
         return int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
 
     def start(self) -> None:
-        options = f'-h 127.0.0.1 -p {self.port} -k "{self.folder}" {_SETTINGS}'
+        options = f'-h 127.0.0.1 -p {self.port} -k "{self.folder}" {_SETTINGS} {self.settings}'
         self.run("pg_ctl", "-w", "-D", self.folder / "data", "-l", self.folder / "log", "-o", options, "start")
 
     def stop(self) -> None:
@@ -84,7 +85,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def launch(folder: Path, major: int = 18) -> Server:
+def launch(folder: Path, major: int = 18, settings: str = "") -> Server:
     """A new cluster in `folder`, started. Only password logins are allowed, so wrong passwords can be tried."""
     folder.mkdir(parents=True)
     folder.chmod(0o755)
@@ -93,7 +94,7 @@ def launch(folder: Path, major: int = 18) -> Server:
     if _is_root():
         for path in (folder, secret):
             shutil.chown(path, "nobody", _owner().pw_gid)
-    server = Server(folder, _programs(folder, major), free_port(), major)
+    server = Server(folder, _programs(folder, major), free_port(), major, settings)
     server.run(
         "initdb", "-D", folder / "data", "-U", SUPERUSER, "-A", "scram-sha-256", "--pwfile", secret, "-E", "UTF8",
         "--locale=C", "--no-sync",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from instep.schema.policy import Policy
     from instep.schema.table import Table
     from instep.sources.base import Source
+    from instep.sources.log import LogNames
     from instep.spark.session import SparkSettings
     from instep.store.store import Store
     from instep.sync.pipe import Pipe
@@ -113,8 +114,16 @@ class App:
             backfill_limits=project.connection(connection).backfill_limits.limits(),
             detect_every=project.detect(connection).relied_on,
         )
+            log=self.log_names(connection),
 
     def _spark(self, destination: Destination) -> SparkSettings:
+    def log_names(self, connection: str) -> LogNames | None:
+        """What the connection's log is called at its source; None if no table of it follows one."""
+        from instep.sources.log import LogNames
+
+        names = self.project.log_names(connection)
+        return LogNames(*names) if names else None
+
         from instep.spark.session import SparkSettings
 
         settings = self.project.spark()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore"]
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
-Mode = Literal["full_refresh", "append", "upsert"]
+Mode = Literal["full_refresh", "append", "upsert", "log"]
 Deletes = Literal["soft", "hard", "ignore"]
 
 
@@ -31,7 +31,7 @@ class TableSettings:
     cursor that a person chose begins, "" for the whole table. `keep_old_names`: for how many seconds readers can use
     what it and its columns were called before a rename."""
 
-    mode: Literal["auto", "full_refresh", "append", "upsert"] = "auto"
+    mode: Literal["auto", "full_refresh", "append", "upsert", "log"] = "auto"
     cursor: str | None = None
     lookback: float = 0.0
     deletes: Deletes = "soft"

@@ -225,7 +225,7 @@ Destination = Annotated[IcebergDestination | DuckDbDestination | PostgresDestina
 class TableSection(OverrideSection):
     """How the tables that a pattern names are loaded; also policy settings of their own."""
 
-    mode: Literal["auto", "full_refresh", "append", "upsert"] = "auto"
+    mode: Literal["auto", "full_refresh", "append", "upsert", "log"] = "auto"
     cursor: str = ""
     lookback: Seconds = 0
     deletes: Deletes = "soft"
@@ -332,6 +332,13 @@ class Connection(Section):
 
     def selection(self) -> Selection:
         """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""
+class Log(Section):
+    """Names of the slot and the publication at the source, if they are not to be the connection's own."""
+
+    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{0,63}$")] = ""
+    publication: str = ""
+
+
         tables = self.tables.items()
         said = {Pattern(text): table.enabled for text, table in tables if "enabled" in table.model_fields_set}
         excluded = [pattern.text for pattern, on in said.items() if not on and not pattern.is_exact]
@@ -368,6 +375,8 @@ class ProjectFile(Section):
     project: str = ""
     store: Url = "sqlite:///.instep/state.db"
     spark: Spark = Spark()
+    mode: Literal["auto", "log"] = "auto"
+    log: Log = Log()
     sources: dict[Name, Source] = Field(default_factory=dict)
     destinations: dict[Name, Destination] = Field(default_factory=dict)
     policies: dict[Name, PolicySection] = Field(default_factory=dict)

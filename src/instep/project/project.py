@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +45,7 @@ class Settings(dict[str, Any]):
 class TableOptions:
     """How one table is loaded. `lookback` is in seconds or cursor units; `key` replaces the primary key."""
 
-    mode: Literal["auto", "full_refresh", "append", "upsert"] = "auto"
+    mode: Literal["auto", "full_refresh", "append", "upsert", "log"] = "auto"
     cursor: str = ""
     lookback: float = 0
     deletes: Deletes = "soft"
@@ -186,11 +187,22 @@ class Project:
         """The options of (schema, name). Of several patterns that match, the first that sets a key decides it."""
         path = ".".join(filter(None, ref))
         found: dict[str, Any] = {}
-        for pattern, section in self.connection(connection).tables.items():
+        said = self.connection(connection)
+        for pattern, section in said.tables.items():
             if Pattern(pattern).matches(path):
                 given = section.model_fields_set & TableOptions.__dataclass_fields__.keys()
                 found = {field: getattr(section, field) for field in given} | found
-        return TableOptions(**found)
+        return TableOptions(**{"mode": said.mode, **found})
+
+    def log_names(self, connection: str) -> tuple[str, str] | None:
+        """(slot, publication) of a connection with tables that follow the source's log, None without such tables.
+        Connections of one name in other projects have other slots."""
+        said = self.connection(connection)
+        if said.mode != "log" and all(t.mode != "log" for t in said.tables.values()):
+            return None
+        plain = re.sub(r"[^a-z0-9]+", "_", connection.lower()).strip("_")[:40]
+        own = f"instep_{plain}_{hashlib.sha256(f'{self.name}/{connection}'.encode()).hexdigest()[:8]}"
+        return said.log.slot or own, said.log.publication or own
 
     def config_hash(self, connection: str) -> str:
         """A digest of all that the file says of a connection, its source, destination and policy; no secret's

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 
 from instep.model import Check
 from instep.sources.base import Discovery
+from instep.sources.log import ChangeLog, LogNames
 from instep.sources.postgres_catalog import Names, read_catalog, read_fingerprint
 from instep.sources.postgres_checks import checks
 from instep.sources.postgres_connect import PostgresConfig, connect, translated
@@ -48,6 +49,12 @@ class PostgresSource:
 
     def snapshot(self) -> AbstractContextManager[PostgresSnapshot]:
         return open_snapshot(self.config)
+
+    def log(self, names: LogNames) -> ChangeLog:
+        """Its log, by logical replication."""
+        from instep.sources.postgres_log import PostgresLog
+
+        return PostgresLog(self.config, names)
 
     @property
     def _names(self) -> Names:

@@ -84,6 +84,12 @@ class PostgresSnapshot:
             row = self._connection.execute(select("count(*)", quote_table(*read.source.ref)).encode()).fetchone()
         return int(row[0]) if row else 0
 
+    def transactions(self) -> str:
+        """Which transactions this snapshot shows, as the text of `pg_current_snapshot()`."""
+        with translated(self._config):
+            row = self._connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        return str(row[0]) if row else ""
+
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """A fingerprint on a new connection, and the whole catalog only if that differs."""
         with connect(self._config) as connection, translated(self._config):

@@ -23,6 +23,11 @@ class Choice:
     why: str
     suggestion: str = ""
 
+    @property
+    def partial(self) -> bool:
+        """Whether a sync reads some of the rows only: those that did not change keep what they had."""
+        return self.cursor is not None or self.mode == "log"
+
 
 def choose(table: Table, settings: TableSettings) -> Choice:
     """The way to sync an accepted table; raises ProjectError for settings that the table cannot follow."""
@@ -35,6 +40,8 @@ def choose(table: Table, settings: TableSettings) -> Choice:
             f"table {table.path} has no primary key, so it cannot be synced by upsert",
             hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or use full_refresh',
         )
+    if mode == "log":
+        return _logged(table, settings)
     if mode == "append" and cursor is None:
         raise ProjectError(
             f"table {table.path} cannot be appended to without a cursor",
@@ -53,6 +60,12 @@ def _automatic(table: Table, cursor: str | None, settings: TableSettings) -> Cho
         return Choice("upsert", cursor, settings.deletes, f"key {', '.join(table.key)}; cursor {cursor}")
     why = f"key {', '.join(table.key)}; whole-table compare"
     return Choice("upsert", None, settings.deletes, why, _suggest(table))
+
+
+def _logged(table: Table, settings: TableSettings) -> Choice:
+    if not table.key:
+        return Choice("full_refresh", None, "ignore", "no primary key, so that the log cannot tell its rows apart")
+    return Choice("log", None, settings.deletes, f"key {', '.join(table.key)}; changes from the source's log")
 
 
 def _suggest(table: Table) -> str:

@@ -18,6 +18,7 @@ from instep.schema.selection import Selection
 from instep.schema.table import Table
 from instep.sources.base import Source
 from instep.store.store import Store
+from instep.sources.log import LogNames
 
 if TYPE_CHECKING:
     from instep.spark.session import SparkSettings
@@ -29,7 +30,7 @@ Ref = tuple[str, str]
 class Pipe:
     """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
     holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds.
-    `destination_name` is what the project file calls the destination."""
+    `destination_name` is what the project file calls the destination; `log` is there if some table may follow one."""
 
     # `selection` goes by the source's names, `before` by the accepted ones (None: they are the same), `file` is what
     # the project file says without what people have switched by command (None: `selection` is that).
@@ -54,6 +55,8 @@ class Pipe:
     protect: Protect = field(default_factory=Protect)
     destination_name: str = ""
 
+    log: LogNames | None = None
+    maintenance: Maintenance = field(default_factory=Maintenance)
     @property
     def said(self) -> Selection:
         """What the project file selects."""

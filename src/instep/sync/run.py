@@ -42,6 +42,7 @@ from instep.sync.rows.clean import PASSES, discard
 from instep.sync.rows.engine import Engine, OnSpark
 from instep.sync.rows.fill import Filling
 from instep.sync.rows.load import commit_all, stage
+from instep.sync.rows.follow import Following
 from instep.sync.rows.loads import Load
 from instep.sync.rows.planning import Outcome, Pass, Wanted, rows_of
 from instep.sync.rows.promote import promote_first, promote_rest
@@ -71,7 +72,9 @@ def sync(
     check_unmoved(pipe)
     reconsider(pipe)
     with claimed(pipe, wanted.kind) as run, warm(pipe, start, engine) as rows_by:
-        work = _Sync(replace(pipe, run=run), run, wanted, progress or Silent(), rows_by, Outcome())
+        pipe, outcome = replace(pipe, run=run), Outcome()
+        follow = Following(pipe, run, wanted.full or wanted.kind == "backfill", outcome.note)
+        work = _Sync(pipe, run, wanted, progress or Silent(), rows_by, outcome, follow)
         try:
             if not wanted.columns:
                 work.all()
@@ -116,29 +119,33 @@ class _Sync:
     outcome: Outcome
 
     def all(self) -> None:
+    follow: Following
         """Passes over the tables: the first over all, later ones over those whose schema moved while they were read."""
         only: frozenset[Ref] | None = None
-        for attempt in range(PASSES):
+        attempt = tries = 0
+        while tries < PASSES:
             only = self.once(only, attempt)
             if not only:
                 return
 
     def once(self, only: frozenset[Ref] | None, attempt: int) -> frozenset[Ref]:
         """One pass; answers the tables to read again."""
+            attempt, tries = attempt + 1, tries + (not self.follow.goes_on)
         self.told.step("reading the source's schema")
         with self.pipe.source.snapshot() as snapshot:
             crashpoint("sync.snapshot")
             if note := getattr(snapshot, "note", ""):
+        self.follow.begin()
                 self.outcome.note(note)
             detection = self.changed(snapshot, attempt)
             crashpoint("sync.accepted.after")
             only = self.again(only, detection)
-            work = Pass(self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt)
+            work = Pass(self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow)
             loads = work.loads()
             crashpoint("sync.planned")
             self.told.tables(rows_of(detection, loads))
             if not loads:
-                return frozenset()
+                return self.follow.settle(())
             if not self.engine.done():
                 self.told.step("starting Spark")
             engine = self.engine.result()
@@ -148,8 +155,10 @@ class _Sync:
         self.still_ours(loads)
         self.told.step("committing")
         kept = [load for load in loads if load.read.source.ref not in moved]
-        self.outcome.loaded += commit_all(self.pipe, engine, kept, staged, self.run, self.told)
-        return self.unfinished([load for load in loads if load.read.source.ref in moved])
+        done = commit_all(self.pipe, engine, kept, staged, self.run, self.told)
+        self.outcome.loaded += done
+        again = self.unfinished([load for load in loads if load.read.source.ref in moved])
+        return again | self.follow.settle(done)
 
     def still_ours(self, loads: list[Load]) -> None:
         """Raises Fenced once a later run has taken over; no run after that one would look for these files."""
@@ -231,7 +240,8 @@ class _Sync:
         with pipe.transaction():
             pipe.store.runs.record_tables(*tables)
             pipe.store.events.add(*(_event(pipe, run, result) for result in tables))
-            pipe.store.cursors.save(pipe.name, {d.table.ref: d.cursor for d in loaded}, run=run.id, fence=run.fence)
+            cursors = {d.table.ref: d.cursor for d in loaded} | self.follow.saved
+            pipe.store.cursors.save(pipe.name, cursors, run=run.id, fence=run.fence)
             remember_loaded(pipe, [load.read for load in loaded])
             for backfill in pipe.store.backfills.waiting(pipe.name):
                 if backfill.scope != EXTRA and (backfill.table in whole or backfill.number in served):

@@ -36,7 +36,7 @@ def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tupl
             elif table is not None and (why := held_up(pipe, table)):
                 found.append(f"{table.path}.{change.after.name}: rows loaded before are not filled at once: {why}")
             continue
-        if table is not None and _cursor(pipe, table):
+        if table is not None and _partial(pipe, table):
             option = _option(pipe, table, change.after.name) if kept == NOTHING else ""
             found.append(
                 f"{table.path}.{change.after.name}: rows that do not change keep {kept} in it until "
@@ -49,8 +49,8 @@ def _option(pipe: Pipe, table: Table, column: str) -> str:
     return "" if why_whole(pipe, table, column) else f" --column {column}"
 
 
-def _cursor(pipe: Pipe, table: Table) -> str | None:
+def _partial(pipe: Pipe, table: Table) -> bool:
     try:
-        return choose(table, pipe.settings(table)).cursor
+        return choose(table, pipe.settings(table)).partial
     except ProjectError:
-        return None
+        return False

@@ -118,6 +118,6 @@ def _refusal(one: Turned) -> Blocked:
 
 def _has_cursor(pipe: Pipe, one: Turned) -> bool:
     try:
-        return choose(one.table, pipe.settings(one.table)).cursor is not None
+        return choose(one.table, pipe.settings(one.table)).partial
     except ProjectError:
         return False

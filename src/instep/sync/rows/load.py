@@ -96,7 +96,7 @@ def _placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | Ins
 def _specs(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
     target, yields = pipe.destination.target(load.ref), snapshot.yields(load.wide)
     rows = stage_spec(pipe, load, target, yields, run, synced)
-    return [rows, key_spec(pipe, load, target, yields, run, synced)] if load.keys else [rows]
+    return [rows, key_spec(pipe, load, target, yields, run, synced)] if load.keys or load.asks else [rows]
 
 
 def verify(
@@ -220,7 +220,8 @@ def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Com
         key=tuple(aliases[k] for k in load.table.key),
         cursor=newest,
         complete=load.complete,
-        keys=staged.keys,
+        keys=() if load.asks else staged.keys,
+        asked=staged.keys if load.asks else (),
         deletes=load.choice.deletes,
         unread=_unread(load, pipe.naming.prefix),
     )

@@ -16,6 +16,7 @@ from instep.schema.ordering import same_order
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Table
 from instep.sources.base import CursorRange, Snapshot
+from instep.sources.log import Changed, ChangeLog
 from instep.stage.spec import Misfit
 from instep.sync.choose import Choice, choose
 
@@ -30,7 +31,7 @@ class Load:
     table's location. `misfit` is what the decisions about the table say to values that do not fit, `holds` the
     (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
     are the numbers of the backfills that it does beside. `only_copies`: accepted columns whose values are still in the
-    JSON and nowhere else."""
+    JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told."""
 
     number: int
     read: TableRead
@@ -49,6 +50,8 @@ class Load:
     extra: tuple[ColumnRead, ...] = ()
     serves: tuple[int, ...] = ()
     only_copies: tuple[str, ...] = ()
+    changed: Changed | None = None
+    log: ChangeLog | None = None
 
     @property
     def wide(self) -> TableRead:
@@ -65,6 +68,11 @@ class Load:
         guaranteed = set(self.read.source.key)
         read = {c.source.name for c in self.read.columns if c.column.key and c.source is not None}
         return bool(self.table.key) and not (guaranteed and guaranteed <= read)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the keys that were asked for tell which rows are gone."""
+        return self.changed is not None and not self.keys and self.choice.deletes != "ignore"
 
     @property
     def spec(self) -> str:
@@ -132,6 +140,12 @@ def _with_cursor(
     cursor = json.dumps({"column": column, "upper": upper}) if upper is not None else ""
     if after is None or begin is None or full:
         return replace(load, cursor=cursor)
+    if bounds.lost:
+        raise Blocked(
+            f"{load.table.path}: {bounds.lost}",
+            hint=f"`instep sync --full --table {load.table.path}` reads what is there now in the place of its rows",
+        )
+    load = replace(load, notes=(*load.notes, *bounds.notes))
     if bounds.upper is None or went_back(bounds.upper, after):
         note = f"{column} went back from {after} to {bounds.upper}: the whole table is read"
         return replace(load, cursor=cursor, notes=(*load.notes, note))

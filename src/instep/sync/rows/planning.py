@@ -26,6 +26,7 @@ from instep.sync.detection.places import Places
 from instep.sync.named import unknown_table
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.rows.clean import dead_runs, folder, sweep
+from instep.sync.rows.follow import Following
 from instep.sync.rows.load import Loaded
 from instep.sync.rows.loads import Load, keep_rows, plan_load
 
@@ -78,6 +79,7 @@ class Pass:
     outcome: Outcome
     only: frozenset[Ref] | None = None
     attempt: int = 0
+    follow: Following | None = None
 
     def loads(self) -> list[Load]:
         """The loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
@@ -89,6 +91,8 @@ class Pass:
                 denied = gone.table.ref in self.detection.denied
                 self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
         stopped, anew = self._stopped(), rebuilds(self.pipe)
+        if self.follow is not None:
+            self.follow.look(self.snapshot, found, stopped)
         refused = want_again(self.pipe, self.detection, found)
         waiting = whole_tables(self.pipe)
         dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
@@ -104,6 +108,8 @@ class Pass:
             if ref in refused:
                 self._leave(ref, "failed", refused[ref])
                 continue
+            if self.follow is not None and ref in self.follow.pending:
+                continue
             if why := waiting.get(ref):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
             try:
@@ -111,6 +117,9 @@ class Pass:
                 sweep(self.pipe, dead, load.ref, state)
             except InstepError as error:
                 self._leave(ref, "failed", str(error))
+                continue
+            if self.follow is not None and self.follow.is_idle(load):
+                self.outcome.others[ref] = TableRun(self.run.id, ref, "done", load.choice.mode)
                 continue
             misfit = self._misfit(load, misfits.get(ref, "quarantine"))
             extra = extra_reads(self.pipe, read, extras.get(ref, ()))
@@ -147,7 +156,10 @@ class Pass:
         load = plan_load(
             number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full, noted=cursors
         )
-        if rebuild or self.wanted.kind == "backfill":
+        whole = rebuild or self.wanted.kind == "backfill"
+        if load.choice.mode == "log" and self.follow is not None:
+            load = self.follow.planned(load, state, whole=whole or full or bool(cursors))
+        if whole:
             load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange(), since=None)
         if not rebuild:
             load = keep_rows(load, state, drop_retained=self.wanted.drop_retained)

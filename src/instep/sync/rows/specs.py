@@ -103,7 +103,13 @@ def key_spec(
 
 def chunks_of(load: Load, snapshot: Snapshot) -> list[Chunk]:
     """The queries of a load: its rows, and its keys if it looks for deleted rows."""
+    if load.changed is not None and load.log is not None:
+        chunks = load.log.rows(load.wide, load.spec, load.changed)
+        asked = load.log.keys(load.read, load.key_spec, load.changed) if load.asks else []
+        return [*chunks, *asked, *(_all_keys(load, snapshot) if load.keys else [])]
     chunks = snapshot.chunks(load.wide, load.spec, load.rows)
-    if load.keys:
-        chunks += snapshot.chunks(load.read, load.key_spec, CursorRange(), columns=load.table.key)
-    return chunks
+    return [*chunks, *(_all_keys(load, snapshot) if load.keys else [])]
+
+
+def _all_keys(load: Load, snapshot: Snapshot) -> list[Chunk]:
+    return snapshot.chunks(load.read, load.key_spec, CursorRange(), columns=load.table.key)

@@ -1,0 +1,127 @@
+"""What a source's log tells: which rows have changed since a position, by key.
+
+The log says which rows, a snapshot what they are: the rows of the keys are read in the snapshot of the sync like all
+others, with the same casts and the same schema. So a row lands as the source has it at the read point, whatever the
+log holds of it: values that were not logged, versions in between, columns that came or went meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from instep.schema.read import TableRead
+from instep.schema.table import Table
+from instep.sources.base import Snapshot
+from instep.stage.spec import Chunk
+
+Ref = tuple[str, str]
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LogNames:
+    """What a connection's log is called at the server."""
+
+    slot: str
+    publication: str
+
+
+@dataclass(frozen=True)
+class LogState:
+    """How the log stands at the server. `server` is what positions are valid within; `confirmed` is the position that
+    the server may forget what is before ("" without a slot), `behind` and `kept` are bytes that were not read
+    yet and bytes of log that the server keeps for it. `trouble` says why nothing can be read, `hint` what to do."""
+
+    server: str
+    exists: bool = False
+    confirmed: str = ""
+    restart: str = ""
+    behind: int = 0
+    kept: int = 0
+    wal_status: str = ""
+    active: bool = False
+    trouble: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A table whose changes are in the log, or `why` they are not. `pending`: it was taken in after the snapshot at
+    hand began. `shape` changes when positions from before it say nothing any more: another key, another type."""
+
+    shape: str = ""
+    why: str = ""
+    pending: bool = False
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The keys of a table's rows that changed, by its source columns `columns`; `whole` says why they are not enough
+    and the table has to be read as a whole."""
+
+    columns: tuple[str, ...]
+    keys: tuple[Key, ...] = field(default=(), repr=False)
+    whole: str = ""
+
+
+@dataclass(frozen=True)
+class LogRead:
+    """What changed, by source table. Everything that the snapshot shows is in there up to the position `reached`; there
+    is `more` behind it. Not `ready`: a transaction that began before the tables were taken in is still running, so the
+    log may lack rows of it."""
+
+    reached: str
+    tables: Mapping[Ref, Changed]
+    more: bool = False
+    ready: bool = True
+
+
+class ChangeLog(Protocol):
+    """The log of one connection. Positions are text; `order` makes them comparable. Raises InstepError that says what
+    is missing at the server."""
+
+    def state(self) -> LogState: ...
+
+    def create(self) -> None:
+        """Makes what is missing of it; nothing of a row's change before this is in it."""
+        ...
+
+    def drop(self) -> bool:
+        """Removes it from the server; whether there was one. What was made by somebody else stays."""
+        ...
+
+    def follow(self, tables: Sequence[Table]) -> Mapping[Ref, Followed]:
+        """Takes the tables in that can be followed; by source table."""
+        ...
+
+    def begin(self, *, wait: bool) -> None:
+        """To be called before a snapshot begins: what is followed by then is complete in one that is `ready`. `wait`
+        a moment for that."""
+        ...
+
+    def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
+        """What changed in these followed tables and was not released yet."""
+        ...
+
+    def rows(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+        """Queries for the rows of these keys that are there, under `Chunk.table = key`."""
+        ...
+
+    def keys(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+        """Queries that yield these keys as a read of the key columns would."""
+        ...
+
+    def release(self, position: str) -> None:
+        """What is before the position is not needed any more."""
+        ...
+
+    def order(self, position: str) -> int: ...
+
+
+@runtime_checkable
+class Logs(Protocol):
+    """A source that has a log of its rows' changes."""
+
+    def log(self, names: LogNames) -> ChangeLog: ...

@@ -1,0 +1,65 @@
+"""A world whose tables follow the log of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from contract.sources import Case
+from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.model import TableSettings
+from instep.sources.base import Source
+from instep.sources.log import LogNames
+from instep.sources.postgres import PostgresSource
+from instep.sources.postgres_log import PostgresLog
+from instep.sources.postgres_sql import quote
+from instep.sync.pipe import Pipe
+from instep.sync.progress import Report
+from postgres_server import Database
+from sync_world import World
+
+NAMES = LogNames("instep_shop", "instep_shop")
+LOG = TableSettings(mode="log")
+
+
+@dataclass
+class LogWorld(World):
+    """`settings` are those of tables by name; all others follow the log. `log` are limits of the reader of the log."""
+
+    database: Database | None = None
+    log: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, database: Database, folder: Path) -> LogWorld:
+        def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
+            config = database.reader if restricted else database.config
+            return PostgresSource(replace(config, include=include, exclude=exclude))
+
+        case = Case("postgres", "public", database.execute, source, quote, table_ids=True, column_ids=True)
+        world = cls(case, folder, engine="inline", database=database)
+        destination: Any = DuckDbDestination(DuckDbConfig("warehouse", str(folder / "shop.duckdb")))
+        world.destination = destination
+        return world
+
+    @property
+    def pipe(self) -> Pipe:
+        return replace(super().pipe, settings=lambda t: self.settings.get(t.name, LOG), log=NAMES)
+
+    def sync(self, *, again: int = 0, **wanted: Any) -> Report:
+        with patch.multiple(PostgresLog, **self.log) if self.log else patch.object(PostgresLog, "__doc__", ""):
+            return super().sync(again=again, **wanted)
+
+    def sql(self, statement: str) -> Any:
+        """The only value of a query's only row."""
+        assert self.database is not None
+        return self.database.execute(statement)[0][0]
+
+    def one(self, statement: str) -> Any:
+        return self.sql(statement)
+
+    @property
+    def slot(self) -> Any:
+        """Where the server may forget what is before."""
+        return self.sql("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'instep_shop'")
