@@ -113,8 +113,8 @@ class App:
             max_new_columns=project.connection(connection).max_new_columns,
             backfill_limits=project.connection(connection).backfill_limits.limits(),
             detect_every=project.detect(connection).relied_on,
-        )
             log=self.log_names(connection),
+        )
 
     def _spark(self, destination: Destination) -> SparkSettings:
     def log_names(self, connection: str) -> LogNames | None:

@@ -290,6 +290,13 @@ class Protect(Section):
         return personal.Protect(self.mode, patterns(self.names), dict(self.values), self.sample, patterns(self.allow))
 
 
+class Log(Section):
+    """Names of the slot and the publication at the source, if they are not to be the connection's own."""
+
+    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{0,63}$")] = ""
+    publication: str = ""
+
+
 def _mode(value: Any) -> Any:
     """`protect: on` is short for `protect: {mode: on}`."""
     if isinstance(value, bool):
@@ -326,19 +333,14 @@ class Connection(Section):
     notify: tuple[Notify, ...] = ()
     notify_schema_changes: bool | None = None
     downstream: Downstream = Downstream()
+    mode: Literal["auto", "log"] = "auto"
+    log: Log = Log()
     max_new_columns: Annotated[int, Field(ge=0)] = MAX_NEW_COLUMNS
     keep_old_names: Seconds = 0
     backfill_limits: BackfillSection = BackfillSection()
 
     def selection(self) -> Selection:
         """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""
-class Log(Section):
-    """Names of the slot and the publication at the source, if they are not to be the connection's own."""
-
-    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{0,63}$")] = ""
-    publication: str = ""
-
-
         tables = self.tables.items()
         said = {Pattern(text): table.enabled for text, table in tables if "enabled" in table.model_fields_set}
         excluded = [pattern.text for pattern, on in said.items() if not on and not pattern.is_exact]
@@ -375,8 +377,6 @@ class ProjectFile(Section):
     project: str = ""
     store: Url = "sqlite:///.instep/state.db"
     spark: Spark = Spark()
-    mode: Literal["auto", "log"] = "auto"
-    log: Log = Log()
     sources: dict[Name, Source] = Field(default_factory=dict)
     destinations: dict[Name, Destination] = Field(default_factory=dict)
     policies: dict[Name, PolicySection] = Field(default_factory=dict)

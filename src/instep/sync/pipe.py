@@ -17,8 +17,8 @@ from instep.schema.policy import Policy
 from instep.schema.selection import Selection
 from instep.schema.table import Table
 from instep.sources.base import Source
-from instep.store.store import Store
 from instep.sources.log import LogNames
+from instep.store.store import Store
 
 if TYPE_CHECKING:
     from instep.spark.session import SparkSettings

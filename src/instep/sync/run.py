@@ -41,8 +41,8 @@ from instep.sync.progress import Progress, Report, Silent
 from instep.sync.rows.clean import PASSES, discard
 from instep.sync.rows.engine import Engine, OnSpark
 from instep.sync.rows.fill import Filling
-from instep.sync.rows.load import commit_all, stage
 from instep.sync.rows.follow import Following
+from instep.sync.rows.load import commit_all, stage
 from instep.sync.rows.loads import Load
 from instep.sync.rows.planning import Outcome, Pass, Wanted, rows_of
 from instep.sync.rows.promote import promote_first, promote_rest
@@ -117,25 +117,26 @@ class _Sync:
     told: Progress
     engine: Future[Engine]
     outcome: Outcome
+    follow: Following
 
     def all(self) -> None:
-    follow: Following
-        """Passes over the tables: the first over all, later ones over those whose schema moved while they were read."""
+        """Passes over the tables: the first over all, later ones over those whose schema moved while they were read,
+        and over those whose log has more."""
         only: frozenset[Ref] | None = None
         attempt = tries = 0
         while tries < PASSES:
             only = self.once(only, attempt)
             if not only:
                 return
+            attempt, tries = attempt + 1, tries + (not self.follow.goes_on)
 
     def once(self, only: frozenset[Ref] | None, attempt: int) -> frozenset[Ref]:
         """One pass; answers the tables to read again."""
-            attempt, tries = attempt + 1, tries + (not self.follow.goes_on)
         self.told.step("reading the source's schema")
+        self.follow.begin()
         with self.pipe.source.snapshot() as snapshot:
             crashpoint("sync.snapshot")
             if note := getattr(snapshot, "note", ""):
-        self.follow.begin()
                 self.outcome.note(note)
             detection = self.changed(snapshot, attempt)
             crashpoint("sync.accepted.after")
