@@ -11,6 +11,7 @@ from instep.destinations.base import Destination
 from instep.model import Run, TableSettings
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.limits import BackfillLimits
+from instep.schema.maintenance import Maintenance
 from instep.schema.names import Naming
 from instep.schema.personal import Protect
 from instep.schema.policy import Policy
