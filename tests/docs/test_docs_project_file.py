@@ -28,6 +28,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Sources: files": models.FilesSource,
     "Destinations: Iceberg": models.IcebergDestination,
     "Destinations: DuckDB": models.DuckDbDestination,
+    "Destinations: PostgreSQL": models.PostgresDestination,
     "Policies": policies.PolicySection,
     "Policies: rules": policies.RuleSection,
     "Connections": models.Connection,

@@ -193,18 +193,17 @@ class DuckDbDestination(Section):
 
 
 class PostgresDestination(Section):
-    """A database. `staging` is the folder of staged files and quarantine. A run waits `lock_timeout` seconds for a table
-    that another session has locked. The others are as for a lake."""
+    """A database. `staging` is the folder of staged files and of quarantine. A run waits `lock_timeout` seconds for a
+    table that another session has locked. The others are as for a lake."""
 
-    files: ClassVar[tuple[str, ...]] = ("sslrootcert", "staging")
+    files: ClassVar[tuple[str, ...]] = ("staging",)
     type: Literal["postgres"]
     host: Text = "localhost"
     port: Port = 5432
     database: Text
     user: Text
     password: Secret = ""
-    sslmode: SslMode = "prefer"
-    sslrootcert: Text = ""
+    tls: Tls = Tls()
     staging: Text = ".instep/staging"
     connect_timeout: Annotated[int, Field(ge=0)] = 10
     lock_timeout: Seconds = 10
@@ -215,7 +214,9 @@ class PostgresDestination(Section):
     undo_days: Annotated[int, Field(ge=0)] = 7
 
     def arguments(self) -> dict[str, Any]:
-        return {k: v for k, v in super().arguments().items() if k != "namespace"}
+        out = {k: v for k, v in super().arguments().items() if k != "namespace"}
+        tls: Tls = out.pop("tls")
+        return {**out, "sslmode": tls.chosen, "sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
 
 
 Source = Annotated[PostgresSource | MySqlSource | SqliteSource, Field(discriminator="type")]

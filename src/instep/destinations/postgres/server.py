@@ -6,14 +6,18 @@ notes its number: if the answer to its COMMIT is lost, the server is asked what 
 
 from __future__ import annotations
 
+import ssl
 import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import psycopg
+from adbc_driver_manager import Error as ArrowError
 from adbc_driver_manager.dbapi import Connection as ArrowConnection
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
@@ -41,9 +45,9 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class PostgresConfig:
-    """Where and as whom to connect. `staging` is a folder (a path) for staged files and quarantine. One who finds a
-    table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0 means none. `undo_days`: how long what was
-    dropped is kept."""
+    """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder (a path) for
+    staged files and quarantine. One who finds a table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0
+    means none. `undo_days`: how long what was dropped is kept."""
 
     name: str
     host: str
@@ -53,6 +57,8 @@ class PostgresConfig:
     password: str = field(default="", repr=False)
     sslmode: str = "prefer"
     sslrootcert: str = ""
+    sslcert: str = ""
+    sslkey: str = field(default="", repr=False)
     staging: str = ".instep/staging"
     prefix: str = "_instep_"
     connect_timeout: int = 10
@@ -67,15 +73,23 @@ class PostgresConfig:
         return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
 
-def conninfo(config: PostgresConfig) -> str:
-    """libpq keywords, the password among them: stays inside the process, is never logged."""
-    given: dict[str, Any] = {
-        "host": config.host, "port": config.port, "dbname": config.database, "user": config.user,
-        "password": config.password, "sslmode": config.sslmode, "sslrootcert": config.sslrootcert,
-        "connect_timeout": config.connect_timeout,
-    }  # fmt: skip
-    kept = {k: v for k, v in given.items() if v not in ("", 0)}
-    return make_conninfo("", **kept, application_name=APPLICATION, client_encoding="UTF8", keepalives_idle=60)
+@contextmanager
+def conninfo(config: PostgresConfig) -> Iterator[str]:
+    """libpq keywords, the password among them: stays inside the process, is never logged. The client's key is in a
+    file as long as this lasts."""
+    checked = config.sslmode.startswith("verify") and not config.sslrootcert
+    with NamedTemporaryFile("w") as key:  # readable for its owner alone
+        key.write(config.sslkey)
+        key.flush()
+        given: dict[str, Any] = {
+            "host": config.host, "port": config.port, "dbname": config.database, "user": config.user,
+            "password": config.password, "sslmode": config.sslmode,
+            "sslrootcert": ssl.get_default_verify_paths().cafile if checked else config.sslrootcert,
+            "sslcert": config.sslcert, "sslkey": key.name if config.sslkey else "",
+            "connect_timeout": config.connect_timeout,
+        }  # fmt: skip
+        kept = {k: v for k, v in given.items() if v not in ("", 0, None)}
+        yield make_conninfo("", **kept, application_name=APPLICATION, client_encoding="UTF8", keepalives_idle=60)
 
 
 def literal(text: str) -> str:
@@ -120,37 +134,13 @@ class Server:
 
     def __init__(self, config: PostgresConfig) -> None:
         self.config = config
-        info = conninfo(config)
-        plain = Pool(lambda: self._open(info), _close_plain, _is_alive)
-        arrow = Pool(lambda: self._open_arrow(info), lambda c: c.close(), _answers)
-        self._plain, self._arrow = plain, arrow
-        weakref.finalize(self, _close_all, plain, arrow)
+        self._plain = Pool(partial(_open, config), _close_plain, _is_alive)
+        self._arrow = Pool(partial(_open_arrow, config), lambda c: c.close(), _answers)
+        weakref.finalize(self, _close_all, self._plain, self._arrow)
 
-    def _open(self, info: str) -> psycopg.Connection[Any]:
-        try:
-            return psycopg.connect(info, prepare_threshold=None)
-        except psycopg.Error as error:
-            found = clear(self.config, str(error), error.sqlstate or "")
-            raise ConnectError(found.message, hint=found.hint) from None
-
-    def _open_arrow(self, info: str) -> ArrowConnection:
-        from adbc_driver_postgresql import dbapi
-
-        with self.translated():
-            connection: ArrowConnection = dbapi.connect(info)
-            return connection
-
-    @contextmanager
-    def translated(self) -> Iterator[None]:
+    def translated(self) -> AbstractContextManager[None]:
         """Turns the errors of both drivers into ours."""
-        from adbc_driver_manager import Error as ArrowError
-
-        try:
-            yield
-        except psycopg.Error as error:
-            raise clear(self.config, str(error), error.sqlstate or "") from error
-        except ArrowError as error:
-            raise clear(self.config, str(error), error.sqlstate or "") from None
+        return _translated(self.config)
 
     @contextmanager
     def arrow(self) -> Iterator[ArrowConnection]:
@@ -209,6 +199,33 @@ class Server:
         )
 
 
+@contextmanager
+def _translated(config: PostgresConfig) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        raise clear(config, str(error), error.sqlstate or "") from error
+    except ArrowError as error:
+        raise clear(config, str(error), error.sqlstate or "") from None
+
+
+def _open(config: PostgresConfig) -> psycopg.Connection[Any]:
+    try:
+        with conninfo(config) as info:
+            return psycopg.connect(info, prepare_threshold=None)
+    except psycopg.Error as error:
+        found = clear(config, str(error), error.sqlstate or "")
+        raise ConnectError(found.message, hint=found.hint) from None
+
+
+def _open_arrow(config: PostgresConfig) -> ArrowConnection:
+    from adbc_driver_postgresql import dbapi
+
+    with _translated(config), conninfo(config) as info:
+        connection: ArrowConnection = dbapi.connect(info)
+        return connection
+
+
 class _Lost(Exception):
     """The commit is done, its connection gone."""
 
@@ -227,8 +244,6 @@ def _is_alive(connection: psycopg.Connection[Any]) -> bool:
 
 
 def _answers(connection: ArrowConnection) -> bool:
-    from adbc_driver_manager import Error as ArrowError
-
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
