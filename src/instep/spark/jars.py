@@ -47,6 +47,14 @@ SQLITE = Jar(
     "a3f53a2aa15ae9425a9e793bbe9c8e5288febeb4b65ef5c1a4e80d4c2045cf08",
 )  # fmt: skip
 PINNED = (ICEBERG, SQLITE)
+DELTA = (
+    Jar(
+        "io.delta", "delta-spark_4.1_2.13", "4.4.0",
+        "75a9400986853c061f5109f012547de2545a5759e5e752e5ef633dabe16a4f10",
+    ),
+    Jar("io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
+)  # fmt: skip
+"""For Spark as a reader of Delta tables; our own tasks and commits need none of them."""
 
 
 def ensure(jars: Sequence[Jar] = PINNED, cache: str = "") -> tuple[Path, ...]:

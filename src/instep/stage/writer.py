@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from instep.errors import StageError
-from instep.stage.names import file_name
+from instep.stage.names import file_name, stored_name, stored_schema
 from instep.stage.place import Place, clear_errors
 from instep.stage.spec import StagedFile, StageSpec
 
@@ -88,14 +88,15 @@ class _File:
     def __init__(self, spec: StageSpec, place: Place, name: str, repetitive: list[str]) -> None:
         self.spec, self.uri = spec, place.child(name)
         self._file = place.create(name)
+        self._schema = stored_schema(spec.schema)
         self._writer = pq.ParquetWriter(
             self._file.sink,
-            spec.schema,
+            self._schema,
             compression=spec.compression,
             compression_level=_LEVELS.get(spec.compression),
             store_schema=False,
             write_page_index=False,
-            use_dictionary=repetitive,
+            use_dictionary=[stored_name(spec.schema.field(n)) for n in repetitive],
         )
 
     @property
@@ -104,6 +105,8 @@ class _File:
 
     def write(self, batches: list[pa.RecordBatch]) -> None:
         table = pa.Table.from_batches(batches, self.spec.schema)
+        if self._schema is not self.spec.schema:
+            table = pa.Table.from_arrays(table.columns, schema=self._schema)
         with self._dropping(), clear_errors(self.uri):
             self._writer.write_table(table, row_group_size=len(table))
 
@@ -148,7 +151,7 @@ def assert_schema(schema: pa.Schema, spec: StageSpec) -> None:
 
 def assert_written(metadata: pq.FileMetaData, spec: StageSpec) -> None:
     """The same, of the schema in a finished file's footer."""
-    _compare(list(_leaves(metadata.schema.to_arrow_schema())), list(_leaves(spec.schema)), spec)
+    _compare(list(_leaves(metadata.schema.to_arrow_schema())), list(_leaves(stored_schema(spec.schema))), spec)
 
 
 _Leaf = tuple[str, str, str]

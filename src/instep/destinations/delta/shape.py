@@ -17,14 +17,13 @@ from instep.destinations.types import delta_primitive, from_delta_primitive
 from instep.errors import IllegalChange, SchemaError
 from instep.schema.table import Column, Table
 from instep.schema.types import Array, DataType, Field, Json, Struct, parse
+from instep.stage.names import STORED
 
 ID, PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
 CHANGES = "delta.typeChanges"
 BEFORE = "instep.before"
 """In the metadata of a column that was dropped and came back: the last version from before the drop."""
 FIELD_ID = "PARQUET:field_id"
-STORED = "instep.stored"
-"""The name that a column has in files, where it is not its own, in the metadata of an Arrow field."""
 Type = Any
 """A primitive's name, or a dict with type array, struct or map."""
 

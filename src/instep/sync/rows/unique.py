@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from instep.destinations.base import Target
 from instep.errors import StageError
+from instep.stage.names import stored_name
 from instep.stage.place import Place
 from instep.stage.spec import StagedFile
 from instep.sync.rows.loads import Load
@@ -34,4 +35,5 @@ def check_unique(load: Load, target: Target, files: Sequence[StagedFile]) -> Non
 def _read(uri: str, target: Target, columns: Sequence[str]) -> pa.Table:
     folder, _, name = uri.rpartition("/")
     filesystem, path = Place(folder, target.io).resolve(name)
-    return pq.read_table(path, filesystem=filesystem, columns=list(columns))
+    names = [stored_name(target.schema.field(c)) for c in columns]
+    return pq.read_table(path, filesystem=filesystem, columns=names).select(names).rename_columns(list(columns))
