@@ -112,6 +112,7 @@ class App:
             who=user(),
             max_new_columns=project.connection(connection).max_new_columns,
             backfill_limits=project.connection(connection).backfill_limits.limits(),
+            maintenance=project.connection(connection).maintain.rules(),
             detect_every=project.detect(connection).relied_on,
             log=self.log_names(connection),
         )

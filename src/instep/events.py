@@ -260,3 +260,22 @@ class TableFailed(Event):
     run: str
     table: str
     error: str
+
+
+@dataclass(frozen=True)
+class TableMaintained(Event):
+    """A table's files were put in order: data files and bytes (delete files included) before and after. `rewritten`
+    files were put together, `snapshots` expired, `removed` files went with them, `orphans` beside them."""
+
+    type: ClassVar[str] = "table.maintained"
+    run: str
+    table: str
+    files_before: int
+    files: int
+    bytes_before: int
+    bytes: int
+    rewritten: int
+    snapshots: int
+    removed: int
+    orphans: int
+    seconds: float

@@ -36,6 +36,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Connections: log": models.Log,
     "Connections: backfill_limits": models.BackfillSection,
     "Connections: include": models.Include,
+    "Connections: maintain": models.MaintainSection,
     "Connections: exclude": models.Exclude,
     "Connections: downstream": models.Downstream,
     "Connections: protect": models.Protect,

@@ -35,7 +35,7 @@ BAD: list[tuple[str, str, list[str]]] = [
             "2: connections.a.source: is required (no sources are defined)",
             "3: connections.a.qqq: unknown key (known: app_options, backfill, backfill_limits, destination, detect,"
             " detect_and_propagate_schema_changes, downstream, exclude, hash, include, keep_old_names,"
-            " max_new_columns, namespace,"
+            " maintain, max_new_columns, namespace,"
             " notify, notify_schema_changes, policy, protect, salt, schedule, schema_change_handling, source,"
             " table_options, tables, tags)",
         ],

@@ -40,6 +40,14 @@ def status() -> None:
 def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
     run, accepted = store.runs.latest(name), store.accepted.latest(name)
     tables = store.runs.latest_tables(name)
+def maintained(store: Any, name: str) -> list[dict[str, Any]]:
+    """How each table was left by its last maintenance, by what the store's events say."""
+    events = store.events.latest(connection=name, types=("table.maintained",), limit=1000)
+    last = {e.data["table"]: e for e in reversed(events)}
+    told = ("table", "files_before", "files", "bytes_before", "bytes", "snapshots")
+    return [{"at": e.at, **{k: e.data[k] for k in told}} for e in last.values()]
+
+
     return {
         "connection": name,
         "last_run": asdict(run) if run else None,
@@ -52,9 +60,18 @@ def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
         "tables": [asdict(t) for t in tables.values()],
     }
 
+        "maintained": maintained(store, name),
 
 def _reselected(app: Any, name: str) -> list[dict[str, Any]]:
     from instep.control.reselected import reselected
+
+def _maintained(found: list[dict[str, Any]]) -> str:
+    last = max(found, key=lambda m: m["at"])
+    return (
+        f"maintained: {len(found)} table(s), last {last['table']} at {last['at']:%Y-%m-%d %H:%M} UTC "
+        f"({last['files_before']:,} -> {last['files']:,} files)"
+    )
+
 
     return [{"column": t.path, "is": t.what, "reads_table": w} for t, w in reselected(app.project, app.store, name)]
 
@@ -87,6 +104,10 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
         for copy in c["copies"]:
             out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
         for one in c["old_names"]:
+        if c["maintained"]:
+            out.write(f"  {_maintained(c['maintained'])}", "dim")
+        if c["log"]:
+            out.write(f"  log: {line(c['log'])}", "yellow" if c["log"]["trouble"] else "dim")
             out.write(f"  {old_name_line(one)}", "yellow" if one["trouble"] else "dim")
         for t in c["tables"]:
             if t["status"] != "done":

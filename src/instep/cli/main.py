@@ -25,6 +25,8 @@ from instep.cli import (
     history,
     impact,
     look,
+    maintain,
+    migration,
     move,
     policy,
     quarantine,
@@ -66,8 +68,8 @@ def shared(
 
 
 for room in (
-    setup, sources, changes, contract, impact, undo, restore, policy, move, backfill, look, history, quarantine,
-    selection, table, demo,
+    setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
+    history, quarantine, selection, table, demo,
 ):  # fmt: skip
     room.register(app)
 

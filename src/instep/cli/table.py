@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import confirm, console, emit, one_connection, open_app, options
+from instep.cli.maintain import layout_line
 from instep.cli.old_names import EXAMPLES, old_names, old_names_data, say_old_names
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
+    from instep.destinations.maintained import Layout
     from instep.model import Review
     from instep.sync.changes.keycount import Count
     from instep.sync.changes.rekey import Rekeying, Way
@@ -33,13 +35,16 @@ def register(app: typer.Typer) -> None:
 
 @table.command(epilog="Example: instep table show public.order")
 def show(path: Path, connection: Of = None) -> None:
-    """Mode, key and cursor with who named them, and what is paused and why. Asks neither source nor destination."""
+    """Mode, key and cursor with who named them, what is paused and why, how many files there are. Asks no source."""
+    from instep.sync.maintain import layout_of
     from instep.sync.standing import standing
 
     with open_app() as app:
         pipe = app.pipe(one_connection(app, connection))
         found = standing(pipe, path)
-    emit(_shown(pipe.name, found), lambda out: _show(out, found))
+        layout = layout_of(pipe, found.place)
+    data = _shown(pipe.name, found) | {"layout": asdict(layout) if layout else None}
+    emit(data, lambda out: _show(out, found, layout))
 
 
 @table.command(
@@ -205,7 +210,7 @@ def _shown(connection: str, s: Standing) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _show(out: Screen, s: Standing) -> None:
+def _show(out: Screen, s: Standing, layout: Layout | None) -> None:
     out.write(s.table.path, "bold")
     mode = f"{s.choice.mode}, deletes {s.choice.deletes} ({s.choice.why})" if s.choice else s.trouble
     key = f"({', '.join(s.table.key)})" if s.table.key else "none"
@@ -214,6 +219,8 @@ def _show(out: Screen, s: Standing) -> None:
         ("cursor", f"{s.table.cursor or 'none'}: {s.cursor_from}"),
     ):  # fmt: skip
         out.write(f"  {name:<12} {value}")
+    if layout is not None:
+        out.write(f"  files        {layout_line(layout)}")
     for pause in s.pauses:
         out.write(f"  paused       {'' if pause.table else 'the whole connection: '}{pause.reason}", "yellow")
     for r in s.waiting:

@@ -1,4 +1,4 @@
-"""When backfills of columns run by themselves, and how much they may do."""
+"""When backfills of columns and maintenance run by themselves, and how much they may do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from instep.project.schedule import time_zone
 from instep.project.values import Section
 from instep.schema.limits import BackfillLimits
+from instep.schema.maintenance import Maintenance
 
 _WINDOW = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]|24):([0-5]\d)")
 
@@ -42,3 +43,23 @@ class BackfillSection(Section):
 
     def limits(self) -> BackfillLimits:
         return BackfillLimits(self.max_bytes, self.max_minutes, minutes(self.window), self.timezone)
+
+
+class MaintainSection(Section):
+    """When tables of a lake are maintained. Small files (below three quarters of `target_file_size`, bytes) are put
+    together once there are `min_files` of them, files whose deleted rows are more than `delete_ratio` are written
+    without them. Snapshots that are older than `max_snapshot_age` (days) go, but for the newest `keep_snapshots`; files
+    that nothing names go after `orphan_age` (days). `after_sync`: a sync does it with the tables that it has loaded,
+    and begins with no further table after `max_minutes`."""
+
+    target_file_size: Annotated[int, Field(ge=1 << 20)] = Maintenance.target_file_size
+    min_files: Annotated[int, Field(ge=2)] = Maintenance.min_files
+    delete_ratio: Annotated[float, Field(gt=0, le=1)] = Maintenance.delete_ratio
+    keep_snapshots: Annotated[int, Field(ge=1)] = Maintenance.keep_snapshots
+    max_snapshot_age: Annotated[float, Field(ge=0)] = Maintenance.max_snapshot_age
+    orphan_age: Annotated[float, Field(ge=1)] = Maintenance.orphan_age
+    after_sync: bool = Maintenance.after_sync
+    max_minutes: Annotated[float, Field(gt=0)] = Maintenance.max_minutes
+
+    def rules(self) -> Maintenance:
+        return Maintenance(**self.model_dump())

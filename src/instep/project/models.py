@@ -11,7 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from instep.model import Deletes
 from instep.project.detector import AppOptions, TableOptions
-from instep.project.limits import BackfillSection
+from instep.project.file_options import FileColumn, FileOptions, TableGlob
+from instep.project.limits import BackfillSection, MaintainSection
 from instep.project.policies import OverrideSection, PolicySection
 from instep.project.reach import Server, Tls, former
 from instep.project.reference import Reference
@@ -380,6 +381,7 @@ class ProjectFile(Section):
     spark: Spark = Spark()
     sources: dict[Name, Source] = Field(default_factory=dict)
     destinations: dict[Name, Destination] = Field(default_factory=dict)
+    maintain: MaintainSection = MaintainSection()
     policies: dict[Name, PolicySection] = Field(default_factory=dict)
     connections: dict[Name, Connection] = Field(default_factory=dict)
     channels: dict[Name, Channel] = Field(default_factory=dict)

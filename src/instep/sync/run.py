@@ -34,6 +34,7 @@ from instep.sync.detection.fresh import seen_now
 from instep.sync.detection.pause import hold, reconsider
 from instep.sync.detection.places import Places
 from instep.sync.held.quarantine import expire
+from instep.sync.maintain import maintain_loaded
 from instep.sync.named import check_named
 from instep.sync.old_names import troubles
 from instep.sync.pipe import Pipe, Ref
@@ -85,6 +86,7 @@ def sync(
         expire(pipe, run)
         forget_dropped(pipe, run)
         forget_old_names(work.pipe, run)
+        maintain_loaded(work.pipe, run, work.outcome, rows_by, work.told)
     done = work.outcome
     if not tables:
         done.note("there is no table to sync: the source shows this user none that is switched on")

@@ -153,6 +153,12 @@ class DuckDbDestination:
     def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
         return keep.forget(self.file, refs, fence, self.config.undo_days)
 
+    def vacuum(self, *, dry_run: bool) -> tuple[int, int]:
+        before = self.file.bytes()
+        if self.file.exists() and not dry_run:
+            self.file.checkpoint()
+        return before, self.file.bytes()
+
     def keep(self, ref: Ref, place: Ref, commit: Commit) -> int | None:
         return keep.keep(self.file, ref, place, commit)
 

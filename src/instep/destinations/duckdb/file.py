@@ -113,6 +113,16 @@ class DatabaseFile:
                 _rollback(session)
                 raise
 
+    def bytes(self) -> int:
+        """Size of the file and of what is not in it yet (the log of its last changes)."""
+        log = self.path.with_name(f"{self.path.name}.wal")
+        return sum(file.stat().st_size for file in (self.path, log) if file.exists())
+
+    def checkpoint(self) -> None:
+        """Brings the log into the file, and cuts off the free space at its end."""
+        with self._instance.writer, self._opened(write=True) as session:
+            session.run("CHECKPOINT")
+
     @contextmanager
     def _opened(self, *, write: bool) -> Iterator[Session]:
         base = self._enter(write)

@@ -1,0 +1,149 @@
+"""Tables of a connection are kept in order, by a command and after a sync; undo and loads come first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.errors import DestinationError, InstepError, RunInProgress
+from instep.schema.maintenance import Maintenance
+from instep.sync.changes.undo import find, prepare, takeback
+from instep.sync.maintain import Order, maintain
+from instep.sync.pipe import Pipe
+from instep.sync.progress import Silent
+from instep.sync.rows.engine import Inline
+from instep.sync.run import sync
+from sync_world import MakeWorld, World, preset
+
+EAGER = Maintenance(min_files=3, keep_snapshots=2, max_snapshot_age=0)
+TEN = "INSERT INTO t SELECT i, i, 'v' || i FROM generate_series(1, 10) i"
+
+
+def eager(world: World, **more: Any) -> Pipe:
+    return replace(world.pipe, maintenance=replace(EAGER, **more))
+
+
+def by_command(world: World, pattern: str = "", **options: Any) -> Order:
+    return maintain(eager(world), pattern, Silent(), lambda: None, **options)
+
+
+def change(world: World, number: int) -> None:
+    new = 100 + number
+    world.run(f"UPDATE t SET a = {new} WHERE id = {number}", f"INSERT INTO t VALUES ({new}, 0, 'n')")  # noqa: S608
+
+
+@pytest.fixture
+def grown(world: World) -> World:
+    """A table with a key after three syncs, and one that was loaded once."""
+    world.engine, world.policy = "inline", preset("allow_all", removed="drop")
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int, b text)", TEN, "CREATE TABLE u (id int PRIMARY KEY)")
+    world.run("INSERT INTO u VALUES (1)")
+    world.sync()
+    for number in range(1, 3):
+        change(world, number)
+        world.sync()
+    return world
+
+
+def test_the_command_keeps_rows_and_tells_what_it_did(grown: World) -> None:
+    dry = by_command(grown, dry_run=True)
+    assert [(t.table, t.done.rewritten) for t in dry.tables] == [("public.t", 3), ("public.u", 0)]
+    assert grown.events("table.maintained") == []
+    done = by_command(grown, "*.t")
+    [kept] = done.tables
+    assert (kept.done.files_before, kept.done.files, kept.error, kept.left) == (3, 1, "", "")
+    assert kept.done.snapshots
+    assert grown.events("table.maintained") == ["table.maintained"]
+    run = grown.store.runs.get(done.run)
+    assert (run.kind, run.status) == ("maintain", "done")
+    assert grown.differing() == {}
+    change(grown, 7)
+    grown.sync()
+    assert grown.differing() == {}
+
+
+def test_an_undo_after_it_brings_all_values_back(grown: World) -> None:
+    """Drop a column, upsert, maintain, undo: what rows had is what they have."""
+    before = {row[0]: row[1] for row in grown.rows("t", "id", "b")}
+    grown.run("ALTER TABLE t DROP COLUMN b")
+    grown.settled()
+    grown.run("UPDATE t SET a = -1 WHERE id IN (2, 5)", "INSERT INTO t VALUES (500, 5)")
+    grown.sync()
+    [kept] = by_command(grown, "public.t").tables
+    assert kept.done.files == 1
+    [removed] = [r for r in grown.store.reviews.find("shop", ["applied"]) if r.kind == "column.removed"]
+    made = prepare(grown.pipe, find(grown.pipe, removed.id))
+    takeback(grown.pipe, made, ("*",))
+    assert dict(grown.rows("t", "id", "b")) == {**before, 500: None}
+
+
+def test_who_is_left_alone(grown: World) -> None:
+    with pytest.raises(InstepError, match="no table nix"):
+        by_command(grown, "nix")
+    grown.store.pauses.pause("shop", "its key went", table=("public", "t"))
+    assert [t.left for t in by_command(grown).tables] == ["it is paused", ""]
+    grown.store.runs.claim("shop", "sync")
+    with pytest.raises(RunInProgress):
+        by_command(grown)
+
+
+def test_a_sync_that_begins_meanwhile_wins(grown: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from instep.destinations.iceberg.compact_task import pack
+
+    def packed(*args: Any) -> Any:
+        done = pack(*args)
+        monkeypatch.undo()
+        change(grown, 8)
+        assert set(grown.statuses(grown.sync()).values()) == {"done"}
+        return done
+
+    monkeypatch.setattr("instep.destinations.iceberg.compact.pack", packed)
+    first, second = by_command(grown).tables
+    assert (first.left, first.error) == ("it is being loaded: the next time", "")
+    assert second.left == "a run that began later is at it"
+    assert grown.differing() == {}
+    assert by_command(grown).tables[0].done.files == 1
+
+
+OFF: list[dict[str, Any]] = [{"after_sync": False}, {"min_files": 99}, {"max_minutes": -1.0}]
+
+
+def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not if it is switched off, not due or out of time; a failure is a note, and the next sync does it."""
+    for number, more in enumerate(OFF, 3):
+        change(grown, number)
+        assert sync(eager(grown, **more), engine=Inline()).notes == ()
+    assert grown.destination.layout(("shop", "t")).files == 6
+
+    def broken(*_: Any) -> Any:
+        raise DestinationError("no more disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("instep.destinations.iceberg.compact.pack", broken)
+        change(grown, 6)
+        report = sync(eager(grown), engine=Inline())
+    assert (report.status, report.notes) == ("done", ("public.t was not maintained: no more disk",))
+    assert grown.differing() == {}
+    change(grown, 7)
+    [note] = sync(eager(grown), engine=Inline()).notes
+    assert note.startswith("public.t: 8 files (")
+    assert note.endswith(" were put together, 1 are left")
+    assert grown.events("table.maintained") == ["table.maintained"]
+    assert grown.differing() == {}
+    assert grown.destination.layout(("shop", "t")).deletes == 0
+
+
+def test_a_duckdb_file_is_vacuumed(make_world: MakeWorld) -> None:
+    world = make_world("sqlite")
+    file: Any = DuckDbDestination(DuckDbConfig("warehouse", str(world.folder / "shop.duckdb")))
+    world.destination, world.engine = file, "inline"
+    assert by_command(world).vacuumed == (0, 0)
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a int, b text)", "INSERT INTO t VALUES (1, 1, 'x')")
+    world.sync()
+    before, after = by_command(world).vacuumed or (0, 0)
+    assert 0 < after <= before
+    assert by_command(world, dry_run=True).vacuumed == (after, after)
+    assert world.rows("t") == [(1, 1, "x")]
