@@ -200,6 +200,10 @@ def _source(name: str, project: Project) -> Source:
 def _destination(name: str, project: Project) -> Destination:
     settings = project.destination(name)
     match settings.type:
+        case "delta":
+            from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+
+            return DeltaDestination(DeltaConfig(name=name, **settings))
         case "duckdb":
             from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 

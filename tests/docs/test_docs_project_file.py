@@ -27,6 +27,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Sources: SQLite": models.SqliteSource,
     "Sources: files": models.FilesSource,
     "Destinations: Iceberg": models.IcebergDestination,
+    "Destinations: Delta": models.DeltaDestination,
     "Destinations: DuckDB": models.DuckDbDestination,
     "Destinations: PostgreSQL": models.PostgresDestination,
     "Policies": policies.PolicySection,

@@ -220,8 +220,25 @@ class PostgresDestination(Section):
         return {**out, "sslmode": tls.chosen, "sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
 
 
+class DeltaDestination(Section):
+    """`warehouse` is the folder of the tables, one a folder; the others are as for Iceberg."""
+
+    files: ClassVar[tuple[str, ...]] = ("warehouse",)
+    type: Literal["delta"]
+    warehouse: Text = "lake"
+    namespace: Text = ""
+    prefix: SystemPrefix = "_instep_"
+    quarantine_days: QuarantineDays = 30
+    undo_days: Annotated[int, Field(ge=0)] = 7
+
+    def arguments(self) -> dict[str, Any]:
+        return {k: v for k, v in super().arguments().items() if k != "namespace"}
+
+
 Source = Annotated[PostgresSource | MySqlSource | SqliteSource, Field(discriminator="type")]
-Destination = Annotated[IcebergDestination | DuckDbDestination | PostgresDestination, Field(discriminator="type")]
+Destination = Annotated[
+    IcebergDestination | DuckDbDestination | DeltaDestination | PostgresDestination, Field(discriminator="type")
+]
 
 
 class TableSection(OverrideSection):
