@@ -16,12 +16,14 @@ Deletes = Literal["soft", "hard", "ignore"]
 
 @dataclass(frozen=True)
 class Check:
-    """One line of `source test` or `destination test`: what was tried, whether it worked, what to do if not."""
+    """One line of `source test` or `destination test`: what was tried, whether it worked, what to do if not: the
+    statement to run, where there is one. What is not `needed` is worth knowing and fails nothing."""
 
     name: str
     ok: bool
     detail: str = ""
     hint: str = ""
+    needed: bool = True
 
 
 @dataclass(frozen=True)

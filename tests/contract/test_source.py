@@ -94,6 +94,8 @@ def test_an_empty_database_is_an_empty_catalog(case: Case) -> None:
 
 @shows(event=58)
 def test_views_are_listed_with_their_kind(orders: Case) -> None:
+    if not orders.views:
+        pytest.skip("no views")
     orders.execute("CREATE VIEW cheap AS SELECT id FROM orders")
     assert find(orders, "cheap").kind == "view"
     assert load(orders, "cheap") == [(1,), (2,), (3,)]
@@ -102,7 +104,7 @@ def test_views_are_listed_with_their_kind(orders: Case) -> None:
 def test_source_test_passes_on_a_good_source(orders: Case) -> None:
     checks = orders.source().test()
     assert checks
-    assert [c for c in checks if not c.ok] == []
+    assert [c for c in checks if c.needed and not c.ok] == []
 
 
 # Fingerprints and changes
@@ -121,6 +123,8 @@ DDL = {
 
 @pytest.mark.parametrize("sql", DDL.values(), ids=DDL)
 def test_fingerprint_tells_each_change(orders: Case, sql: str) -> None:
+    if "VIEW" in sql and not orders.views:
+        pytest.skip("no views")
     orders.execute("CREATE TABLE other (id int NOT NULL PRIMARY KEY)")
     source = orders.source()
     before = source.discover()
@@ -386,5 +390,5 @@ def test_a_denied_table_is_named_and_proves_nothing(orders: Case) -> None:
     assert (orders.schema, "other") in found.catalog.by_ref
     assert not found.proves_absence
     assert found.fingerprint != before.fingerprint
-    failed = [c for c in orders.source(restricted=True).test() if not c.ok]
+    failed = [c for c in orders.source(restricted=True).test() if c.needed and not c.ok]
     assert any("orders" in c.detail and "GRANT" in c.hint for c in failed)

@@ -56,7 +56,7 @@ def test_postgres_is_read_through_ssh(postgres: Database, server: SshServer) -> 
     postgres.execute("CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 1000) i")
     source = PostgresSource(replace(postgres.config, ssh=server.ssh))
     assert count(source) == 1000
-    assert all(c.ok for c in source.test())
+    assert all(c.ok for c in source.test() if c.needed)
     assert none_left()
 
 

@@ -28,7 +28,9 @@ def register(app: typer.Typer) -> None:
 
 @source.command("test", epilog="Example: instep source test shop_pg")
 def source_test(name: Name = None) -> None:
-    """Log in, read the catalog, and say which grants are missing."""
+    """Log in, try what a sync needs, and print the statements (GRANT, ALTER) that bring what is missing.
+
+    Changes nothing. `note` is worth knowing and fails nothing; exits with 4 if a sync would lack something."""
     with open_app() as app:
         _show_checks(app.source(name).test())
 
@@ -55,15 +57,21 @@ def discover(
 def _show_checks(checks: Sequence[Check]) -> None:
     def render(out: Screen) -> None:
         for check in checks:
-            mark, style = ("ok  ", "green") if check.ok else ("FAIL", "bold red")
+            mark, style = _mark(check)
             out.print(mark, style=style, end=" ")
             out.write(f"{check.name}{': ' + check.detail if check.detail else ''}")
             if check.hint:
                 out.print(f"     {check.hint}", style="dim")
 
     emit({"checks": [asdict(c) for c in checks]}, render)
-    if not all(c.ok for c in checks):
+    if not all(c.ok or not c.needed for c in checks):
         raise fail(4)
+
+
+def _mark(check: Check) -> tuple[str, str]:
+    if check.ok:
+        return "ok  ", "green"
+    return ("FAIL", "bold red") if check.needed else ("note", "yellow")
 
 
 def _show_catalog(out: Screen, found: Discovery, *, columns: bool) -> None:

@@ -19,13 +19,14 @@ from decimal import InvalidOperation
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from instep.errors import InstepError, ReadError
+from instep.errors import ReadError
 from instep.model import Check
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog, Column
 from instep.schema.types import Boolean, DataType, Date, Decimal, Float, Int, String, Timestamp, TimestampTz
 from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.mysql_catalog import read_catalog, read_fingerprint, table_statistics
+from instep.sources.mysql_checks import checks
 from instep.sources.mysql_connect import MySqlConfig, connect, run, transaction, translated
 from instep.sources.mysql_read import MySqlReader
 from instep.sources.mysql_sql import literal, quoted, quoted_table
@@ -51,19 +52,7 @@ class MySqlSource:
 
     def test(self) -> list[Check]:
         """The login works; tables are visible and may be read; ids are visible."""
-        try:
-            with connect(self.config) as connection, translated(self.config):
-                version = str(run(connection, "SELECT VERSION()")[0][0])
-                found = read_catalog(connection, self.config)
-        except InstepError as error:
-            return [Check("log in", False, error.message, error.hint)]
-        grant = f"grant {self.config.user} the right to select, or exclude it"
-        return [
-            Check("log in", True, f"{self.config.place} ({version})"),
-            _check_tables(len(found.catalog.tables)),
-            *(Check(f"read {'.'.join(ref)}", False, why, grant) for ref, why in found.denied.items()),
-            _check_ids(bool(found.identity)),
-        ]
+        return checks(self.config)
 
     def fingerprint(self) -> str:
         with nearest(self.config, connect) as at, translated(at.config, f"{at.config.place}, reading its schema"):
@@ -78,16 +67,6 @@ class MySqlSource:
         """A consistent snapshot for the counts and bounds; readers open later ones."""
         with nearest(self.config, transaction) as at:
             yield MySqlSnapshot(at.config, at.connection, at.note)
-
-
-def _check_tables(count: int) -> Check:
-    hint = "" if count else "check `database`, `include` and `exclude`, and the user's grants: other tables are hidden"
-    return Check("list tables", bool(count), f"{count} tables and views", hint)
-
-
-def _check_ids(visible: bool) -> Check:
-    detail = "table ids are visible" if visible else "without the PROCESS privilege renamed tables are not recognised"
-    return Check("see table ids", True, detail)
 
 
 class MySqlSnapshot:

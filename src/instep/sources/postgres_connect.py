@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError
 from instep.sources.postgres_sql import literal
+from instep.sources.postgres_tls import refusal
 from instep.sources.private_file import private_file
 from instep.sources.ssh import Ssh, Way, through
 
@@ -96,8 +97,12 @@ def dial(config: PostgresConfig, open: Callable[[str], Opened]) -> Opened:
     ):
         try:
             return open(conninfo(config, way, key))
-        except Exception:
+        except Exception as error:
             way.explain()
+            if _UNTRUSTED in str(error):
+                host, port = (way.address or config.host, way.port or config.port)
+                why = refusal(host, port, config.sslrootcert, config.connect_timeout)
+                raise translate(config, f"{_UNTRUSTED}: {why}", "", otherwise=ConnectError) from None
             raise
 
 
@@ -118,6 +123,9 @@ def settings(config: PostgresConfig) -> dict[str, str]:
 def set_statement(values: Mapping[str, str]) -> str:
     """One statement that makes the settings hold until the transaction ends (a pooler sees no trace)."""
     return "SELECT " + ", ".join(f"set_config({literal(k)}, {literal(v)}, true)" for k, v in values.items())
+
+
+_UNTRUSTED = "certificate verify failed"
 
 
 @contextmanager
@@ -195,6 +203,9 @@ _CONNECT = (
      "set host to a name in the certificate, or tls.mode to verify-ca"),
     ("certificate verify failed", "the server's certificate is not trusted", "set tls.ca to its authority"),
     ("root certificate file", "the authority's certificate cannot be read", "correct tls.ca"),
+    ("statement pooling", "a pooler in between pools statements, so that nothing can be read consistently",
+     "set its pool_mode to transaction or session, or connect to the server itself"),
+    ("SSL required", "the server asks for TLS", "set tls.mode to require or more"),
     ("query_wait_timeout", "the pooler has no free connection to the server",
      "raise its pool_size, or lower max_connections"),
     ("unsupported startup parameter", "the pooler refuses an option", "leave the source's `options` out"),
