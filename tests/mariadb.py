@@ -37,6 +37,7 @@ class MariaServer:
     folder: Path
     admin: MySqlConfig
     process: subprocess.Popen[bytes] | None = None
+    options: tuple[str, ...] = ()
 
     def start(self) -> None:
         with (self.folder / "log").open("ab") as log:
@@ -45,7 +46,7 @@ class MariaServer:
                     _program("mariadbd"), *_SETTINGS, f"--user={getpass.getuser()}", f"--port={self.admin.port}",
                     f"--datadir={self.folder / 'data'}", f"--socket={self.folder / 'socket'}",
                     f"--pid-file={self.folder / 'pid'}", f"--init-file={self.folder / 'init.sql'}",
-                    f"--tmpdir={self.folder / 'tmp'}",
+                    f"--tmpdir={self.folder / 'tmp'}", *self.options,
                 ],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
@@ -100,8 +101,8 @@ def _program(name: str) -> str:
     pytest.skip(reason)
 
 
-def launch(folder: Path) -> MariaServer:
-    """A new server in `folder`, started; its only user is `admin`."""
+def launch(folder: Path, *options: str) -> MariaServer:
+    """A new server in `folder`, started with these further options; its only user is `admin`."""
     (folder / "tmp").mkdir(parents=True, exist_ok=True)  # a starting server deletes what others have in a shared one
     install = [
         _program("mariadb-install-db"), "--no-defaults", "--skip-test-db", f"--user={getpass.getuser()}",
@@ -119,7 +120,8 @@ def launch(folder: Path) -> MariaServer:
         "GRANT ALL ON *.* TO admin@'%' WITH GRANT OPTION",
     )
     (folder / "init.sql").write_text("".join(f"{statement};\n" for statement in statements))
-    server = MariaServer(folder, MySqlConfig("127.0.0.1", "mysql", "admin", free_port(), PASSWORD, connect_timeout=30))
+    admin = MySqlConfig("127.0.0.1", "mysql", "admin", free_port(), PASSWORD, connect_timeout=30)
+    server = MariaServer(folder, admin, options=options)
     server.start()
     return server
 

@@ -1,0 +1,95 @@
+"""TLS of MySQL sources against a real MariaDB with real certificates, which it changes while it runs."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from certificates import make_certificates
+from instep.errors import ConnectError
+from instep.sources.mysql import MySqlSource
+from instep.sources.mysql_connect import MySqlConfig, SslMode
+from mariadb import MariaServer, launch, open_as
+
+
+@dataclass
+class Shown:
+    """A server whose certificate `show` replaces."""
+
+    server: MariaServer
+    folder: Path
+
+    def show(self, name: str) -> MySqlConfig:
+        for ending in ("pem", "key"):
+            shutil.copy(self.folder / f"{name}.{ending}", self.folder / f"server.{ending}")
+        with open_as(self.server.admin) as connection, connection.cursor() as cursor:
+            cursor.execute("FLUSH SSL")
+        return self.server.admin
+
+    def authority(self, name: str) -> str:
+        return str(self.folder / name) if name else ""
+
+
+@pytest.fixture(scope="module")
+def shown() -> Iterator[Shown]:
+    folder = Path(tempfile.mkdtemp(prefix="instep-maria-tls-"))
+    make_certificates(folder)
+    for ending in ("pem", "key"):
+        shutil.copy(folder / f"good.{ending}", folder / f"server.{ending}")
+    files = [
+        f"--ssl-{word}={folder / name}"
+        for word, name in (("cert", "server.pem"), ("key", "server.key"), ("ca", "ca.pem"))
+    ]
+    server = launch(folder / "server", *files)
+    try:
+        yield Shown(server, folder)
+    finally:
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+TLS: list[tuple[str, SslMode, str, str, str]] = [
+    ("good", "prefer", "", "", ""),
+    ("good", "require", "", "", ""),
+    ("good", "verify_identity", "ca.pem", "", ""),
+    ("other", "verify_ca", "ca.pem", "", ""),
+    ("other", "verify_identity", "ca.pem", "certificate is for another host", "verify-ca"),
+    ("expired", "verify_identity", "ca.pem", "certificate has expired", "renew"),
+    ("good", "verify_identity", "stranger.pem", "certificate is not trusted", "tls.ca"),
+    ("good", "verify_identity", "", "certificate is not trusted", "tls.ca"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "mode", "ca", "cause", "step"), TLS, ids=[f"{t[0]} {t[1]} {t[2]}" for t in TLS])
+def test_tls(shown: Shown, name: str, mode: SslMode, ca: str, cause: str, step: str) -> None:
+    config = replace(shown.show(name), ssl=mode, ssl_ca=shown.authority(ca))
+    if cause:
+        with pytest.raises(ConnectError, match=cause) as told:
+            MySqlSource(config).discover()
+        assert step in told.value.hint
+        assert config.place in told.value.message
+        return
+    found = next(c for c in MySqlSource(config).test() if c.name == "tls")
+    checked = "is" if "verify" in mode else "is not"
+    assert (found.ok, found.detail) == (True, f"encrypted; the server's certificate {checked} checked")
+
+
+@pytest.mark.slow
+def test_a_client_s_certificate_is_asked_for(shown: Shown) -> None:
+    admin = shown.show("good")
+    with open_as(admin) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE OR REPLACE USER sure@'%' IDENTIFIED BY 'x' REQUIRE X509")
+        cursor.execute("GRANT ALL ON *.* TO sure@'%'")
+    key = (shown.folder / "client.key").read_text()
+    bare = replace(admin, user="sure", password="x", ssl="require")
+    config = replace(bare, ssl_cert=str(shown.folder / "client.pem"), ssl_key=key)
+    assert MySqlSource(config).fingerprint()
+    assert key not in repr(config)
+    with pytest.raises(ConnectError, match="refuses this user"):
+        MySqlSource(bare).fingerprint()
