@@ -91,3 +91,16 @@ def test_missing_grants_are_named(shop: Shop, postgres: Database) -> None:
     said = shop.run("source", "test")
     assert "public.secret" in said.out
     assert "grant" in said.out.lower()
+
+
+def test_what_is_only_worth_knowing_is_a_note(shop: Shop, postgres: Database) -> None:
+    postgres.execute("create table t (id int primary key)")
+    config = postgres.config
+    shop.write(
+        f"{{type: postgres, host: 127.0.0.1, port: {config.port}, database: {config.database}, "
+        f"user: {config.user}, password: '${{env:PG_PASSWORD}}'}}"
+    )
+    shop.folder.joinpath(".env").write_text(f"PG_PASSWORD={config.password}\n")
+    assert "note tls: the connection is not encrypted" in shop.ok("source", "test").out
+    found = {c["name"]: c for c in shop.json("source", "test")["checks"]}
+    assert (found["tls"]["ok"], found["tls"]["needed"]) == (False, False)
