@@ -55,13 +55,14 @@ app = typer.Typer(
 
 @app.callback()
 def shared(
+    context: typer.Context,
     project: Annotated[Path, typer.Option("--project", "-p", help="The folder of instep.yml.")] = Path(),
     output: Annotated[str, typer.Option("--output", help="table or json.", metavar="FORMAT")] = "table",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer questions with yes (never drops data).")] = False,
     no_input: Annotated[bool, typer.Option("--no-input", help="Never ask.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="Plain text.")] = False,
 ) -> None:
-    if output not in ("table", "json"):
+    if output not in ("table", "json") and not (output == "github" and context.invoked_subcommand == "migration"):
         raise typer.BadParameter(f"{output!r} is neither table nor json", param_hint="--output")
     options.project, options.output, options.yes = project, output, yes
     options.interactive, options.color = not no_input, not no_color

@@ -1,0 +1,1 @@
+"""Migration scripts: their statements as edits of a schema. Nothing is executed."""

@@ -1,0 +1,184 @@
+"""A migration script as statements, each with its line. What cannot be one is said, never passed over."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from instep.lineage.migration.words import Kind, Word
+
+DIALECTS = ("postgres", "mysql", "sqlite")
+ROUTINES = {"FUNCTION", "PROCEDURE", "TRIGGER", "EVENT", "PACKAGE"}
+_STRINGS = {
+    TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.RAW_STRING, TokenType.HEREDOC_STRING, TokenType.BYTE_STRING,
+    TokenType.HEX_STRING, TokenType.BIT_STRING, TokenType.UNICODE_STRING,
+}  # fmt: skip
+_DOWN = re.compile(r"^[ \t]*--[ \t]*(?:\+goose\s+down|\+migrate\s+down|migrate:down|@undo|//@undo)\b", re.I | re.M)
+_UP = re.compile(r"^[ \t]*--[ \t]*(?:\+goose\s+up|\+migrate\s+up|migrate:up)\b", re.I | re.M)
+_META = re.compile(r"^[ \t]*\\(\S*).*$", re.M)
+_QUIET_META = {"set", "unset", "echo", "timing", "pset", "restrict", "unrestrict", "q", "encoding", "x", "."}
+_COPIED = re.compile(r"^([ \t]*copy\s[^;]*\sfrom\s+stdin[^;]*;[^\n]*\n)(.*?)(?=^\\\.[ \t]*$)", re.I | re.M | re.S)
+_DELIMITER = re.compile(r"^[ \t]*delimiter[ \t]+(\S+)[ \t]*\r?$", re.I | re.M)
+_GLUED = re.compile(r"^[ \t]*--[a-z].*$", re.I | re.M)
+"""Comments of tools (`--changeset`): MySQL itself wants a space there."""
+_EXECUTED = re.compile(r"/\*M?!")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`head` are its first words, for messages; `text` is all of it in one line."""
+
+    line: int
+    words: tuple[Word, ...]
+    head: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is not understood, and where."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Script:
+    """`text` is the script as it was read, for the places of the words."""
+
+    text: str
+    statements: tuple[Statement, ...]
+    problems: tuple[Problem, ...]
+
+
+def read(text: str, dialect: str) -> Script:
+    """The statements of a script, in order. What a tool would only do to take it back (`-- +goose Down`,
+    `-- migrate:down`) is left out."""
+    problems: list[Problem] = []
+    text = _without_down(text)
+    if dialect == "postgres":
+        text = _without_meta(_COPIED.sub(lambda m: m[1] + _blank(m[2]), text), problems)
+    if dialect == "mysql":
+        text = _GLUED.sub(lambda m: _blank(m[0]), text)
+        text = _without_delimiters(text, problems)
+        problems += (
+            Problem(text.count("\n", 0, m.start()) + 1, "what stands in an executable comment (/*! ... */) is not read")
+            for m in _EXECUTED.finditer(text)
+        )
+    try:
+        words = list(_words(sqlglot.tokenize(text, dialect=dialect), text, dialect))
+    except (SqlglotError, RecursionError) as error:
+        return Script(text, (), (*problems, Problem(_line(error), f"it does not parse: {_said(error)}")))
+    statements = tuple(_statements(text, words))
+    return Script(text, statements, tuple(problems))
+
+
+def _said(error: Exception) -> str:
+    return str(error).splitlines()[0][:200]
+
+
+def _line(error: Exception) -> int:
+    found = re.search(r"line (\d+)", str(error), re.I)
+    return int(found[1]) if found else 1
+
+
+def _blank(text: str) -> str:
+    """As many lines of nothing, so that places stay."""
+    return re.sub(r"[^\n]", " ", text)
+
+
+def _without_down(text: str) -> str:
+    """Also in files that have several such parts."""
+    at = 0
+    while found := _DOWN.search(text, at):
+        again = _UP.search(text, found.end())
+        end = again.start() if again else len(text)
+        text = text[: found.start()] + _blank(text[found.start() : end]) + text[end:]
+        at = end
+    return text
+
+
+def _without_meta(text: str, problems: list[Problem]) -> str:
+    """psql's own commands: those that run other files, or what a query answers, are said."""
+
+    def gone(found: re.Match[str]) -> str:
+        if found[1].lower() not in _QUIET_META:
+            line = text.count("\n", 0, found.start()) + 1
+            problems.append(Problem(line, f"psql's \\{found[1]} is not followed"))
+        return _blank(found[0])
+
+    return _META.sub(gone, text)
+
+
+def _without_delimiters(text: str, problems: list[Problem]) -> str:
+    """What stands between `DELIMITER //` and `DELIMITER ;` are bodies of routines, which are not read."""
+    marks = [*_DELIMITER.finditer(text)]
+    for mark, end in zip(marks, [*(m.start() for m in marks[1:]), len(text)], strict=False):
+        if mark[1] != ";":
+            problems += _bodies(text, mark.end(), end, mark[1])
+            text = text[: mark.end()] + _blank(text[mark.end() : end]) + text[end:]
+        text = text[: mark.start()] + _blank(mark[0]) + text[mark.end() :]
+    return text
+
+
+def _bodies(text: str, start: int, end: int, delimiter: str) -> Iterator[Problem]:
+    for piece in text[start:end].split(delimiter):
+        if piece.strip():
+            line = text.count("\n", 0, start + len(piece) - len(piece.lstrip())) + 1
+            yield Problem(line, f"{' '.join(piece.split()[:4])} ... is not understood")
+        start += len(piece) + len(delimiter)
+
+
+def _words(tokens: Sequence[Token], text: str, dialect: str, offset: int = 0) -> Iterator[Word]:
+    """Keywords of several words are taken apart. What sqlglot takes for one text behind a command is read once more; it
+    tells only where that ends."""
+    commands = sqlglot.Dialect.get_or_raise(dialect).tokenizer_class.COMMANDS
+    last: Token | None = None
+    for token in tokens:
+        before, last = last, token
+        start, end = token.start + offset, token.end + 1 + offset
+        raw = text[start:end]
+        at = text.count("\n", 0, start) + 1
+        if token.token_type == TokenType.STRING and before is not None and before.token_type in commands:
+            start = before.end + 1 + offset
+            yield from _words(sqlglot.tokenize(text[start:end], dialect=dialect), text, dialect, start)
+        elif token.token_type in _STRINGS:
+            yield Word(token.text, "string", at, start, end)
+        elif token.token_type == TokenType.IDENTIFIER:
+            yield Word(token.text, "quoted", at, start, end)
+        elif token.token_type == TokenType.NUMBER:
+            yield Word(token.text, "number", at, start, end)
+        else:
+            for part in re.finditer(r"\S+", raw):
+                kind: Kind = "word" if re.match(r"[\w$]", part[0]) else "sign"
+                yield Word(part[0], kind, at, start + part.start(), start + part.end())
+
+
+def _statements(text: str, words: Sequence[Word]) -> Iterator[Statement]:
+    """Semicolons within the body of a routine end nothing."""
+    found: list[Word] = []
+    depth = 0
+    for at, word in enumerate(words):
+        if word.text == ";" and word.kind == "sign" and depth <= 0:
+            yield from _statement(text, found)
+            found, depth = [], 0
+            continue
+        found.append(word)
+        if found[0].upper == "CREATE" and any(w.upper in ROUTINES for w in found[:8]):
+            after = words[at + 1].upper if at + 1 < len(words) else ""
+            ends = len(found) > 1 and found[-2].upper == "END"
+            depth += word.upper in ("BEGIN", "CASE") and not ends
+            depth -= word.upper == "END" and after not in ("IF", "LOOP", "WHILE", "REPEAT", "FOR")
+    yield from _statement(text, found)
+
+
+def _statement(text: str, words: list[Word]) -> Iterator[Statement]:
+    if words:
+        head = " ".join(w.text for w in words[:5] if w.kind in ("word", "quoted"))
+        whole = " ".join(text[words[0].start : words[-1].end].split())
+        yield Statement(words[0].line, tuple(words), head, whole)

@@ -1,0 +1,177 @@
+"""What SQL statements do to a schema: one frozen record per edit, as parsed, before it meets a catalog.
+
+A table's name is as written: (name,) or (schema, name), folded as the dialect folds names without quotes. Types are
+texts of the dialect: the source says what they map to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Name = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """`primary`: it is the key by itself. `after`: the column that it stands behind, "" the first place, None the
+    last one (of a redefined column: where it is)."""
+
+    name: str
+    declared: str
+    nullable: bool = True
+    default: str | None = None
+    comment: str | None = None
+    primary: bool = False
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    """`like`: its columns are those of another table, with key and comments if `like_whole`. `kind` as of `Table`."""
+
+    table: Name
+    columns: tuple[ColumnDefinition, ...]
+    key: tuple[str, ...] = ()
+    key_name: str = ""
+    like: Name | None = None
+    comment: str | None = None
+    or_not: bool = False
+    kind: str = "table"
+    like_whole: bool = False
+
+
+@dataclass(frozen=True)
+class DropTable:
+    table: Name
+
+
+@dataclass(frozen=True)
+class RenameTable:
+    """To another name, schema, or both; "" stays."""
+
+    table: Name
+    name: str = ""
+    schema: str = ""
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    table: Name
+    column: ColumnDefinition
+    or_not: bool = False
+
+
+@dataclass(frozen=True)
+class DropColumn:
+    table: Name
+    name: str
+    or_not: bool = False
+
+
+@dataclass(frozen=True)
+class RenameColumn:
+    table: Name
+    name: str
+    to: str
+
+
+@dataclass(frozen=True)
+class AlterType:
+    table: Name
+    name: str
+    declared: str
+
+
+@dataclass(frozen=True)
+class AlterNullability:
+    table: Name
+    name: str
+    nullable: bool
+
+
+@dataclass(frozen=True)
+class AlterDefault:
+    table: Name
+    name: str
+    default: str | None
+
+
+@dataclass(frozen=True)
+class RedefineColumn:
+    """MySQL's `MODIFY` and `CHANGE`: what the definition does not say is gone, the key aside."""
+
+    table: Name
+    name: str
+    column: ColumnDefinition
+
+
+@dataclass(frozen=True)
+class AddKey:
+    table: Name
+    columns: tuple[str, ...]
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class DropKey:
+    table: Name
+
+
+@dataclass(frozen=True)
+class DropConstraint:
+    """The key, if it is called so."""
+
+    table: Name
+    name: str
+
+
+@dataclass(frozen=True)
+class SetComment:
+    """Of a table, or of a column of it."""
+
+    table: Name
+    column: str
+    text: str | None
+
+
+@dataclass(frozen=True)
+class DropSchema:
+    name: str
+
+
+@dataclass(frozen=True)
+class RenameSchema:
+    name: str
+    to: str
+
+
+@dataclass(frozen=True)
+class SetPath:
+    """Where names without a schema are looked up; none: the default again."""
+
+    schemas: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Transaction:
+    word: Literal["begin", "commit", "rollback"]
+
+
+OfTable = (
+    CreateTable
+    | DropTable
+    | RenameTable
+    | AddColumn
+    | DropColumn
+    | RenameColumn
+    | AlterType
+    | AlterNullability
+    | AlterDefault
+    | RedefineColumn
+    | AddKey
+    | DropKey
+    | DropConstraint
+    | SetComment
+)
+Edit = OfTable | DropSchema | RenameSchema | SetPath | Transaction
