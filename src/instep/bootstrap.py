@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import getpass
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -62,7 +62,7 @@ class App:
 
     def source(self, name: str | None = None) -> Source:
         """The source of that name, or the only one."""
-        return _source(self._only("source", name, self.project.model.sources), self.project)
+        return _source(self._only("source", name, self.project.model.sources), self.project, lambda: self.store)
 
     def destination(self, name: str | None = None) -> Destination:
         """The destination of that name, or the only one."""
@@ -117,7 +117,6 @@ class App:
             log=self.log_names(connection),
         )
 
-    def _spark(self, destination: Destination) -> SparkSettings:
     def log_names(self, connection: str) -> LogNames | None:
         """What the connection's log is called at its source; None if no table of it follows one."""
         from instep.sources.log import LogNames
@@ -125,6 +124,7 @@ class App:
         names = self.project.log_names(connection)
         return LogNames(*names) if names else None
 
+    def _spark(self, destination: Destination) -> SparkSettings:
         from instep.spark.session import SparkSettings
 
         settings = self.project.spark()
@@ -175,7 +175,7 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
     )  # fmt: skip
 
 
-def _source(name: str, project: Project) -> Source:
+def _source(name: str, project: Project, store: Callable[[], Store]) -> Source:
     settings = project.source(name)
     match settings.type:
         case "postgres":
@@ -194,6 +194,12 @@ def _source(name: str, project: Project) -> Source:
             from instep.sources.sqlite_connect import SqliteConfig
 
             return SqliteSource(SqliteConfig(**settings))
+        case "files":
+            from instep.sources.files.config import FilesConfig, Options
+            from instep.sources.files.source import FilesSource
+
+            said = {**settings, "name": name, "options": Options(**settings["options"])}
+            return FilesSource(FilesConfig(**said), store().source_files)
     raise ProjectError(f"source {name}: unknown type {settings.type!r}")
 
 

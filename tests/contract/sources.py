@@ -44,6 +44,7 @@ class Case:
     deny: Callable[[str], None] | None = None
     """Takes the restricted user's right to read this table; None where the source has no rights."""
     comments: bool = False
+    views: bool = True
 
 
 Open = Callable[["pytest.FixtureRequest"], AbstractContextManager[Case]]
@@ -134,6 +135,29 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
         return MySqlSource(replace(config, include=include, exclude=exclude))
 
     yield Case("mysql", database.config.database, execute, source, quoted, isolates=False)
+
+
+def _files(request: pytest.FixtureRequest, form: str) -> Iterator[Case]:
+    from files_world import FilesDatabase
+    from instep.sources.files.source import FilesSource
+
+    database = FilesDatabase(request.getfixturevalue("tmp_path") / "odd #folder %41", form)
+
+    def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
+        return FilesSource(database.config(include=include, exclude=exclude), database.records)
+
+    with database:
+        yield Case(f"files-{form}", "files", database.execute, source, database.quoted, isolates=False, views=False)
+
+
+@register("files-parquet")
+def files_parquet(request: pytest.FixtureRequest) -> Iterator[Case]:
+    yield from _files(request, "parquet")
+
+
+@register("files-csv")
+def files_csv(request: pytest.FixtureRequest) -> Iterator[Case]:
+    yield from _files(request, "csv")
 
 
 def _memory(kind: str, ids: bool) -> Iterator[Case]:

@@ -94,6 +94,8 @@ def test_an_empty_database_is_an_empty_catalog(case: Case) -> None:
 
 @shows(event=58)
 def test_views_are_listed_with_their_kind(orders: Case) -> None:
+    if not orders.views:
+        pytest.skip("no views")
     orders.execute("CREATE VIEW cheap AS SELECT id FROM orders")
     assert find(orders, "cheap").kind == "view"
     assert load(orders, "cheap") == [(1,), (2,), (3,)]
@@ -121,6 +123,8 @@ DDL = {
 
 @pytest.mark.parametrize("sql", DDL.values(), ids=DDL)
 def test_fingerprint_tells_each_change(orders: Case, sql: str) -> None:
+    if "VIEW" in sql and not orders.views:
+        pytest.skip("no views")
     orders.execute("CREATE TABLE other (id int NOT NULL PRIMARY KEY)")
     source = orders.source()
     before = source.discover()

@@ -141,6 +141,30 @@ class SqliteSource(SourceSection):
     timeout: Seconds = 10
 
 
+class FilesSource(SourceSection, FileOptions):
+    """`path` of a folder, or its URI, which `properties` reach. `tables`: a glob that tells the table of each file.
+    `options` are for the tables that a pattern names."""
+
+    type: Literal["files"]
+    path: Url
+    tables: TableGlob = ""
+    options: dict[TablePattern, FileOptions] = Field(default_factory=dict)
+    metadata: tuple[FileColumn, ...] = ()
+    properties: Properties = Field(default_factory=dict)
+    settle: Seconds = 5
+    include: Patterns = ()
+    exclude: Patterns = ()
+
+    def local_paths(self) -> tuple[str, ...]:
+        """A URI is none."""
+        return () if "://" in str(self.path) else ("path",)
+
+    def arguments(self) -> dict[str, Any]:
+        out = {k: v for k, v in super().arguments().items() if k not in FileOptions.model_fields}
+        by_table = {pattern: said.said() for pattern, said in self.options.items()}
+        return {**out, "properties": as_text(out["properties"]), "options": self.said(), "by_table": by_table}
+
+
 SystemPrefix = Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")]
 QuarantineDays = Annotated[int, Field(ge=0, le=36_500)]
 
@@ -235,7 +259,7 @@ class DeltaDestination(Section):
         return {k: v for k, v in super().arguments().items() if k != "namespace"}
 
 
-Source = Annotated[PostgresSource | MySqlSource | SqliteSource, Field(discriminator="type")]
+Source = Annotated[PostgresSource | MySqlSource | SqliteSource | FilesSource, Field(discriminator="type")]
 Destination = Annotated[
     IcebergDestination | DuckDbDestination | DeltaDestination | PostgresDestination, Field(discriminator="type")
 ]

@@ -50,10 +50,13 @@ class CursorRange:
 
 @dataclass(frozen=True)
 class CursorBounds:
-    """The cursor column at the read point: its maximum (None: no rows) and how many rows have NULL in it."""
+    """The cursor column at the read point: its maximum (None: no rows) and how many rows have NULL in it. `lost` tells
+    why the rows since the last sync cannot be told from others, `notes` what people should know about the rows."""
 
     upper: str | None
     nulls: int
+    lost: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class Snapshot(Protocol):

@@ -1,0 +1,172 @@
+"""CSV files as columns of texts, read block by block; records that are no rows are set aside with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from instep.errors import ReadError
+from instep.schema.types import DataType, String
+from instep.sources.files.config import Options
+from instep.sources.files.infer import NOTHING, infer
+from instep.sources.files.shape import FileColumn, Part, Piece, Refused, Shape, distinct
+
+BLOCK = 8 << 20
+"""Bytes that are in memory at once; a record is no longer."""
+
+
+def inspect(stream: Any, options: Options, reserved: Sequence[str], name: str) -> Shape:
+    """Reads the whole file once. A file without a record has no columns."""
+    try:
+        reader = _open(stream, options, None, name)
+    except _Nothing:
+        return Shape()
+    header: list[str | None] | None = None
+    kinds: list[DataType] = [NOTHING] * len(reader.names)
+    rows = 0
+    for batch in reader:
+        if header is None and len(batch):
+            header = [c[0].as_py() for c in map(_valid, batch.columns)] if options.header else [None] * len(kinds)
+            batch = batch.slice(1 if options.header else 0)
+        rows += len(batch)
+        kinds = [
+            kind if isinstance(kind, String) else infer(_valid(c), kind)
+            for kind, c in zip(kinds, batch.columns, strict=True)
+        ]
+    names = distinct(header or [], reserved)
+    if not options.header:
+        names = [(n, "") for n, _ in names]
+    columns = tuple(FileColumn(n, kind, "text", note) for (n, note), kind in zip(names, kinds, strict=False))
+    return Shape(columns, rows, len(reader.bad))
+
+
+def pieces(stream: Any, options: Options, shape: Shape, part: Part | None, wanted: Sequence[str], name: str
+) -> Iterator[Piece]:  # fmt: skip
+    """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
+    if not shape.columns:
+        return
+    reader = _open(stream, options, len(shape.columns), name)
+    places = {c.name: at for at, c in enumerate(shape.columns) if c.name in wanted}
+    header = options.header and (part is None or part.start == 0)
+    lines = _Lines(reader.bad)
+    offset = part.line if part else 0
+    for batch in reader:
+        numbers, refused = lines.take(len(batch))
+        if header and len(batch):
+            header, batch, numbers = False, batch.slice(1), numbers.slice(1)
+        arrays = {column: batch.column(at) for column, at in places.items()}
+        yield Piece(arrays, _moved(numbers, offset), [_shifted(r, offset) for r in refused])
+    if left := lines.rest():
+        empty = {column: pa.array([], pa.string()) for column in places}
+        yield Piece(empty, pa.array([], pa.int64()), [_shifted(r, offset) for r in left])
+
+
+def _moved(numbers: pa.Array, offset: int) -> pa.Array:
+    return pc.add(numbers, offset) if offset else numbers
+
+
+def _shifted(refused: Refused, offset: int) -> Refused:
+    return Refused(refused.line + offset, refused.text, refused.reason)
+
+
+class _Nothing(Exception):
+    """There is no record."""
+
+
+class _Reader:
+    """Batches of text columns f0, f1, ...; `bad` grows while they are read."""
+
+    def __init__(self, reader: csv.CSVStreamingReader, bad: list[Refused], name: str) -> None:
+        self.reader, self.bad, self.name = reader, bad, name
+        self.names = reader.schema.names
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while True:
+            try:
+                yield self.reader.read_next_batch()
+            except StopIteration:
+                return
+            except (pa.ArrowInvalid, UnicodeError) as error:
+                raise broken(self.name, error) from None
+
+
+def broken(name: str, error: Exception) -> ReadError:
+    """What the parser said about the file as a whole."""
+    said = str(error).splitlines()[0]
+    hint = "correct the file, or its `delimiter`, `quote`, `escape` and `encoding`"
+    if "straddling" in said:
+        hint = f"a record is longer than {BLOCK >> 20} MB: is a closing quote missing?"
+    return ReadError(f"{name} cannot be read as CSV: {said}", hint=hint)
+
+
+def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reader:
+    bad: list[Refused] = []
+
+    def refuse(row: csv.InvalidRow) -> str:
+        why = f"{row.actual_columns} values where {row.expected_columns} columns are"
+        bad.append(Refused(row.number, row.text, why))
+        return "skip"
+
+    names = None if width is None else [f"f{at}" for at in range(width)]
+    read = csv.ReadOptions(
+        use_threads=False, block_size=BLOCK, encoding=options.encoding, column_names=names,
+        autogenerate_column_names=names is None,
+    )  # fmt: skip
+    parse = csv.ParseOptions(
+        delimiter=options.delimiter, quote_char=options.quote or False, escape_char=options.escape or False,
+        newlines_in_values=True, invalid_row_handler=refuse,
+    )  # fmt: skip
+    try:
+        return _Reader(csv.open_csv(stream, read, parse, _texts(options, width)), bad, name)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):
+            raise _Nothing from None
+        raise broken(name, error) from None
+    except (UnicodeError, LookupError) as error:
+        raise broken(name, error) from None
+
+
+def _texts(options: Options, width: int | None) -> csv.ConvertOptions:
+    """Bytes that are no text are kept: each value is looked at when it is cast."""
+    known = 20_000 if width is None else width
+    return csv.ConvertOptions(
+        check_utf8=False, null_values=list(options.nulls), strings_can_be_null=True, quoted_strings_can_be_null=False,
+        column_types={f"f{at}": pa.string() for at in range(known)},
+    )  # fmt: skip
+
+
+class _Lines:
+    """Numbers the records of batches in a row: those that were set aside are counted as well."""
+
+    def __init__(self, bad: list[Refused]) -> None:
+        self.bad, self.at, self.told = bad, 1, 0
+
+    def take(self, rows: int) -> tuple[pa.Array, list[Refused]]:
+        """The numbers of the next `rows` records, and those that were set aside between them."""
+        end, last = self.at + rows, self.told
+        while last < len(self.bad) and self.bad[last].line < end:
+            last, end = last + 1, end + 1
+        between, self.told = self.bad[self.told : last], last
+        gone = {r.line for r in between}
+        numbers = [n for n in range(self.at, end) if n not in gone] if gone else range(self.at, end)
+        self.at = end
+        return pa.array(numbers, pa.int64()), between
+
+    def rest(self) -> list[Refused]:
+        """Those after the last row."""
+        left, self.told = self.bad[self.told :], len(self.bad)
+        return left
+
+
+def _valid(texts: pa.Array) -> pa.Array:
+    """Texts in which bytes that are none are shown as replacement characters: for looking only."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = texts.view(pa.binary()).to_pylist()
+        return pa.array([None if b is None else b.decode("utf-8", "replace") for b in raw], pa.string())
+    return texts

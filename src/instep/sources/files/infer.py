@@ -1,0 +1,134 @@
+"""The narrowest type that holds every text of a column, each looked at once.
+
+A number is one that is written as we would write it: `0`, `-12`, `1.50`, `1e5`; with leading zeros or a plus sign it is
+text (codes and telephone numbers look so). Dates and times are ISO 8601 only. Texts that are nothing else are strings.
+
+While texts are looked at, numbers are decimals with as many digits as were seen, so that more of them can join;
+`settled` makes of them what a column is: int64, float64 where at most 15 digits are needed, otherwise a decimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.schema.types import (
+    MAX_PRECISION,
+    Boolean,
+    DataType,
+    Date,
+    Decimal,
+    Float,
+    Int,
+    String,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Unknown,
+)
+from instep.schema.widen import FLOAT_DIGITS, INT_DIGITS, promote
+
+_CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
+_DAY = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+_DIGITS = FLOAT_DIGITS[64]
+
+
+def infer(texts: pa.Array, before: DataType, *, numbers: bool = True) -> DataType:
+    """`before` joined with the type of these texts (null: no value). Without `numbers` only dates and times are told
+    from other text: where a number would not be written as text."""
+    rest = texts.drop_null()
+    kind = before
+    for pattern, find in _NUMBERS + _MOMENTS if numbers else _MOMENTS:
+        if isinstance(kind, String) or not len(rest):
+            break
+        same = pc.match_substring_regex(rest, pattern)
+        found = rest.filter(same)
+        if len(found):
+            kind = join(kind, find(found))
+            rest = rest.filter(pc.invert(same))
+    return kind if isinstance(kind, String) or not len(rest) else String()
+
+
+def join(a: DataType, b: DataType) -> DataType:
+    """`promote`, and a number of at most 15 digits is a float where others are."""
+    if Float(64) in (a, b) and all(
+        k == Float(64) or (isinstance(k, Decimal) and k.precision <= _DIGITS) for k in (a, b)
+    ):
+        return Float(64)
+    return promote(a, b)
+
+
+def settled(kind: DataType) -> DataType:
+    """The type of a column whose texts have joined to `kind`."""
+    match kind:
+        case Decimal(precision, 0) if precision <= INT_DIGITS[64]:
+            return Int(64)
+        case Decimal(precision, scale) if scale and precision <= _DIGITS:
+            return Float(64)
+    return kind
+
+
+def _exact(digits: int, scale: int) -> DataType:
+    return Decimal(max(digits, 1), scale) if digits <= MAX_PRECISION else String()
+
+
+def _integers(texts: pa.Array) -> DataType:
+    digits = _longest(pc.utf8_ltrim(texts, "-"))
+    if digits < INT_DIGITS[64]:
+        return _exact(digits, 0)
+    try:
+        pc.cast(texts, pa.int64())
+    except pa.ArrowInvalid:
+        return _exact(max(digits, INT_DIGITS[64] + 1), 0)
+    return Decimal(INT_DIGITS[64], 0)
+
+
+def _fractions(texts: pa.Array) -> DataType:
+    """Texts such as 12.50."""
+    digits = pc.utf8_ltrim(texts, "-")
+    whole, scale = (_longest(pc.replace_substring_regex(digits, part, "")) for part in (r"\..*", r".*\."))
+    return _exact(whole + scale, scale)
+
+
+def _exponents(texts: pa.Array) -> DataType:
+    mantissa = pc.replace_substring_regex(texts, r"[eE].*|[-.]", "")
+    exponent = pc.cast(pc.replace_substring_regex(texts, r".*[eE]\+?", ""), pa.int64())
+    fits = _longest(mantissa) <= _DIGITS and pc.max(pc.abs(exponent)).as_py() < 290
+    return Float(64) if fits else String()
+
+
+def _longest(texts: pa.Array) -> int:
+    return int(pc.max(pc.binary_length(texts)).as_py())
+
+
+def _castable(target: pa.DataType, kind: DataType) -> Callable[[pa.Array], DataType]:
+    def find(texts: pa.Array) -> DataType:
+        try:
+            pc.cast(texts, target)
+        except pa.ArrowInvalid:  # 30 February
+            return String()
+        return kind
+
+    return find
+
+
+def _always(kind: DataType) -> Callable[[pa.Array], DataType]:
+    return lambda texts: kind
+
+
+_Pattern = tuple[str, Callable[[pa.Array], DataType]]
+_NUMBERS: tuple[_Pattern, ...] = (
+    (r"^(0|-?[1-9][0-9]*)$", _integers),
+    (r"^-?(0|[1-9][0-9]*)\.[0-9]+$", _fractions),
+    (r"^(true|false|True|False|TRUE|FALSE)$", _always(Boolean())),
+    (r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?[eE][-+]?[0-9]{1,4}$", _exponents),
+)
+_MOMENTS: tuple[_Pattern, ...] = (
+    (f"^{_DAY}$", _castable(pa.date32(), Date())),
+    (f"^{_DAY}[T ]{_CLOCK}$", _castable(pa.timestamp("us"), Timestamp())),
+    (f"^{_DAY}[T ]{_CLOCK}(Z|[-+]\\d\\d:?\\d\\d)$", _castable(pa.timestamp("us", "UTC"), TimestampTz())),
+    (f"^{_CLOCK}$", _always(Time())),
+)
+NOTHING: DataType = Unknown()

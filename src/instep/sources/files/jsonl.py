@@ -1,0 +1,130 @@
+"""JSON lines as columns of texts. Numbers keep the text that they have in the file; what is nested is JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from instep.errors import ReadError
+from instep.schema.types import Boolean, DataType, Json, String
+from instep.sources.files.config import Options
+from instep.sources.files.infer import NOTHING, infer, join
+from instep.sources.files.shape import FileColumn, Part, Piece, Refused, Shape, distinct
+
+BATCH_ROWS = 16_384
+
+
+class Number(str):
+    """A number as it is written."""
+
+
+def inspect(stream: Any, options: Options, reserved: Sequence[str], name: str) -> Shape:
+    """Reads the whole file once; columns stand in the order in which they appear."""
+    kinds: dict[str, DataType] = {}
+    rows = refused = 0
+    for _, objects, bad in _records(stream, options, name, 0):
+        rows, refused = rows + len(objects), refused + len(bad)
+        names = dict.fromkeys(n for o in objects for n in o)
+        for column in names:
+            kinds[column] = _kind([o.get(column) for o in objects], kinds.get(column, NOTHING))
+    found = distinct(list(kinds), reserved)
+    columns = tuple(
+        FileColumn(n, kinds[said], "json", note, said if note else "")
+        for said, (n, note) in zip(kinds, found, strict=True)
+    )
+    return Shape(columns, rows, refused)
+
+
+def pieces(stream: Any, options: Options, shape: Shape, part: Part | None, wanted: Sequence[str], name: str
+) -> Iterator[Piece]:  # fmt: skip
+    """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
+    said = {c.name: c.said if c.note else c.name for c in shape.columns if c.name in wanted}
+    for lines, objects, bad in _records(stream, options, name, part.line if part else 0):
+        arrays = {n: pa.array([_text(o.get(key)) for o in objects], pa.string()) for n, key in said.items()}
+        yield Piece(arrays, pa.array(lines, pa.int64()), bad)
+
+
+def _records(
+    stream: Any, options: Options, name: str, line: int
+) -> Iterator[tuple[list[int], list[dict[str, Any]], list[Refused]]]:
+    """(line numbers, objects, lines that are none) of some thousand lines at a time; blank lines are passed over."""
+    texts = io.TextIOWrapper(stream, encoding=_encoding(options), errors="surrogateescape", newline="\n")
+    try:
+        while some := list(islice(texts, BATCH_ROWS)):
+            numbers: list[int] = []
+            objects: list[dict[str, Any]] = []
+            bad: list[Refused] = []
+            for text in some:
+                line += 1
+                if not (text := text.strip()):
+                    continue
+                found = _parsed(text)
+                if isinstance(found, dict):
+                    numbers.append(line)
+                    objects.append(found)
+                else:
+                    bad.append(Refused(line, text.encode("utf-8", "replace").decode(), found))
+            yield numbers, objects, bad
+    except (UnicodeError, LookupError, EOFError, OSError) as error:
+        raise ReadError(
+            f"{name} cannot be read as JSON lines: {error}", hint="correct the file, or its `encoding`"
+        ) from None
+
+
+def _encoding(options: Options) -> str:
+    return "utf-8-sig" if options.encoding.lower() in ("utf-8", "utf8") else options.encoding
+
+
+def _parsed(text: str) -> dict[str, Any] | str:
+    """The object of a line, or why it is none."""
+    try:
+        text.encode()
+        found = json.loads(text, parse_float=Number, parse_int=Number, parse_constant=Number)
+        if "\\ud" in text.lower():
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "bytes or characters that are no text"
+    except (ValueError, RecursionError) as error:
+        return f"not JSON: {error}"
+    return found if isinstance(found, dict) else f"a JSON {type(found).__name__} and no object"
+
+
+def _kind(values: Sequence[Any], kind: DataType) -> DataType:
+    classes = set(map(type, values)) - {type(None)}
+    if bool in classes:
+        kind = join(kind, Boolean())
+    if classes & {dict, list}:
+        kind = join(kind, Json())
+    if Number in classes and not isinstance(kind, String):
+        kind = infer(pa.array([v for v in values if type(v) is Number], pa.string()), kind)
+    if str in classes and not isinstance(kind, String):
+        kind = infer(pa.array([v for v in values if type(v) is str], pa.string()), kind, numbers=False)
+    return kind
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return value
+    return _json(value)
+
+
+def _json(value: Any) -> str:
+    """Compact JSON in which numbers are as they are written."""
+    match value:
+        case Number():
+            return str(value)
+        case dict():
+            return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_json(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(_json, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,131 @@
+"""Which files there are, which table each belongs to, and which are still being written."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from instep.errors import ConnectError, InstepError, ProjectError
+from instep.sources.files.config import FilesConfig
+from instep.stage.place import Place
+
+FORMATS = {
+    "parquet": "parquet", "pq": "parquet", "csv": "csv", "tsv": "csv", "jsonl": "jsonl", "ndjson": "jsonl",
+    "json": "jsonl",
+}  # fmt: skip
+PACKED = {"gz": "gzip", "zst": "zstd", "bz2": "bz2"}
+
+
+@dataclass(frozen=True)
+class FileState:
+    """One file at one moment. `name` is its path below the source's folder; `version` changes with its content as far
+    as the listing tells."""
+
+    name: str
+    size: int
+    version: str
+
+    @property
+    def suffixes(self) -> list[str]:
+        return self.name.rpartition("/")[2].lower().split(".")[1:]
+
+    @property
+    def packed(self) -> str:
+        """The compression of the file as a whole, "" without."""
+        return PACKED.get(self.suffixes[-1], "") if self.suffixes else ""
+
+    def format(self, said: str) -> str:
+        """parquet, csv or jsonl, by its name unless it is `said`; "" if the name does not tell."""
+        if said != "auto":
+            return said
+        suffixes = self.suffixes[:-1] if self.packed else self.suffixes
+        return FORMATS.get(suffixes[-1], "") if suffixes else ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files by table in order of their names; `unsettled` are tables with files that are being written."""
+
+    files: Mapping[str, tuple[FileState, ...]]
+    unsettled: Mapping[str, tuple[FileState, ...]] = field(default_factory=dict)
+
+
+def listing(config: FilesConfig, now: float | None = None) -> Listing:
+    """What is there now; raises ConnectError."""
+    place = Place(config.path, config.properties)
+    latest = (time.time() if now is None else now) - config.settle if place.local is not None else float("inf")
+    files: dict[str, list[FileState]] = {}
+    unsettled: dict[str, list[FileState]] = {}
+    for state, modified in sorted(_all(config, place), key=lambda found: found[0].name):
+        table = table_of(config, state)
+        if table is not None and config.is_selected(table):
+            (files if modified <= latest else unsettled).setdefault(table, []).append(state)
+    return Listing({t: tuple(f) for t, f in files.items()}, {t: tuple(f) for t, f in unsettled.items()})
+
+
+def _all(config: FilesConfig, place: Place) -> Iterable[tuple[FileState, float]]:
+    """Files with the time of their last change in seconds; hidden ones and those of unfinished jobs are left out."""
+    from pyarrow import fs
+
+    with _reached(config):
+        filesystem, root = place.resolve("")
+        root = root.rstrip("/")
+        if place.local is not None and filesystem.get_file_info(root).type != fs.FileType.Directory:
+            raise ConnectError(
+                f"{config.path} is not a folder", hint="check `path`; relative paths start at the project folder"
+            )
+        found = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+    for info in found:
+        name = info.path.removeprefix(root).lstrip("/")
+        if info.type == fs.FileType.File and not any(part.startswith((".", "_")) for part in name.split("/")):
+            yield FileState(name, int(info.size), str(info.mtime_ns)), (info.mtime_ns or 0) / 1e9
+
+
+@contextmanager
+def _reached(config: FilesConfig) -> Iterator[None]:
+    try:
+        yield
+    except InstepError:
+        raise
+    except Exception as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConnectError(
+            f"{config.path} cannot be listed: {said}", hint="check `path`, `properties` and the rights to read it"
+        ) from None
+
+
+def table_of(config: FilesConfig, file: FileState) -> str | None:
+    """The table that a file belongs to, None if it belongs to none."""
+    if config.tables:
+        found = _compiled(config.tables).fullmatch(file.name)
+        table = found["table"] if found else None
+    else:
+        folder, _, rest = file.name.partition("/")
+        table = folder if rest else stem(file)
+    return table if table and file.format(config.options_of(table).format) else None
+
+
+def stem(file: FileState) -> str:
+    """The name of a file without the endings that tell how it is written."""
+    parts = file.name.rpartition("/")[2].split(".")
+    while len(parts) > 1 and parts[-1].lower() in {*FORMATS, *PACKED}:
+        parts.pop()
+    return ".".join(parts)
+
+
+@lru_cache(64)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """`*` and `?` stay within a folder, `**` crosses folders."""
+    if pattern.count("{table}") != 1:
+        raise ProjectError(
+            f"tables: {pattern!r} does not say which part of a path is the table",
+            hint='write {table} once, as in "{table}/*.csv" or "{table}-*.parquet"',
+        )
+    words: dict[str, Any] = {"{table}": "(?P<table>[^/]+?)", "**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\{table\}|\*\*/|\*\*|\*|\?)", pattern)
+    return re.compile("".join(words.get(part) or re.escape(part) for part in parts))

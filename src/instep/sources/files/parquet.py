@@ -1,0 +1,116 @@
+"""Parquet files: their footers say what is in them, and their row groups are read one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from instep.schema.types import (
+    MAX_PRECISION,
+    Array,
+    Binary,
+    Boolean,
+    DataType,
+    Date,
+    Decimal,
+    Field,
+    Float,
+    Int,
+    Json,
+    String,
+    Struct,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Unknown,
+    Uuid,
+)
+from instep.sources.files.shape import FileColumn, Part, Piece, Shape, distinct
+
+BATCH_ROWS = 65_536
+types = pa.types
+
+
+def inspect(file: Any, reserved: Sequence[str]) -> Shape:
+    """From the footer alone. `file` is a random-access file."""
+    parquet = pq.ParquetFile(file)
+    schema, footer = parquet.schema_arrow, parquet.metadata
+    names = distinct(schema.names, reserved)
+    columns = [FileColumn(name, *_typed(field.type, note)) for field, (name, note) in zip(schema, names, strict=True)]
+    groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+    parts, line = [], 0
+    for at, group in enumerate(groups):
+        parts.append(Part(at, at + 1, line, group.num_rows, group.total_byte_size))
+        line += group.num_rows
+    return Shape(tuple(columns), footer.num_rows, parts=tuple(parts))
+
+
+def pieces(file: Any, shape: Shape, part: Part | None, wanted: Sequence[str]) -> Iterator[Piece]:
+    """The rows of the part's row groups (None: all); columns that the file lacks are left out."""
+    parquet = pq.ParquetFile(file)
+    groups = range(parquet.metadata.num_row_groups) if part is None else range(part.start, part.end)
+    places = [at for at, column in enumerate(shape.columns) if column.name in wanted]
+    line = 1 + (part.line if part else 0)
+    schema = parquet.schema_arrow
+    roots = [schema.names[at] for at in places]
+    single = len(set(schema.names)) == len(schema.names)
+    for batch in parquet.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=roots if single else None):
+        found = [batch.schema.names.index(name) for name in roots] if single else places
+        arrays = {shape.columns[at].name: batch.column(place) for at, place in zip(places, found, strict=True)}
+        yield Piece(arrays, pa.array(range(line, line + len(batch)), pa.int64()))
+        line += len(batch)
+
+
+def _typed(kind: pa.DataType, said: str) -> tuple[DataType, str, str]:
+    """(the type, the file's own name of it, a note)."""
+    found = data_type(kind)
+    note = f"{kind} is kept as {found}" if _is_looser(kind, found) else ""
+    return found, str(kind), "; ".join(filter(None, (said, note)))
+
+
+def _is_looser(kind: pa.DataType, found: DataType) -> bool:
+    text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return isinstance(found, String | Json) and not text and not types.is_dictionary(kind)
+
+
+def data_type(kind: pa.DataType) -> DataType:
+    """The type that holds every value of an Arrow type."""
+    if isinstance(kind, pa.UuidType):
+        return Uuid()
+    if isinstance(kind, pa.BaseExtensionType):
+        return Json() if kind.extension_name == "arrow.json" else data_type(kind.storage_type)
+    if types.is_dictionary(kind):
+        return data_type(kind.value_type)
+    if types.is_integer(kind):
+        return _integer(kind)
+    if types.is_decimal(kind):
+        fits = 0 <= kind.scale <= kind.precision <= MAX_PRECISION
+        return Decimal(kind.precision, kind.scale) if fits else String()
+    if types.is_timestamp(kind):
+        return TimestampTz() if kind.tz else Timestamp()
+    if types.is_list(kind) or types.is_large_list(kind):
+        return Array(data_type(kind.value_type))
+    if types.is_struct(kind):
+        return Struct(tuple(Field(f.name, data_type(f.type)) for f in kind))
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return Binary()
+    return next((found for test, found in _SIMPLE if test(kind)), Json() if types.is_nested(kind) else String())
+
+
+def _integer(kind: pa.DataType) -> DataType:
+    if types.is_signed_integer(kind):
+        return Int(kind.bit_width)
+    return Decimal(20, 0) if kind.bit_width == 64 else Int(2 * kind.bit_width)
+
+
+_SIMPLE: tuple[tuple[Any, DataType], ...] = (
+    (types.is_null, Unknown()),
+    (types.is_boolean, Boolean()),
+    (types.is_float64, Float(64)),
+    (types.is_floating, Float(32)),
+    (types.is_date, Date()),
+    (types.is_time, Time()),
+)

@@ -1,0 +1,100 @@
+"""What was found in one file: its columns, how many records it has, and where it can be divided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from instep.schema.types import DataType, parse
+
+
+@dataclass(frozen=True)
+class FileColumn:
+    """A column as the file has it; `note` tells what is special about its name or type, `said` is what the file calls
+    it if that cannot be its name. The type of a column of texts is one of `infer`, which more texts can join."""
+
+    name: str
+    type: DataType
+    native: str = ""
+    note: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that can be read by itself: row groups `start` to `end` of a Parquet file, or bytes of a text file.
+    `line` records come before it."""
+
+    start: int
+    end: int
+    line: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`rows` can be read, `refused` records cannot. Without `parts` the file is read as a whole."""
+
+    columns: tuple[FileColumn, ...] = ()
+    rows: int = 0
+    refused: int = 0
+    parts: tuple[Part, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready dict."""
+        return {
+            "columns": [[c.name, str(c.type), c.native, c.note, c.said] for c in self.columns],
+            "rows": self.rows,
+            "refused": self.refused,
+            "parts": [[p.start, p.end, p.line, p.rows, p.bytes] for p in self.parts],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Shape:
+        columns = tuple(FileColumn(name, parse(kind), *more) for name, kind, *more in data["columns"])
+        return cls(columns, data["rows"], data["refused"], tuple(Part(*p) for p in data["parts"]))
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A record that is no row: its place, its text and why."""
+
+    line: int
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some records of a file. `lines` are their numbers in it, the first being 1; `arrays` are by column name."""
+
+    arrays: Mapping[str, pa.Array]
+    lines: pa.Array
+    refused: Sequence[Refused] = ()
+
+    def filter(self, mask: pa.Array) -> Piece:
+        """Those for which the mask is true."""
+        return replace(self, arrays={n: a.filter(mask) for n, a in self.arrays.items()}, lines=self.lines.filter(mask))
+
+
+def distinct(names: Sequence[str | None], reserved: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """(a name of its own, a note) for each header: a second `a` is `a_2`, one without a name is `column_3`."""
+    taken = {n for n in names if n}
+    found: list[tuple[str, str]] = []
+    used: set[str] = set()
+    for at, said in enumerate(names, 1):
+        name, note = (said, "") if said else (f"column_{at}", f"column {at} has no name in the file")
+        if name in reserved:
+            name, note = f"src_{name}", f"{name} in the file"
+        number = 2
+        while name in used:
+            if (next_name := f"{said or name}_{number}") not in taken | used:
+                name, note = next_name, f"the {number}. column {said} of the file"
+            number += 1
+        used.add(name)
+        found.append((name, note))
+    return found

@@ -1,0 +1,170 @@
+"""A folder of files as a source. Tables and columns are known by their names alone.
+
+A read point is a listing: the files that were there, each with its size and the time of its last change. What comes
+later is not read; a file that was changed or taken away since makes the read of its table fail, and the next sync
+reads it as it is then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.errors import InstepError, ReadError
+from instep.model import Check
+from instep.schema.read import TableRead
+from instep.schema.table import Catalog, Column, Table, fingerprint
+from instep.schema.types import DataType
+from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
+from instep.sources.files.catalog import table_of_files
+from instep.sources.files.chunks import scans
+from instep.sources.files.config import NUMBER, SCHEMA, FilesConfig
+from instep.sources.files.numbers import number_bounds
+from instep.sources.files.read import FilesReader, count_keys, records
+from instep.sources.files.seen import File, Records, Seen, look
+from instep.sources.files.values import comparable
+from instep.sources.sqlite_cursor import moved_back
+from instep.stage.spec import Chunk
+from instep.stage.text import to_text
+
+
+class FilesSource:
+    """See the module. `records` keeps what was found in each file."""
+
+    kind = "files"
+    default_schema = SCHEMA
+
+    def __init__(self, config: FilesConfig, records: Records) -> None:
+        self.config, self.records = config, records
+
+    def test(self) -> list[Check]:
+        """The folder is listed; each table's files are looked at."""
+        try:
+            with self.snapshot() as snapshot:
+                found, seen = snapshot.discover(), snapshot.seen
+        except InstepError as error:
+            return [Check("list the folder", False, error.message, error.hint)]
+        count, tables = sum(map(len, seen.tables.values())), len(found.catalog.tables)
+        hint = "" if tables else "check `path`, `tables`, `include` and `exclude`"
+        waiting = [f"{f.name} is being written" for files in seen.waiting.values() for f in files]
+        return [
+            Check("list the folder", True, "; ".join([f"{self.config.path}: {count:,} files", *waiting])),
+            Check("list tables", bool(tables), f"{tables} tables", hint),
+            *(Check(f"read {'.'.join(ref)}", False, why, "repair it, or `exclude` the table")
+              for ref, why in found.denied.items()),
+        ]  # fmt: skip
+
+    def fingerprint(self) -> str:
+        """A digest of all tables; files that have not changed are not opened."""
+        return self.discover().fingerprint
+
+    def discover(self) -> Discovery:
+        with self.snapshot() as snapshot:
+            return snapshot.discover()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[FilesSnapshot]:
+        """The files that are there now."""
+        yield FilesSnapshot(self, look(self.config, self.records))
+
+
+class FilesSnapshot:
+    """The files as of one listing."""
+
+    def __init__(self, source: FilesSource, seen: Seen) -> None:
+        self.source, self.config, self.seen = source, source.config, seen
+        self.reader = FilesReader(source.config)
+
+    @cached_property
+    def _tables(self) -> tuple[dict[tuple[str, str], Table], dict[tuple[str, ...], str]]:
+        """(tables that can be read, why others cannot be)."""
+        found: dict[tuple[str, str], Table] = {}
+        denied: dict[tuple[str, ...], str] = {(SCHEMA, name): why for name, why in self.seen.broken.items()}
+        for name, files in self.seen.tables.items():
+            try:
+                table = table_of_files(self.config, name, files)
+            except ReadError as error:
+                denied[SCHEMA, name] = str(error)
+                continue
+            if any(f.shape.columns for f in files):
+                found[table.ref] = table
+        return found, denied
+
+    def discover(self) -> Discovery:
+        tables, denied = self._tables
+        catalog = Catalog.of(tables.values())
+        digest = hashlib.sha256(json.dumps([fingerprint(catalog), sorted(".".join(r) for r in denied)]).encode())
+        stats = {t.ref: _stats(self.seen.tables[t.name]) for t in catalog.tables}
+        return Discovery(catalog, digest.hexdigest()[:32], stats, denied)
+
+    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+        """The types of the columns; text files yield texts of them."""
+        return {c.column.name: c.source.type for c in read.columns if c.source}
+
+    def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
+        """Files, row groups and parts of big text files, of about a million rows or 256 MB together. A table with a
+        declared key is read in one lane, the newest file first."""
+        wanted = [c.source.name for c in read.columns if c.source and (not columns or c.column.name in columns)]
+        if not wanted:
+            raise ReadError(
+                f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
+            )
+        bound = None if rows.column is None else self._column(read, rows.column)
+        return scans(key, read.source, self._files(read), wanted, bound, rows)
+
+    def cursor_bounds(
+        self, read: TableRead, column: str, after: str | None, lookback: float
+    ) -> tuple[str | None, CursorBounds]:
+        """Of `_file_number` from the listing; of another column all files are read for it."""
+        source = self._column(read, column)
+        if source.name == NUMBER and NUMBER in self.config.metadata:
+            return number_bounds(self.config, self.seen, read.source, after, lookback)
+        upper, nulls = None, 0
+        for file in self._files(read):
+            for piece in records(self.config, read.source.name, file, None, {source.name}):
+                values = comparable(piece.arrays[source.name], source.type)
+                nulls += values.null_count
+                most = pc.max(values)
+                upper = most if upper is None or (most.is_valid and most.as_py() > upper.as_py()) else upper
+        return moved_back(after, lookback, f"{read.source.path}.{source.name}"), CursorBounds(_shown(upper), nulls)
+
+    def count(self, read: TableRead) -> int:
+        """Rows that can be read; of a table with a declared key those that count."""
+        kinds = {k: read.source.by_name[k].type for k in read.source.key}
+        if not kinds:
+            return sum(f.shape.rows for f in self._files(read))
+        return count_keys(self.config, read.source.name, self._files(read), kinds)
+
+    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+        """A table with a file that is being written now is as it was."""
+        now, denied = FilesSnapshot(self.source, look(self.config, self.source.records))._tables
+        return frozenset(t.ref for t in catalog.tables if t.ref not in denied and now.get(t.ref) != t)
+
+    def _files(self, read: TableRead) -> tuple[File, ...]:
+        files = self.seen.tables.get(read.source.name)
+        if files is None:
+            why = self.seen.broken.get(read.source.name, "there is no file of it")
+            raise ReadError(f"{read.source.path}: {why}", hint="run `instep source test`")
+        return files
+
+    def _column(self, read: TableRead, name: str) -> Column:
+        found = next((c.source for c in read.columns if c.column.name == name), None)
+        if found is None:
+            raise ReadError(f"{read.source.path} has no column {name} to be its cursor", hint="choose another cursor")
+        return found
+
+
+def _shown(value: pa.Scalar | None) -> str | None:
+    if value is None or not value.is_valid:
+        return None
+    return str(to_text(pa.array([value.as_py()], value.type))[0].as_py())
+
+
+def _stats(files: Sequence[File]) -> TableStats:
+    return TableStats(sum(f.shape.rows for f in files), sum(f.state.size for f in files))
