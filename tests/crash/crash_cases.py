@@ -122,6 +122,9 @@ PROMOTE = ("promote.before", "promote.committed", "promote.done")
 MAINTAIN = ("maintain.packed", "maintain.compacted", "maintain.expired", "maintain.removed")
 """A table's files are put together and its old snapshots go: tests/destinations/test_iceberg_maintain.py."""
 
+OLD_NAMES = ("old_names.room", "old_names.shown")
+"""A column is renamed whose old name stays readable: tests/sync/test_sync_old_names.py."""
+
 RESTORE = ("restore.before", "restore.after")
 """A table is put back to a snapshot."""
 

@@ -15,6 +15,7 @@ from crash_cases import (
     FILL,
     FIRST,
     MAINTAIN,
+    OLD_NAMES,
     PROMOTE,
     REPLAY,
     RESTORE,
@@ -37,7 +38,7 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 
 def test_every_point_has_a_case() -> None:
-    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DUCKDB, MAINTAIN)
+    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DUCKDB, MAINTAIN, OLD_NAMES)
     assert set().union(*map(bare, cases)) == set(points())
 
 

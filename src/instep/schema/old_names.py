@@ -14,7 +14,7 @@ from instep.schema.change import ColumnRenamed, TableAdded, TableRemoved, TableR
 from instep.schema.kinds import Ref
 from instep.schema.plan import Group
 from instep.schema.step import Step
-from instep.schema.table import Catalog, Table
+from instep.schema.table import Catalog, Column, Table
 
 SUFFIX = "__compat"
 """What the name of a table's view ends with."""
@@ -79,13 +79,14 @@ def renames(groups: Iterable[Group]) -> Renames:
 
 
 def _columns(steps: Iterable[Step]) -> dict[str, str]:
-    """Column names before to those after."""
-    found: dict[str, str] = {}
+    """Column names before to those after. Renames count as of one moment; one that goes on from where another has left
+    a column is the second half of a detour."""
+    found: dict[str, Column] = {}
     for change in (s.change for s in steps):
         if isinstance(change, ColumnRenamed):
-            first = next((a for a, b in found.items() if b == change.before.name), change.before.name)
-            found[first] = change.after.name
-    return found
+            first = next((a for a, there in found.items() if there == change.before), change.before.name)
+            found[first] = change.after
+    return {old: column.name for old, column in found.items()}
 
 
 def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]) -> list[OldName]:
@@ -93,7 +94,7 @@ def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]
     order, if what they lead to has come about."""
     done = [n for n in names if not n.batch]
     for batch in dict.fromkeys(n.batch for n in names if n.batch):
-        mine = [n for n in names if n.batch == batch and _is_there(n, there)]
+        mine = [n for n in names if n.batch == batch and is_there(n, there)]
         tables = {(n.table[0], n.old): n.table for n in mine if not n.column}
         columns = {(n.table, n.old): n.column for n in mine if n.column}
         done = [_followed(n, tables, columns) for n in done] + [replace(n, batch="") for n in mine]
@@ -101,7 +102,8 @@ def settled(names: Sequence[OldName], there: Catalog, fold: Callable[[str], str]
     return list(latest.values())
 
 
-def _is_there(name: OldName, there: Catalog) -> bool:
+def is_there(name: OldName, there: Catalog) -> bool:
+    """Whether what an old name stands for is in `there`."""
     table = there.get(name.table)
     return table is not None and (not name.column or name.column in table.by_name)
 
@@ -114,7 +116,7 @@ def _followed(name: OldName, tables: Mapping[Ref, Ref], columns: Mapping[tuple[R
 def why_over(name: OldName, there: Catalog, now: datetime, fold: Callable[[str], str]) -> str:
     """Why an old name has come to its end; "" if it has not."""
     table = there.get(name.table)
-    if table is None or not _is_there(name, there):
+    if table is None or not is_there(name, there):
         return "what it stood for is gone"
     columns, tables = table.columns, (t for t in there.tables if t.schema == table.schema)
     if fold(name.old) in {fold(one.name) for one in (columns if name.column else tables)}:

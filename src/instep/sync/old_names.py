@@ -14,7 +14,7 @@ from instep.errors import DestinationError, Fenced, InstepError
 from instep.events import Event, OldNameEnded, OldNameKept
 from instep.model import Run
 from instep.schema.names import destination_ref
-from instep.schema.old_names import OldName, View, renames, settled, views, why_over
+from instep.schema.old_names import OldName, View, is_there, renames, settled, views, why_over
 from instep.schema.plan import Plan, desired
 from instep.schema.table import Catalog, Table
 from instep.sync.claim import claimed
@@ -82,7 +82,7 @@ def refresh(pipe: Pipe, run: Run, *, last: bool = False, ended: Mapping[int, str
         trouble = _show(pipe, views(alive, there, pipe.name), there, run)
         crashpoint("old_names.shown")
         alive = [_told(n, trouble) for n in alive]
-        undecided = [n for n in names if n.batch and not last and n.number not in {s.number for s in standing}]
+        undecided = [n for n in names if n.batch and not last and not is_there(n, there)]
         with pipe.transaction():
             pipe.store.old_names.keep(pipe.name, [*alive, *undecided])
             pipe.store.events.add(*_events(pipe, names, alive, over))
