@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from spark_world import RangeReader, ids, table_spec
 
 from instep.errors import StageError
 from instep.spark.extract import Job, Task, _payload, extract
-from instep.stage.spec import Chunk, ChunkResult
+from instep.stage.spec import Chunk, ChunkResult, Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,3 +153,25 @@ def test_ctrl_c_stops_the_job_and_not_the_session(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.stdout.read().split() == ["interrupted", "3"]
     assert process.returncode == 0
+
+
+@dataclass(frozen=True)
+class Bounded(RangeReader):
+    limits: Limits = field(default_factory=Limits)
+
+
+@pytest.mark.parametrize(("limits", "most", "least"), [(Limits(2), 1, 0.0), (Limits(0, 400), 2, 1.5)])
+def test_limits_of_the_source_hold_over_all_tasks(
+    spark_session: SparkSession, tmp_path: Path, limits: Limits, most: int, least: float
+) -> None:
+    work = chunks("t", *(f"rows {at * 100} {at * 100 + 100}" for at in range(8)))
+    reader, began = Bounded(str(tmp_path), limits=limits), time.monotonic()
+    results = extract(spark_session, reader, [table_spec("t", tmp_path)], work)
+    assert ids(results) == list(range(800))
+    assert time.monotonic() - began >= least
+    tracker = spark_session.sparkContext.statusTracker()
+    job = tracker.getJobInfo(max(tracker.getJobIdsForGroup(None)))
+    assert job is not None
+    stage = tracker.getStageInfo(job.stageIds[0])
+    assert stage is not None
+    assert stage.numTasks <= most

@@ -63,7 +63,7 @@ def extract(
     return results
 
 
-def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chunk], share: float) -> bytes:
+def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chunk], share: float = 0) -> bytes:
     """What one task needs, and no other task's specs."""
     return pickle.dumps((reader, {c.table: specs[c.table] for c in part}, list(part), share))
 
