@@ -142,6 +142,36 @@ DUCKDB = (
 )
 """The same into a DuckDB file: in its transaction, and around it."""
 
+POSTGRES = (
+    "postgres.commit.before",
+    "postgres.commit.before@3",
+    "postgres.commit.after",
+    "journal.started@2",
+    "apply.table.after@2",
+    "sync.staged",
+    "sync.commit.before@2",
+    "sync.commit.after@2",
+    "fill.rewritten",
+    "fill.committed",
+)
+"""The same into a PostgreSQL database."""
+
+DELTA = (
+    "delta.commit.before",
+    "delta.commit.before@3",
+    "delta.commit.before@6",
+    "delta.moved.before",
+    "delta.moved.after",
+    "journal.started@2",
+    "apply.table.after@2",
+    "sync.staged",
+    "sync.commit.before@2",
+    "sync.commit.after@2",
+    "fill.rewritten",
+    "fill.committed",
+)
+"""The same into Delta tables: before each version of a log, and around a move of a folder."""
+
 REPLAY = ("replay.commit.before", "replay.commit.after")
 """A held value is put back into its row."""
 

@@ -11,11 +11,13 @@ import pytest
 from crash_cases import (
     APPLY,
     BACKFILL,
+    DELTA,
     DUCKDB,
     FILL,
     FIRST,
     MAINTAIN,
     OLD_NAMES,
+    POSTGRES,
     PROMOTE,
     REPLAY,
     RESTORE,
@@ -38,14 +40,17 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 
 def test_every_point_has_a_case() -> None:
-    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DUCKDB, MAINTAIN, OLD_NAMES)
+    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES)
     assert set().union(*map(bare, cases)) == set(points())
 
 
-@pytest.mark.parametrize(
-    "cases",
-    [FIRST, SPARK_MERGE, APPLY, BACKFILL, DUCKDB, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE, MAINTAIN],
-)
+KINDS = (
+    FIRST, SPARK_MERGE, APPLY, BACKFILL, DELTA, DUCKDB, POSTGRES, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE,
+    MAINTAIN,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("cases", KINDS)
 def test_every_case_has_a_point(cases: tuple[str, ...]) -> None:
     assert bare(cases) <= set(points())
     assert len(set(cases)) == len(cases)

@@ -1,0 +1,153 @@
+"""kill -9 during a sync into Delta tables: what a reader finds is whole, and the next sync makes it equal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from crash_cases import DELTA
+from crash_world import wait_until
+from test_crash_duckdb import BEFORE, CHANGE, PROJECT, STANDING, seen, sql, synced
+
+from instep.bootstrap import open_project
+from instep.crash import VARIABLE
+from instep.destinations.base import Commit
+from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+from instep.destinations.delta.held import find
+from instep.errors import Fenced
+from instep.schema.change import TableRemoved, TableRenamed
+from instep.schema.step import step
+from instep.sync.verify import verify
+from lake import ORDERS, REF, create, rows_of, stage
+
+pytestmark = pytest.mark.slow
+
+HERE = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+CALL = "import sys; sys.path[:0] = sys.argv[3:]; import test_crash_delta as t; t.{0}(t.Path(sys.argv[1]), sys.argv[2])"
+MOVED = replace(ORDERS, schema="other", name="sales", alias="public.sales")
+
+
+def again(folder: Path, _: str) -> None:
+    synced(folder)
+
+
+def destination(folder: Path) -> DeltaDestination:
+    return DeltaDestination(DeltaConfig("lake", str(folder / "lake")))
+
+
+@contextmanager
+def victim(call: str, folder: Path, point: str, action: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that runs one of these functions up to a point."""
+    point, _, number = point.partition("#")
+    command = [sys.executable, "-c", CALL.format(call), str(folder), number, *HERE]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {VARIABLE: f"{point}={action}"},
+    ) as process:
+        yield process
+
+
+def killed(call: str, folder: Path, point: str) -> None:
+    with victim(call, folder, point, "kill") as process:
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL, said
+
+
+@pytest.mark.parametrize("point", [p for p in DELTA if not p.startswith("delta.moved")])
+def test_a_killed_sync_converges(tmp_path: Path, point: str) -> None:
+    tmp_path.joinpath("instep.yml").write_text(PROJECT.replace("type: duckdb, path: shop.duckdb", "type: delta"))
+    sql(tmp_path, BEFORE)
+    assert synced(tmp_path).status == "done"
+    sql(tmp_path, CHANGE)
+    killed("again", tmp_path, point)
+    assert seen(tmp_path, STANDING) in ([(100, 0)], [(116, 11)]), "all of a load or nothing"
+    assert seen(tmp_path, "SELECT count(*) FROM shop.k") in ([(100,)], [(86,)])
+    assert synced(tmp_path).status == "done"
+    with open_project(tmp_path) as app:
+        assert {v.table: v.differences for v in verify(app.pipe("shop")) if not v.equal} == {}
+        assert [name for _, name in app.destination().tables()] == ["a", "b", "c", "k"]
+    assert seen(tmp_path, "SELECT count(*) FROM shop.a WHERE color IS NULL AND NOT _instep_deleted") == [(0,)]
+    assert strangers(tmp_path) == [], "nothing staged is left behind"
+
+
+def strangers(folder: Path) -> list[str]:
+    """Data files that no version of a table names, and what a writer left in a log."""
+    warehouse = DeltaDestination(DeltaConfig("lake", str(folder / "lake"))).warehouse
+    left = []
+    for ref in warehouse.refs():
+        held = find(warehouse, ref)
+        assert held is not None
+        known = {*held.snapshot.files, *held.snapshot.gone}
+        there = {str(p.relative_to(held.folder)) for p in held.folder.joinpath("data").rglob("*.parquet")}
+        left += sorted(there - known) + [p.name for p in held.folder.rglob("*.tmp")]
+    return left
+
+
+def move(folder: Path, fence: str) -> None:
+    destination(folder).execute(REF, [step(REF, TableRenamed(ORDERS, MOVED))], MOVED, Commit("r", int(fence or 1)))
+
+
+def drop(folder: Path, fence: str) -> None:
+    destination(folder).execute(REF, [step(REF, TableRemoved(ORDERS))], None, Commit("r", int(fence or 1)))
+
+
+def loaded(folder: Path) -> DeltaDestination:
+    to = destination(folder)
+    create(to)
+    to.append(REF, [stage(to, REF, [{"id": 1}])], Commit("run-1", 1, "c"))
+    return to
+
+
+@pytest.mark.parametrize("point", ["delta.moved.before", "delta.moved.after", "delta.commit.before"])
+def test_a_rename_that_was_killed_is_carried_out_by_the_next_run(tmp_path: Path, point: str) -> None:
+    to = loaded(tmp_path)
+    killed("move", tmp_path, point)
+    assert sum(len(rows_of(to, ref)) for ref in to.tables()) == 1
+    move(tmp_path, "2")
+    assert to.tables() == [MOVED.ref]
+    assert to.inspect([MOVED.ref]).tables == (MOVED,)
+    assert rows_of(to, MOVED.ref) == [(1, None, None)]
+
+
+def test_a_drop_that_was_killed_is_carried_out_by_the_next_run(tmp_path: Path) -> None:
+    to = loaded(tmp_path)
+    killed("drop", tmp_path, "delta.moved.before")
+    drop(tmp_path, "2")
+    assert to.tables() == []
+    to.revive(REF, ORDERS, Commit("r", 3))
+    assert rows_of(to) == [(1, None, None)]
+
+
+def late(folder: Path, action: str) -> None:
+    """Prints what becomes of a commit of run 1."""
+    to = destination(folder)
+    files = [stage(to, REF, [{"id": 7}])]
+    calls = {"append": to.append, "overwrite": to.overwrite}
+    try:
+        calls[action](REF, files, Commit("late", 1))
+    except Fenced:
+        print("fenced")
+
+
+@pytest.mark.parametrize("action", ["append", "overwrite"])
+def test_a_run_that_wakes_up_late_is_refused(tmp_path: Path, action: str) -> None:
+    to = loaded(tmp_path)
+    with victim("late", tmp_path, f"delta.commit.before#{action}", "stop") as process:
+        wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+        to.claim(REF, 2)
+        to.append(REF, [stage(to, REF, [{"id": 2}])], Commit("run-2", 2))
+        process.send_signal(signal.SIGCONT)
+        said, problem = process.communicate(timeout=60)
+    assert said == "fenced\n", problem
+    assert [r[0] for r in rows_of(to)] == [1, 2]
