@@ -39,6 +39,7 @@ def loading(server: Server, ref: Ref, commit: Commit) -> Iterator[tuple[Session,
         session.run(f"LOCK TABLE {session.name(*ref)} IN SHARE ROW EXCLUSIVE MODE")
         yield session, record
         crashpoint("postgres.commit.before")
+    crashpoint("postgres.commit.after")
 
 
 def known(server: Server, ref: Ref, commit: Commit) -> Record:

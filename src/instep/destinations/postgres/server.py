@@ -30,6 +30,7 @@ from instep.errors import ConnectError, InstepError
 APPLICATION = "instep"
 _PATIENCE = 10.0
 _POLL = 0.1
+# A server that does not notice that its client is gone would keep its locks: hence the last four.
 _SETTINGS: Mapping[str, str] = {
     "search_path": "pg_catalog",
     "standard_conforming_strings": "on",
@@ -39,14 +40,17 @@ _SETTINGS: Mapping[str, str] = {
     "extra_float_digits": "1",
     "bytea_output": "hex",
     "row_security": "off",
-    "idle_in_transaction_session_timeout": "0",
+    "idle_in_transaction_session_timeout": "10min",
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
 }
 
 
 @dataclass(frozen=True)
 class PostgresConfig:
-    """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder (a path) for
-    staged files and quarantine. One who finds a table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0
+    """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder, a path,
+    for staged files and quarantine. One who finds a table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0
     means none. `undo_days`: how long what was dropped is kept."""
 
     name: str

@@ -1,0 +1,207 @@
+"""Connections that are cut, locks that others hold, servers that refuse: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from postgres_world import Warehouse, config_of
+
+from instep.destinations.base import Commit, Outcome
+from instep.destinations.postgres.destination import PostgresDestination
+from instep.errors import Conflict, ConnectError, DestinationError, InstepError
+from instep.sources.postgres_connect import conninfo
+from instep.stage.spec import StagedFile
+from lake import REF, stage
+from postgres_server import Database
+
+COMMIT = b"COMMIT\0"
+COPY = b"PGCOPY\n"
+
+
+class Proxy:
+    """Stands before the server. The `at`th time that the client says `mark`, both are cut off: `before` the server has
+    it, or once it has answered. It cuts once."""
+
+    def __init__(self, port: int) -> None:
+        self.server = ("127.0.0.1", port)
+        self.mark, self.before, self.at, self.cuts = b"", False, 0, 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self.listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+
+    def cut_at(self, mark: bytes, *, before: bool, at: int = 1) -> None:
+        self.mark, self.before, self.at = mark, before, at
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(self.server)
+                threading.Thread(target=self._up, args=(client, server), daemon=True).start()
+                threading.Thread(target=self._down, args=(client, server), daemon=True).start()
+
+    def _up(self, client: socket.socket, server: socket.socket) -> None:
+        with suppress(OSError):
+            while data := client.recv(1 << 16):
+                if self._cuts(data):
+                    client.shutdown(socket.SHUT_WR)
+                    if not self.before:
+                        server.sendall(data)
+                        time.sleep(0.2)
+                    break
+                server.sendall(data)
+        for side in (client, server):
+            with suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+
+    def _cuts(self, data: bytes) -> bool:
+        if not self.mark or self.mark not in data:
+            return False
+        self.at -= 1
+        if self.at:
+            return False
+        self.mark, self.cuts = b"", self.cuts + 1
+        return True
+
+    def _down(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server, suppress(OSError):
+            while data := server.recv(1 << 16):
+                client.sendall(data)
+
+
+@pytest.fixture
+def shop(postgres: Database, tmp_path: Path) -> Warehouse:
+    made = Warehouse(postgres, tmp_path)
+    made.append({"id": 1, "name": "a"})
+    return made
+
+
+@pytest.fixture
+def proxy(postgres: Database) -> Iterator[Proxy]:
+    made = Proxy(postgres.config.port)
+    yield made
+    made.close()
+
+
+def through(shop: Warehouse, proxy: Proxy) -> PostgresDestination:
+    return PostgresDestination(replace(shop.to.config, port=proxy.port))
+
+
+def append(to: PostgresDestination, file: StagedFile, commit: Commit) -> Outcome:
+    return to.append(REF, [file], commit)
+
+
+def overwrite(to: PostgresDestination, file: StagedFile, commit: Commit) -> Outcome:
+    return to.overwrite(REF, [file], commit)
+
+
+LOST: list[tuple[str, Any, int, list[int]]] = [
+    ("of the staging table", append, 1, [1, 2]),
+    ("of the copy", append, 2, [1, 2]),
+    ("of the rows", append, 4, [1, 2]),
+    ("of the end of staging", append, 5, [1, 2]),
+    ("of a swap", overwrite, 4, [2]),
+]
+
+
+@pytest.mark.parametrize(("load", "at", "ids"), [c[1:] for c in LOST], ids=[c[0] for c in LOST])
+def test_a_commit_whose_answer_is_lost_is_found(
+    shop: Warehouse, proxy: Proxy, load: Any, at: int, ids: list[int]
+) -> None:
+    commit, far = shop.commit("lost"), through(shop, proxy)
+    file = stage(far, REF, [{"id": 2}])
+    proxy.cut_at(COMMIT, before=False, at=at)
+    if at == 2:  # a copy that nobody has heard of is not looked for
+        with pytest.raises(InstepError):
+            load(far, file, commit)
+    assert load(far, file, commit).inserted == 1
+    assert proxy.cuts == 1
+    assert [i for (i,) in shop.rows("id")] == ids
+    assert (state := shop.to.state(REF)) is not None
+    assert (state.run, state.rows) == ("lost", len(ids))
+
+
+@pytest.mark.parametrize("mark", [COMMIT, COPY])
+def test_a_connection_that_is_cut_changes_nothing(shop: Warehouse, proxy: Proxy, mark: bytes) -> None:
+    commit, far = shop.commit("cut"), through(shop, proxy)
+    file = stage(far, REF, [{"id": 2}])
+    proxy.cut_at(mark, before=True)
+    with pytest.raises(InstepError) as caught:
+        far.append(REF, [file], commit)
+    assert caught.value.hint
+    assert proxy.cuts == 1
+    assert shop.rows("id") == [(1,)]
+    far.append(REF, [file], commit)
+    assert shop.rows("id") == [(1,), (2,)]
+
+
+def test_a_lock_of_somebody_else_is_named(postgres: Database, tmp_path: Path) -> None:
+    shop = Warehouse(postgres, tmp_path, lock_timeout=0.2)
+    with psycopg.connect(conninfo(postgres.config)) as other:
+        other.execute("LOCK TABLE shop.orders IN ROW EXCLUSIVE MODE")
+        with pytest.raises(Conflict, match="lock timeout") as caught:
+            shop.append({"id": 2})
+        assert "pg_stat_activity" in caught.value.hint
+    shop.append({"id": 2})
+    assert shop.rows("id") == [(2,)]
+
+
+def test_a_server_that_has_ended_idle_connections_is_reached_again(shop: Warehouse, monkeypatch: Any) -> None:
+    monkeypatch.setattr("instep.destinations.postgres.pool._REST", -1)
+    shop.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'instep' "
+             "AND pid <> pg_backend_pid()")  # fmt: skip
+    shop.append({"id": 2})
+    assert shop.rows("id") == [(1,), (2,)]
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("password", {"password": "not this one"}, "user and password"),
+    ("database", {"database": "nothing"}, "database"),
+    ("host", {"host": "no.such.invalid"}, "host"),
+    ("port", {"port": 1}, "listens"),
+    ("tls", {"sslmode": "require"}, "TLS|tls|sslmode"),
+]
+
+
+@pytest.mark.parametrize(("change", "hint"), [c[1:] for c in WRONG], ids=[c[0] for c in WRONG])
+def test_who_cannot_log_in_is_told_why(postgres: Database, tmp_path: Path, change: dict[str, Any], hint: str) -> None:
+    to = PostgresDestination(replace(config_of(postgres, tmp_path), **change))
+    with pytest.raises(ConnectError) as caught:
+        to.tables()
+    assert caught.value.hint
+    assert re.search(hint, caught.value.hint)
+    assert to.config.password not in str(caught.value)
+    assert [c.ok for c in to.test()] == [False]
+
+
+def test_a_role_without_rights_is_told_which(postgres: Database, tmp_path: Path) -> None:
+    at = postgres.reader
+    to = PostgresDestination(replace(config_of(postgres, tmp_path), user=at.user, password=at.password))
+    checks = to.test()
+    assert [c.ok for c in checks] == [True, False]
+    assert "permission denied" in checks[-1].detail
+
+
+def test_rows_that_the_database_refuses_leave_the_table(shop: Warehouse) -> None:
+    shop.sql("ALTER TABLE shop.orders ADD CHECK (id < 10)")
+    for load in (shop.append, shop.overwrite, shop.merge):
+        with pytest.raises(DestinationError, match="check constraint"):
+            load({"id": 11})
+    assert shop.rows("id") == [(1,)]
+    left = shop.sql("SELECT relname FROM pg_class WHERE relnamespace = '_instep'::regnamespace AND relkind = 'r'")
+    assert sorted(left) == [("dropped",), ("tables",)], "what was staged is gone"

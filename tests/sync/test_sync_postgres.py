@@ -1,0 +1,168 @@
+"""Syncs from one PostgreSQL database into another, without a JVM: the same promises as over a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from instep.destinations.postgres.destination import PostgresDestination
+from instep.destinations.postgres.server import PostgresConfig
+from instep.model import Review
+from instep.sync.changes.undo import find, prepare, takeback
+from instep.sync.held.replay import replay, total
+from postgres_server import Database, Server, make_database
+from sync_world import MakeWorld, World, counts, cursor, preset
+
+SETUP = (
+    "CREATE TABLE t (id int PRIMARY KEY, a varchar(20), n decimal(10,2), at timestamptz, j jsonb, u uuid, l int[])",
+    "INSERT INTO t VALUES (1, 'x', 1.50, '2026-01-01Z', '{\"k\": 1}', '00000000-0000-0000-0000-000000000001', '{1,2}'),"
+    " (2, NULL, NULL, NULL, NULL, NULL, NULL), (3, '', -0.01, '2026-01-03Z', '[]', NULL, '{}')",
+    "CREATE TABLE keyless (v int)",
+    "INSERT INTO keyless VALUES (1), (1), (NULL)",
+)
+
+
+@pytest.fixture
+def warehouse(postgres_server: Server, request: pytest.FixtureRequest) -> Iterator[Database]:
+    """Another database of the server."""
+    name = f"warehouse_{abs(hash(request.node.nodeid)) % 10**9}"
+    made = make_database(postgres_server, name)
+    yield made
+    whole = replace(made, config=replace(made.config, database="postgres"))
+    whole.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def world(make_world: MakeWorld, warehouse: Database) -> World:
+    made, at = make_world(), warehouse.config
+    destination: Any = PostgresDestination(
+        PostgresConfig(
+            "warehouse", at.host, at.database, at.user, at.port, at.password, staging=str(made.folder / "staging")
+        )
+    )
+    made.destination, made.engine = destination, "inline"
+    return made
+
+
+def applied(world: World, *kinds: str) -> list[Review]:
+    return [r for r in world.store.reviews.find("shop", ["applied"]) if r.kind in kinds]
+
+
+def test_first_load_upsert_and_schema_change(world: World) -> None:
+    world.run(*SETUP)
+    assert world.statuses(world.sync()) == {"t": "done", "keyless": "done"}
+    assert world.differing() == {}
+    world.run(
+        "UPDATE t SET a = 'y' WHERE id = 2",
+        "DELETE FROM t WHERE id = 1",
+        "ALTER TABLE t ADD COLUMN more int",
+        "INSERT INTO t VALUES (4, 'z', 0, NULL, NULL, NULL, NULL, 5)",
+        "DELETE FROM keyless WHERE v IS NULL",
+    )
+    assert counts(world.sync(), "t") == (3, 1, 1, 1, 0)
+    assert world.differing() == {}
+    assert world.rows("t", "id", "a", "more") == [(2, "y", None), (3, "", None), (4, "z", 5)]
+    assert len(world.rows("t", "id", deleted=True)) == 4
+
+
+def test_only_what_is_new_is_read_with_a_cursor(world: World) -> None:
+    world.settings = {"t": cursor("at")}
+    world.run(*SETUP)
+    world.sync()
+    world.run(
+        "UPDATE t SET a = 'later', at = '2026-02-01Z' WHERE id = 1", "DELETE FROM t WHERE id = 3",
+        "INSERT INTO t VALUES (4, 'z', 0, '2026-02-02Z')",
+    )  # fmt: skip
+    report = world.sync()
+    assert counts(report, "t")[1:] == (1, 1, 1, 0)
+    assert world.rows("t", "id", "a") == [(1, "later"), (2, None), (4, "z")]
+
+
+RENAME = ("ALTER TABLE t RENAME COLUMN a TO b", "ALTER TABLE t RENAME COLUMN n TO a", "UPDATE t SET a = 7 WHERE id = 2")
+
+
+def test_columns_that_are_renamed_keep_their_rows(world: World) -> None:
+    world.run(*SETUP)
+    world.sync()
+    world.run(*RENAME)
+    world.sync()
+    assert world.differing() == {}
+    assert world.schema("t").startswith("id int32!, b string(20), a decimal(10,2)")
+
+
+TYPES = [
+    ("n", "decimal(14,4)", "n decimal(14,4)"),
+    ("id", "bigint", "id int64!"),
+    ("l", "bigint[]", "l array(int64)"),
+    ("a", "text", "a string"),
+]
+
+
+@pytest.mark.parametrize(("column", "kind", "expected"), TYPES)
+def test_a_wider_type_arrives(world: World, column: str, kind: str, expected: str) -> None:
+    world.run(*SETUP)
+    world.sync()
+    world.run(f"ALTER TABLE t ALTER COLUMN {column} TYPE {kind}", "UPDATE t SET at = now() WHERE id = 1")
+    world.sync()
+    assert world.differing() == {}
+    assert expected in world.schema("t")
+
+
+def test_a_dropped_column_comes_back_with_later_rows(world: World) -> None:
+    world.policy = preset("propagate_all")
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t DROP COLUMN a")
+    world.sync()
+    world.run("INSERT INTO t (id) VALUES (9)", "UPDATE t SET n = 8 WHERE id = 1")
+    world.sync()
+    assert "a" not in world.accepted("t").by_name
+    (review,) = applied(world, "column.removed")
+    made = prepare(world.pipe, find(world.pipe, review.id))
+    assert any("rows written since the drop (1)" in limit for limit in made.limits), made.limits
+    takeback(world.pipe, made)
+    assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, ""), (9, None)]
+
+
+def test_a_full_load_keeps_what_can_be_taken_back(world: World) -> None:
+    world.policy = preset("propagate_all")
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t DROP COLUMN a")
+    world.sync()
+    world.sync(full=True)
+    (review,) = applied(world, "column.removed")
+    takeback(world.pipe, prepare(world.pipe, find(world.pipe, review.id)))
+    assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, "")]
+
+
+def test_values_that_do_not_fit_are_held_and_replayed(world: World) -> None:
+    world.run("CREATE TABLE m (id int PRIMARY KEY, v int)", "INSERT INTO m VALUES (1, 5), (2, 6), (3, 7)")
+    world.sync()
+    world.policy = preset("approve")
+    world.run(
+        "ALTER TABLE m ALTER COLUMN v TYPE text USING v::text",
+        "UPDATE m SET v = 'odd' WHERE id = 2",
+        "UPDATE m SET v = 'strange' WHERE id = 3",
+    )
+    assert counts(world.sync(), "m")[4] == 2
+    assert world.rows("m", "id", "v") == [(1, 5), (2, None), (3, None)]
+    world.answer("approved")
+    world.evolve()
+    assert world.rows("m", "id", "v") == [(1, "5"), (2, None), (3, None)]
+    assert total(replay(world.pipe)) == {"replayed": 2, "superseded": 0, "held": 0}
+    assert world.rows("m", "id", "v") == [(1, "5"), (2, "odd"), (3, "strange")]
+    assert total(replay(world.pipe))["replayed"] == 0
+    assert world.differing() == {}
+
+
+def test_a_table_is_renamed(world: World) -> None:
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t RENAME TO s", "UPDATE s SET a = 'new' WHERE id = 1")
+    assert counts(world.sync(), "s")[2] == 1
+    assert world.differing() == {}
+    assert sorted(world.tables()) == ["keyless", "s"]
