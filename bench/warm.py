@@ -18,11 +18,11 @@ from instep.sync.run import Wanted, sync
 def main(arguments: Sequence[str]) -> int:
     folder, seconds, *tables = arguments
     with open_project(Path(folder)) as app:
-        app.prepare(project.CONNECTION)
+        engine = app.engine(project.CONNECTION)
         pipe = app.pipe(project.CONNECTION)
         for table in tables:
             begun = time.monotonic()
-            report = sync(pipe, Wanted(frozenset([table])), start=app.session)
+            report = sync(pipe, Wanted(frozenset([table])), engine=engine)
             took = time.monotonic() - begun
             print(table, report.status, f"{took:.3f} s", report.tables)
             if report.status != "done":

@@ -20,7 +20,7 @@ from instep.store.store import Store
 from instep.sync.changes.evolve import Preview, evolve, preview
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Report
-from instep.sync.rows.engine import Engine, Inline
+from instep.sync.rows.engine import Engine, Inline, OnSpark
 from instep.sync.run import Wanted, sync
 from instep.sync.verify import Verdict, verify
 
@@ -68,10 +68,15 @@ class World:
 
     def sync(self, *, again: int = 0, **wanted: Any) -> Report:
         """One sync, and `again` more of them: removals that the catalog cannot prove count from the second on."""
-        engine: Engine | None = Inline() if self.engine == "inline" else None
         for _ in range(again):
-            sync(self.pipe, Wanted(**wanted), start=self.start, engine=engine)
-        return sync(self.pipe, Wanted(**wanted), start=self.start, engine=engine)
+            sync(self.pipe, Wanted(**wanted), engine=self.rows_by)
+        return sync(self.pipe, Wanted(**wanted), engine=self.rows_by)
+
+    @property
+    def rows_by(self) -> Engine | None:
+        if self.engine == "inline":
+            return Inline()
+        return OnSpark(self.start) if self.start else None
 
     def settled(self) -> Report:
         """Syncs until removals are believed on every source."""

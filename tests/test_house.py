@@ -74,7 +74,8 @@ def rooms(modules: set[str]) -> set[str]:
 WITHOUT_ENGINE: list[list[str]] = [
     ["--help"], ["version"], ["validate"], ["plan"], ["apply", "--yes"], ["changes", "list"], ["status"], ["history"],
     ["history", "item.name"], ["schema", "show"], ["schema", "diff", "--at", "1"], ["schema", "lock"],
-    ["detect"], ["source", "discover"], ["destination", "test"], ["query", "select * from shop.item"], ["pause"],
+    ["detect"], ["source", "discover"], ["destination", "test"], ["sync"],
+    ["query", "select * from shop.item"], ["pause"],
 ]  # fmt: skip
 
 
@@ -93,8 +94,10 @@ def test_no_command_without_rows_starts_java(folder: Path) -> None:
     commands = (["-p", str(folder), *words] for words in WITHOUT_ENGINE)
     assert loaded(*commands, env=env)[0] == 0
     assert not mark.exists()
+    project = folder / "instep.yml"
+    project.write_text(project.read_text() + "engine: spark\n")
     assert loaded(["-p", str(folder), "sync"], env=env)[0] != 0
-    assert mark.exists(), "sync does ask for Java, so the trap works"
+    assert mark.exists(), "sync on Spark does ask for Java, so the trap works"
 
 
 def test_help_loads_nothing_heavy() -> None:

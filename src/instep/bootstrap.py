@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import getpass
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from instep.spark.session import SparkSettings
     from instep.store.store import Store
     from instep.sync.pipe import Pipe
+    from instep.sync.rows.engine import Engine
 
 
 def open_project(folder: Path) -> App:
@@ -44,7 +44,6 @@ class App:
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self._starting: Future[SparkSession] | None = None
 
     @cached_property
     def store(self) -> Store:
@@ -135,17 +134,17 @@ class App:
             conf={**destination.spark_catalog(), **settings["conf"]},
         )
 
-    def prepare(self, connection: str) -> None:
-        """Begins to start Spark for this connection while the rest is read; `session` waits for it."""
-        if self._starting is None:
-            pool = ThreadPoolExecutor(1, thread_name_prefix="session")
-            self._starting = pool.submit(self._start, connection)
-            pool.shutdown(wait=False)
+    def engine(self, connection: str) -> Engine:
+        """What reads this connection's rows. A Spark session ends with the process."""
+        from instep.sync.rows.engine import Auto, Inline, OnSpark
 
-    def session(self) -> SparkSession:
-        """The Spark session of this process, which ends with the process; `prepare` comes first."""
-        assert self._starting is not None, "prepare comes first"
-        return self._starting.result()
+        match self.project.engine:
+            case "inline":
+                return Inline()
+            case "spark":
+                return OnSpark(lambda: self._start(connection))
+            case _:
+                return Auto(lambda: self._start(connection))
 
     def _start(self, connection: str) -> SparkSession:
         from instep.spark.session import end, start

@@ -9,6 +9,7 @@ InstepError
 ├── ReadError               the source failed while it was being read
 ├── StageError              staged files are not what was promised (counts, schema, disk)
 ├── DestinationError        the destination refused or is not ours
+│   └── SparkNeeded         what is asked for is done by Spark only; nothing was begun
 ├── Blocked                 a decision of a person or a policy is needed first
 ├── Conflict                somebody else moved first
 │   ├── StalePlan           the schemas that a plan was made from have moved
@@ -67,6 +68,10 @@ class StageError(InstepError):
 
 class DestinationError(InstepError):
     """The destination refused."""
+
+
+class SparkNeeded(DestinationError):
+    """Only Spark can do this."""
 
 
 class Blocked(InstepError):

@@ -28,6 +28,7 @@ destinations:
   lake: {{type: iceberg, warehouse: lake}}
 connections:
   shop: {{}}
+engine: {engine}
 spark: {{master: "local[2]", driver_memory: 1g}}
 """
 
@@ -80,9 +81,9 @@ class Place:
         return self
 
     def over(self, source: Database, /, *, reader: bool = False, **changed: Any) -> Place:
-        """A project over a database; `changed` replaces parts of its login."""
+        """A project over a database; `changed` replaces parts of its login, or the engine."""
         config = source.reader if reader else source.config
-        login = {"port": config.port, "database": config.database, "user": config.user, **changed}
+        login = {"port": config.port, "database": config.database, "user": config.user, "engine": "auto", **changed}
         host = login.pop("host", "127.0.0.1")
         password = login.pop("password", config.password)
         text = POSTGRES.format(**login).replace("host: 127.0.0.1", f"host: {host}")

@@ -1,4 +1,4 @@
-"""A project's folder for each case; one warm Spark session for those that move rows."""
+"""A project's folder for each case; one warm Spark session for those that look at Spark."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from commands import Place
 
 from instep.bootstrap import App
+from instep.sync.rows.engine import OnSpark
 
 
 @pytest.fixture
@@ -32,6 +33,5 @@ def session() -> Iterator[Any]:
 @pytest.fixture
 def warm(session: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Commands use the session that is there, instead of one that ends with each."""
-    monkeypatch.setattr(App, "session", lambda _: session)
-    monkeypatch.setattr(App, "prepare", lambda *_: None)
+    monkeypatch.setattr(App, "engine", lambda *_: OnSpark(lambda: session))
     return session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+SERVER = [pytest.mark.server]
 SPARK = [
     pytest.mark.spark,
     pytest.mark.xdist_group("spark"),

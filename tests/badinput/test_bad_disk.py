@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from commands import Place
-from marks import SPARK
+from marks import SERVER
 from pyiceberg.catalog.sql import SqlCatalog
 
 from postgres_server import Database
@@ -49,9 +49,9 @@ def fill(folder: Path) -> Path:
 
 
 class TestFullDisk:
-    pytestmark = SPARK
+    pytestmark = SERVER
 
-    def test_the_lake(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_the_lake(self, place: Place, postgres: Database) -> None:
         """What fits is loaded, what does not says so and changes nothing; with space the next sync is whole."""
         postgres.execute("CREATE TABLE small (id int PRIMARY KEY); INSERT INTO small VALUES (1)")
         postgres.execute("CREATE TABLE big (id int PRIMARY KEY, t text)")
@@ -71,7 +71,7 @@ class TestFullDisk:
             assert place.run("sync").code == 0
             assert place.run("verify").code == 0
 
-    def test_the_lake_is_full_to_the_brim(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_the_lake_is_full_to_the_brim(self, place: Place, postgres: Database) -> None:
         """Not even metadata can be written."""
         postgres.execute("CREATE TABLE small (id int PRIMARY KEY); INSERT INTO small VALUES (1)")
         place.over(postgres)
@@ -86,7 +86,7 @@ class TestFullDisk:
             assert place.run("sync").code == 0
             assert place.run("verify").code == 0
 
-    def test_the_store(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_the_store(self, place: Place, postgres: Database) -> None:
         postgres.execute("CREATE TABLE small (id int PRIMARY KEY); INSERT INTO small VALUES (1)")
         place.over(postgres)
         with mounted(place.folder / ".instep", "size=2m") as store:
@@ -221,9 +221,9 @@ def test_a_lake_that_may_not_be_written(place: Place, postgres: Database) -> Non
 
 
 class TestSomebodyElse:
-    pytestmark = SPARK
+    pytestmark = SERVER
 
-    def test_a_table_that_is_not_ours(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_a_table_that_is_not_ours(self, place: Place, postgres: Database) -> None:
         """Another program has a table of that name in the lake: it is left alone and named, the others go on."""
         postgres.execute("CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)")
         place.over(postgres)
@@ -241,9 +241,9 @@ class TestSomebodyElse:
 
 
 class TestTheLakeIsGone:
-    pytestmark = SPARK
+    pytestmark = SERVER
 
-    def test_it_is_made_again(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_it_is_made_again(self, place: Place, postgres: Database) -> None:
         """Somebody deletes the lake: it is asked about, and once approved everything is loaded again."""
         postgres.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())")
         postgres.execute("INSERT INTO t VALUES (1), (2)")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import POSTGRES, Place
 
-GOOD = POSTGRES.format(port=5432, database="shop", user="me")
+GOOD = POSTGRES.format(port=5432, database="shop", user="me", engine="auto")
 
 # name, text, what is said
 WRONG = [
@@ -21,7 +21,7 @@ WRONG = [
     ("unknown key", GOOD.replace("host:", "hots:"), ["instep.yml:6", "hots", "host"]),
     ("unknown section", GOOD.replace("connections:", "conections:"), ["instep.yml:13", "connections"]),
     ("unknown type", GOOD.replace("type: postgres", "type: postgre"), ["instep.yml:4", "did you mean 'postgres'"]),
-    ("twice", GOOD + "project: again\n", ["instep.yml:16", "project"]),
+    ("twice", GOOD + "project: again\n", ["instep.yml:17", "project"]),
     ("port", GOOD.replace("port: 5432", "port: many"), ["instep.yml:7", "port"]),
     ("secret in the file", GOOD.replace("${env:PG_PASSWORD}", "hunter2"), ["instep.yml:10", "${env:"]),
     ("reference", GOOD.replace("${env:PG_PASSWORD}", "${PG_PASSWORD}"), ["instep.yml:10", "${env:PG_PASSWORD}"]),

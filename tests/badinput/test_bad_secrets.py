@@ -57,7 +57,7 @@ def _story(place: Place, postgres: Database, tmp_path: Path) -> None:
         "CREATE TABLE t (id int PRIMARY KEY, a text); INSERT INTO t SELECT i, 'x' FROM generate_series(1, 9) i"
     )
     postgres.execute("CREATE TABLE nokey (a int); INSERT INTO nokey VALUES (1)")
-    place.over(postgres, user="canary", password=f'"{CANARY}"')
+    place.over(postgres, engine="spark", user="canary", password=f'"{CANARY}"')
     said = "".join(place.run(*words).all for words in SPOKEN)
     assert not found_in(said.encode())
     for crash in ("sync.staged=stop", "merge.merged=stop"):
@@ -89,7 +89,7 @@ def test_a_large_job_writes_no_secret_to_the_disk(place: Place, postgres: Databa
         postgres.execute(f"CREATE TABLE t{number} ({columns})")
     postgres.execute(f"CREATE ROLE canary LOGIN SUPERUSER PASSWORD '{CANARY}'")
     try:
-        _watched_sync(place.over(postgres, user="canary", password=f'"{CANARY}"'), "sync.staged=stop")
+        _watched_sync(place.over(postgres, engine="spark", user="canary", password=f'"{CANARY}"'), "sync.staged=stop")
     finally:
         postgres.execute("DROP ROLE canary")
 
@@ -102,7 +102,7 @@ SPOKEN = [
 
 def test_errors_do_not_tell_it(place: Place, postgres: Database, warm: Any) -> None:
     for login in ({"password": CANARY}, {"database": "absent", "password": CANARY}, {"host": "no.invalid"}):
-        place.over(postgres, **{"password": CANARY, **login})
+        place.over(postgres, engine="spark", **{"password": CANARY, **login})
         for words in (["source", "test"], ["plan"], ["sync"], ["sync", "--output", "json"], ["verify"]):
             told = place.run(*words)
             assert told.code == 4
@@ -112,7 +112,7 @@ def test_errors_do_not_tell_it(place: Place, postgres: Database, warm: Any) -> N
 
 def test_spark_does_not_know_it(place: Place, postgres: Database, warm: Any) -> None:
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
-    place.over(postgres)
+    place.over(postgres, engine="spark")
     password = postgres.config.password
     assert place.run("sync").code == 0
     with open_project(place.folder) as app:
@@ -127,7 +127,7 @@ def test_spark_does_not_know_it(place: Place, postgres: Database, warm: Any) -> 
 def test_subprocesses_are_not_told(place: Place, postgres: Database) -> None:
     """Neither the JVM's environment nor its workers' hold what stands in .env."""
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
-    place.over(postgres)
+    place.over(postgres, engine="spark")
     process = start(place, "sync", crash="sync.staged=stop")
     stands(process)
     environments = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from commands import Place
-from marks import SPARK
+from marks import SERVER
 
 from postgres_server import READER, Database, free_port
 
@@ -38,17 +38,15 @@ def test_source_test_says_the_same(place: Place, postgres: Database, login: dict
 
 
 class TestSync:
-    pytestmark = SPARK
+    pytestmark = SERVER
 
     @pytest.mark.parametrize(("login", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
-    def test_cannot_be_reached(
-        self, place: Place, postgres: Database, warm: Any, login: dict[str, Any], said: list[str]
-    ) -> None:
+    def test_cannot_be_reached(self, place: Place, postgres: Database, login: dict[str, Any], said: list[str]) -> None:
         place.over(postgres, **login).run("sync").is_error(4, *said)
         status = place.run("status", "--output", "json").json["connections"][0]
         assert status["last_run"]["status"] == "failed"
 
-    def test_a_table_that_may_not_be_read(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_a_table_that_may_not_be_read(self, place: Place, postgres: Database) -> None:
         """Lost after the first sync: the others go on, its rows stay, the grant is named; then it comes back."""
         postgres.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
         postgres.execute("INSERT INTO a VALUES (1); INSERT INTO b VALUES (1)")
@@ -64,7 +62,7 @@ class TestSync:
         assert place.run("sync").code == 0
         assert len(place.rows("select id from shop.b")) == 2
 
-    def test_a_table_that_never_could_be_read(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_a_table_that_never_could_be_read(self, place: Place, postgres: Database) -> None:
         """It was never promised to anybody: it is left out, and each sync says which grant would bring it."""
         postgres.execute("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
         postgres.execute(f"REVOKE ALL ON b FROM {READER}")
@@ -73,7 +71,7 @@ class TestSync:
         told.has("public.b", 'GRANT SELECT ON "public"."b"')
         assert place.rows("select id from shop.a") == []
 
-    def test_a_column_that_may_not_be_read(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_a_column_that_may_not_be_read(self, place: Place, postgres: Database) -> None:
         """The column's values in the lake stay as they are, and it is not taken for dropped."""
         postgres.execute("CREATE TABLE a (id int PRIMARY KEY, free text, secret text); CREATE TABLE b (id int)")
         postgres.execute("INSERT INTO a VALUES (1, 'f', 's'); INSERT INTO b VALUES (1)")
@@ -87,7 +85,7 @@ class TestSync:
         assert place.rows("select secret from shop.a") == [{"secret": "s"}]
         assert len(place.rows("select id from shop.b")) == 2
 
-    def test_no_key_and_null_in_a_key(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_no_key_and_null_in_a_key(self, place: Place, postgres: Database) -> None:
         """No key: reloaded whole. Upsert without a key: refused. NULL or twins in a key of the settings: held or
         refused, and said; the others go on."""
         postgres.execute(
@@ -112,7 +110,7 @@ class TestSync:
         assert held["nulls"] == 1
         assert list((place.folder / "lake").glob("shop/nulls-*/quarantine/*.parquet"))
 
-    def test_an_empty_database(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_an_empty_database(self, place: Place, postgres: Database) -> None:
         told = place.over(postgres).run("sync")
         assert told.code == 0
         assert "no table" in told.all.lower()
@@ -129,9 +127,9 @@ def quoted(name: str) -> str:
 
 
 class TestNames:
-    pytestmark = SPARK
+    pytestmark = SERVER
 
-    def test_names_of_tables_and_columns(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_names_of_tables_and_columns(self, place: Place, postgres: Database) -> None:
         """Loaded, changed, loaded again by MERGE, verified; twins that differ by case are kept apart."""
         columns = ", ".join(f"{quoted(n)} text DEFAULT 'd'" for n in [*NAMES, "Twin", "twin", "TWIN"])
         tables = [*NAMES, "Twin", "twin", "TWIN"]
@@ -155,7 +153,7 @@ class TestNames:
         assert {t["destination_rows"] for t in told.json["tables"]} == {2}
         assert len(told.json["tables"]) == len(tables)
 
-    def test_long_names_that_begin_alike(self, place: Place, postgres: Database, warm: Any) -> None:
+    def test_long_names_that_begin_alike(self, place: Place, postgres: Database) -> None:
         schema = "s" * 63
         postgres.execute(f'CREATE SCHEMA "{schema}"')
         for end in "ab":

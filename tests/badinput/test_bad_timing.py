@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 from commands import Place
-from marks import SPARK
+from marks import SERVER
 
 from instep.crash import VARIABLE
 from postgres_server import Database
@@ -36,7 +36,7 @@ def stands(process: subprocess.Popen[str]) -> None:
 
 
 class TestAtOnce:
-    pytestmark = SPARK
+    pytestmark = SERVER
 
     def test_two_syncs(self, place: Place, postgres: Database) -> None:
         """The second is refused at once and changes nothing; the first goes on; each of the other verbs too."""

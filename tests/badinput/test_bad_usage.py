@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from commands import POSTGRES, Place
-from marks import SPARK
+from marks import SERVER
 
 from postgres_server import Database
 
-GOOD = POSTGRES.format(port=5432, database="shop", user="me")
+GOOD = POSTGRES.format(port=5432, database="shop", user="me", engine="auto")
 
 USAGE = [
     ["no-such-command"],
@@ -143,7 +143,7 @@ def test_nothing_is_applied_without_a_yes(place: Place, postgres: Database) -> N
 class TestNames:
     """Tables that do not exist are an error that names the near ones; nothing is read."""
 
-    pytestmark = SPARK
+    pytestmark = SERVER
 
     @pytest.mark.parametrize(
         "words",
@@ -151,7 +151,7 @@ class TestNames:
          ["pause", "--table", "public.ordres"], ["sync", "--table", "orders"]],
         ids=" ".join,
     )  # fmt: skip
-    def test_an_unknown_table(self, place: Place, postgres: Database, warm: object, words: list[str]) -> None:
+    def test_an_unknown_table(self, place: Place, postgres: Database, words: list[str]) -> None:
         postgres.execute("CREATE TABLE orders (id int PRIMARY KEY)")
         place.over(postgres)
         assert place.run("sync").code == 0

@@ -29,6 +29,7 @@ from instep.cli.main import main
 from instep.crash import VARIABLE
 from instep.sources.postgres_connect import conninfo
 from instep.sync.progress import Report
+from instep.sync.rows.engine import OnSpark
 from instep.sync.run import Wanted, sync
 from postgres_server import Database
 
@@ -157,7 +158,7 @@ class World:
 
     def sync(self, wanted: Wanted = WHOLE) -> Report:
         with self.app() as app:
-            return sync(app.pipe("crash"), wanted, start=lambda: self.session)
+            return sync(app.pipe("crash"), wanted, engine=OnSpark(lambda: self.session))
 
     def verified(self, *tables: str) -> bool:
         """What `instep verify` says."""

@@ -103,6 +103,22 @@ def test_iceberg_settings(loads: Loads, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "auto"),
+        ("spark: {master: 'local[2,4]'}", "auto"),
+        ("spark: {master: 'spark://host:7077'}", "spark"),
+        ("spark: {remote: 'sc://host:15002'}", "spark"),
+        ("spark: {master: '${env:M}'}", "spark"),
+        ("engine: inline\nspark: {master: yarn}", "inline"),
+        ("engine: spark", "spark"),
+    ],
+)
+def test_small_work_stays_in_the_process_unless_spark_is_elsewhere(loads: Loads, text: str, expected: str) -> None:
+    assert loads(PROJECT + text, {"M": "yarn"}).engine == expected
+
+
 def test_spark_settings(loads: Loads) -> None:
     text = PROJECT + "spark: {master: '${env:M:-local[2,4]}', conf: {spark.ui.enabled: false, spark.task.cpus: 1}}"
     assert loads(text, {}).spark() == {

@@ -90,7 +90,7 @@ def test_other_columns_that_wait_are_not_read(world: World) -> None:
 
 
 def loaded(world: World, most: int = 0) -> None:
-    sync(limited(world, most), Wanted(), start=world.start)
+    sync(limited(world, most), Wanted(), engine=world.rows_by)
 
 
 def extra(world: World) -> dict[int, Any]:
@@ -143,7 +143,7 @@ def test_what_only_the_lake_has_is_kept(world: World) -> None:
     world.run("ALTER TABLE t DROP COLUMN a", "UPDATE t SET n = 9 WHERE id = 1", "INSERT INTO t VALUES (3, 10)")
     loaded(world)
     assert extra(world) == {1: {"a": 1}, 2: {"a": 2}, 3: None}
-    sync(limited(world), Wanted(full=True), start=world.start)
+    sync(limited(world), Wanted(full=True), engine=world.rows_by)
     assert extra(world) == {1: {"a": 1}, 2: {"a": 2}, 3: None}
 
 

@@ -24,7 +24,7 @@ SETUP = (
 
 def run(world: World, **wanted: Any) -> Report:
     """A sync that lets in no new column by itself."""
-    return sync(replace(world.pipe, max_new_columns=0), Wanted(**wanted), start=world.start, engine=Inline())
+    return sync(replace(world.pipe, max_new_columns=0), Wanted(**wanted), engine=Inline())
 
 
 def held(make_world: MakeWorld, kind: str = "postgres", *columns: str, **settings: Any) -> World:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,9 +12,6 @@ from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app
 from instep.cli.live import watched
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.destinations.maintained import Layout
     from instep.sync.maintain import Kept, Order
@@ -37,16 +35,11 @@ def maintain(
         name = one_connection(app, connection)
         pipe = app.pipe(name)
         with watched() as progress:
-            done = run_maintain(pipe, table, progress, lambda: _session(app, name), dry_run=dry_run)
+            session = partial(app.engine(name).spark, progress.step)  # small tables are written by this process
+            done = run_maintain(pipe, table, progress, session, dry_run=dry_run)
     emit(_data(name, done, dry_run), lambda out: _show(out, done, dry_run))
     if any(t.error for t in done.tables):
         raise fail(PARTIAL)
-
-
-def _session(app: App, name: str) -> SparkSession:
-    """Started only when a table asks for it: small ones are written by this process."""
-    app.prepare(name)
-    return app.session()
 
 
 def _data(connection: str, done: Order, dry_run: bool) -> dict[str, Any]:

@@ -38,15 +38,16 @@ def sync(
 
 
 def run_and_report(connection: str | None, **asked: Any) -> None:
-    """One run; Spark starts while modules, store and catalogs are still being read."""
+    """One run; where Spark is sure to be needed it starts while modules, store and catalogs are still being read."""
     with open_app() as app:
         name = one_connection(app, connection)
-        app.prepare(name)
+        engine = app.engine(name)
+        engine.begin()
         from instep.sync.run import Wanted
         from instep.sync.run import sync as run_sync
 
         with watched() as progress:
-            report = run_sync(app.pipe(name), Wanted(**asked), progress, app.session)
+            report = run_sync(app.pipe(name), Wanted(**asked), progress, engine)
     _finish(report)
 
 

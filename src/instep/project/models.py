@@ -419,6 +419,7 @@ class ProjectFile(Section):
     version: Literal[1] = 1
     project: str = ""
     store: Url = "sqlite:///.instep/state.db"
+    engine: Literal["auto", "spark", "inline"] = "auto"
     spark: Spark = Spark()
     sources: dict[Name, Source] = Field(default_factory=dict)
     destinations: dict[Name, Destination] = Field(default_factory=dict)

@@ -118,6 +118,14 @@ class Project:
             return f"{scheme}:///{self.root / path}"
         return url
 
+    @property
+    def engine(self) -> str:
+        """What reads rows: auto, spark or inline; auto is spark where Spark runs on other machines."""
+        if self.model.engine != "auto":
+            return self.model.engine
+        spark = self.spark()
+        return "spark" if spark["remote"] or not str(spark["master"]).startswith("local") else "auto"
+
     def spark(self) -> Settings:
         """master, remote, driver_memory, conf."""
         return self._settings(self.model.spark, ("spark",))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from instep.destinations.maintained import Layout, Maintained, Maintains, Upkeep, Vacuums
@@ -156,7 +156,7 @@ def _one(pipe: Pipe, ref: Ref, path: str, work: Upkeep) -> Kept:
     return Kept(path, done, seconds)
 
 
-def maintain_loaded(pipe: Pipe, run: Run, outcome: Outcome, engine: Future[Engine], told: Progress) -> None:
+def maintain_loaded(pipe: Pipe, run: Run, outcome: Outcome, engine: Engine, told: Progress) -> None:
     """The tables that this run has loaded and that are due, until the time is over; never fails the run. Once a day
     those with a longer history are looked through for orphans, too."""
     how, destination = pipe.maintenance, pipe.destination
@@ -166,7 +166,7 @@ def maintain_loaded(pipe: Pipe, run: Run, outcome: Outcome, engine: Future[Engin
     tables = {d.load.ref: d.load.table.path for d in outcome.loaded if d.error is None}
     deep = len(pipe.store.runs.history(pipe.name, kind="sync", limit=2)) > 1 and is_first_today(pipe, run)
     work = Upkeep(
-        how, run.id, run.fence, _began(run), deep, session=lambda: engine.result().session,
+        how, run.id, run.fence, _began(run), deep, session=partial(engine.spark, told.step),
         go_on=lambda: time.monotonic() < until,
     )  # fmt: skip
     for path, kept in _due(pipe, tables, work, told).items():

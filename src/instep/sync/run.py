@@ -7,11 +7,8 @@ part of the data's own commit, and what the store says afterwards can be derived
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from instep.crash import crashpoint
 from instep.errors import Blocked, Fenced
@@ -49,9 +46,6 @@ from instep.sync.rows.planning import Outcome, Pass, Wanted, rows_of
 from instep.sync.rows.promote import promote_first, promote_rest
 from instep.sync.tidy import forget_dropped, forget_old_names
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 __all__ = ["Wanted", "sync"]
 ALL = Wanted()
 
@@ -60,11 +54,9 @@ def sync(
     pipe: Pipe,
     wanted: Wanted = ALL,
     progress: Progress | None = None,
-    start: Callable[[], SparkSession] | None = None,
     engine: Engine | None = None,
 ) -> Report:
-    """Brings the destination in step with the source. `start` gives a session that is already there; `engine` reads
-    the rows instead of Spark.
+    """Brings the destination in step with the source. `engine` reads the rows; without one, Spark does.
 
     Raises Blocked while the connection is paused or was moved, and RunInProgress while another run of it is alive; one
     table's failure is in the report and leaves the others alone.
@@ -72,7 +64,9 @@ def sync(
     begun = time.monotonic()
     check_unmoved(pipe)
     reconsider(pipe)
-    with claimed(pipe, wanted.kind) as run, warm(pipe, start, engine) as rows_by:
+    rows_by = engine or on_spark(pipe)
+    with claimed(pipe, wanted.kind) as run:
+        rows_by.begin()
         pipe, outcome = replace(pipe, run=run), Outcome()
         follow = Following(pipe, run, wanted.full or wanted.kind == "backfill", outcome.note)
         work = _Sync(pipe, run, wanted, progress or Silent(), rows_by, outcome, follow)
@@ -95,20 +89,11 @@ def sync(
     )
 
 
-@contextmanager
-def warm(
-    pipe: Pipe, start: Callable[[], SparkSession] | None, engine: Engine | None = None
-) -> Iterator[Future[Engine]]:
-    """The given engine, or Spark, which starts while the source's catalog is read."""
-    if engine is not None:
-        ready: Future[Engine] = Future()
-        ready.set_result(engine)
-        yield ready
-        return
-    from instep.spark.session import start as start_session
+def on_spark(pipe: Pipe) -> OnSpark:
+    """A session as the project file sets it up."""
+    from instep.spark.session import start
 
-    with ThreadPoolExecutor(1, thread_name_prefix="session") as pool:
-        yield pool.submit(lambda: OnSpark(start() if start else start_session(pipe.spark)))
+    return OnSpark(lambda: start(pipe.spark))
 
 
 @dataclass(frozen=True)
@@ -117,7 +102,7 @@ class _Sync:
     run: Run
     wanted: Wanted
     told: Progress
-    engine: Future[Engine]
+    engine: Engine
     outcome: Outcome
     follow: Following
 
@@ -149,16 +134,12 @@ class _Sync:
             self.told.tables(rows_of(detection, loads))
             if not loads:
                 return self.follow.settle(())
-            if not self.engine.done():
-                self.told.step("starting Spark")
-            engine = self.engine.result()
-            self.told.step("reading rows")
-            staged = stage(self.pipe, engine, snapshot, loads, self.run, self.told)
+            staged = stage(self.pipe, self.engine, snapshot, loads, self.run, self.told)
             moved = snapshot.moved(Catalog.of(load.read.source for load in loads))
         self.still_ours(loads)
         self.told.step("committing")
         kept = [load for load in loads if load.read.source.ref not in moved]
-        done = commit_all(self.pipe, engine, kept, staged, self.run, self.told)
+        done = commit_all(self.pipe, self.engine, kept, staged, self.run, self.told)
         self.outcome.loaded += done
         again = self.unfinished([load for load in loads if load.read.source.ref in moved])
         return again | self.follow.settle(done)

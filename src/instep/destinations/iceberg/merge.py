@@ -27,7 +27,7 @@ from instep.destinations.iceberg.records import (
 )
 from instep.destinations.iceberg.updates import MAIN, ref_is, remove_ref, set_branch
 from instep.destinations.iceberg.upsert import Upsert, find_upsert, fits, written
-from instep.errors import Conflict, DestinationError, StageError
+from instep.errors import Conflict, DestinationError, SparkNeeded, StageError
 from instep.spark.merge import MergePlan, MergeSettings, Verdict, run_merge
 from instep.stage.spec import StagedFile, SystemColumns
 
@@ -58,9 +58,9 @@ def merge(
     if fits(metadata, files, how, lake.config.upsert_rows) and (found := find_upsert(table, files, how, plan)):
         return _upsert(found, metadata, how, commit)
     if spark is None:
-        raise DestinationError(
+        raise SparkNeeded(
             f"table {'.'.join(ref)} cannot be merged without Spark: it is too large, or has no key of a plain type",
-            hint="sync it with Spark",
+            hint="set `engine: auto` or `engine: spark` in instep.yml",
         )
     _stage(lake, table, files, how, staged)
     crashpoint("merge.staged")

@@ -1,27 +1,45 @@
-"""What reads the rows of a sync: one Spark job, or threads of this process."""
+"""What reads the rows of a sync: Spark jobs, threads of this process, or whichever of the two the work asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
-
-from instep.stage.inline import extract_inline
-from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
-from instep.stage.task import Counts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Told = Callable[[Counts], None]
+    from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
+
+Told = Callable[["Mapping[str, tuple[int, int]]"], None]
+Say = Callable[[str], None]
+Start = Callable[[], "SparkSession"]
+
+SMALL = 1 << 30
+"""Bytes of a source, as its statistics have them, up to which `Auto` reads in this process: there a JVM takes longer to
+start than Spark could gain."""
 
 
 class Engine(Protocol):
-    """Turns chunks into staged files. `session` is for destinations that merge by Spark; None: there is no JVM, and
-    a merge that needs one fails for its table."""
+    """Turns chunks into staged files."""
 
     @property
-    def session(self) -> SparkSession | None: ...
+    def session(self) -> SparkSession | None:
+        """The Spark session, if there is one yet; for destinations that can use it."""
+        ...
+
+    def begin(self) -> None:
+        """Starts what will be needed whatever the work is, beside whatever is read meanwhile."""
+        ...
+
+    def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
+        """Waits until this much work can begin; `say` is told what is waited for."""
+        ...
+
+    def spark(self, say: Say) -> SparkSession | None:
+        """A session for what only Spark can do; None where there is none to be had."""
+        ...
 
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told
@@ -30,18 +48,39 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class OnSpark:
-    """One Spark job over all chunks."""
+    """One Spark job over all chunks. `start` gives the session, on a thread of its own."""
 
-    session: SparkSession
+    start: Start
+    _session: Future[SparkSession] | None = field(default=None, init=False, repr=False)
+
+    def begin(self) -> None:
+        if self._session is None:
+            pool = ThreadPoolExecutor(1, thread_name_prefix="session")
+            self._session = pool.submit(self.start)
+            pool.shutdown(wait=False)
+
+    @property
+    def session(self) -> SparkSession | None:
+        return self._session.result() if self._session is not None and self._session.done() else None
+
+    def spark(self, say: Say) -> SparkSession:
+        self.begin()
+        assert self._session is not None
+        if not self._session.done():
+            say("starting Spark")
+        return self._session.result()
+
+    def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
+        self.spark(say)
 
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told
     ) -> list[ChunkResult]:
         from instep.spark.extract import extract
 
-        return extract(self.session, reader, specs, chunks, progress=progress)
+        return extract(self.spark(_silent), reader, specs, chunks, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -51,7 +90,56 @@ class Inline:
     threads: int = 0
     session: None = None
 
+    def begin(self) -> None:
+        pass
+
+    def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
+        pass
+
+    def spark(self, say: Say) -> None:
+        return None
+
     def extract(
         self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told
     ) -> list[ChunkResult]:
+        from instep.stage.inline import extract_inline
+
         return extract_inline(reader, specs, chunks, threads=self.threads, progress=progress)
+
+
+@dataclass
+class Auto:
+    """In this process as long as the work is small, on Spark from the first time on that it is not."""
+
+    start: Start
+    small: int = SMALL
+    _spark: OnSpark = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._spark = OnSpark(self.start)
+
+    @property
+    def session(self) -> SparkSession | None:
+        return self._spark.session
+
+    def begin(self) -> None:
+        pass
+
+    def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
+        from instep.stage.pack import weight
+
+        if sum(map(weight, chunks)) > self.small:
+            self.spark(say)
+
+    def spark(self, say: Say) -> SparkSession:
+        return self._spark.spark(say)
+
+    def extract(
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told
+    ) -> list[ChunkResult]:
+        by: Engine = Inline() if self.session is None else self._spark
+        return by.extract(reader, specs, chunks, progress)
+
+
+def _silent(step: str) -> None:
+    pass

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -62,7 +61,7 @@ class Filling:
 
     pipe: Pipe
     run: Run
-    engine: Future[Engine]
+    engine: Engine
     told: Progress
     outcome: Outcome
     wanted: Wanted
@@ -191,7 +190,8 @@ class Filling:
 
         specs = [w.spec for w in works.values()]
         results: dict[str, list[ChunkResult]] = defaultdict(list)
-        for result in self.engine.result().extract(snapshot.reader, specs, chunks, told):
+        self.engine.ready(chunks, self.told.step)
+        for result in self.engine.extract(snapshot.reader, specs, chunks, told):
             results[result.table].append(result)
         planned: dict[str, set[int]] = defaultdict(set)
         for chunk in chunks:
@@ -235,7 +235,7 @@ class Filling:
             self.told.table(wish.table.path, rows=rows, bytes=size, step="writing")
 
         commit = Commit(self.run.id, self.run.fence)
-        return pipe.destination.fill(self.engine.result().session, work.ref, fill, commit, told, self._go_on)
+        return pipe.destination.fill(self.engine.session, work.ref, fill, commit, told, self._go_on)
 
     def _go_on(self) -> bool:
         minutes = 0.0 if self.by_person else self.pipe.backfill_limits.max_minutes

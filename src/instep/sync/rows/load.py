@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
-from instep.errors import DestinationError, Fenced, InstepError, StageError
+from instep.errors import DestinationError, Fenced, InstepError, SparkNeeded, StageError
 from instep.model import Run, TableRun
 from instep.schema.extra import gone
 from instep.schema.table import table_fingerprint
@@ -76,6 +76,8 @@ def stage(
         for spec, (count, size) in rows.items():
             progress.table(paths[spec], rows=count, bytes=size, step="reading")
 
+    engine.ready(chunks, progress.step)
+    progress.step("reading rows")
     results = engine.extract(snapshot.reader, specs, chunks, told)
     crashpoint("sync.staged")
     by_table: dict[str, list[ChunkResult]] = defaultdict(list)
@@ -146,7 +148,7 @@ def commit_all(
                 done.append(failed(load, run, files))
                 continue
             progress.table(load.table.path, step="committing")
-            futures[pool.submit(_commit, pipe, engine, load, files, run)] = load
+            futures[pool.submit(_commit, pipe, engine, load, files, run, progress)] = load
         for future in as_completed(futures):
             done.append(_settle(pipe, futures[future], future, run))
             progress.table(futures[future].table.path, step=done[-1].result.status)
@@ -173,13 +175,13 @@ def failed(load: Load, run: Run, error: InstepError) -> Loaded:
     return Loaded(load, result, error=error)
 
 
-def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run) -> Loaded:
+def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
     begun = time.monotonic()
     if load.declared:
         check_unique(load, pipe.destination.target(load.ref), staged.files)
     commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
     crashpoint("sync.commit.before")
-    outcome = _publish(pipe, engine, load, staged, commit)
+    outcome = _publish(pipe, engine, load, staged, commit, progress)
     crashpoint("sync.commit.after")
     _clear(load, staged)
     crashpoint("sync.cleared")
@@ -207,7 +209,7 @@ def _unread(load: Load, prefix: str) -> tuple[str, ...]:
     return (*own, f"{prefix}extra") if load.only_copies or gone(load.table, load.read.source) else own
 
 
-def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Commit) -> Outcome:
+def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Commit, progress: Progress) -> Outcome:
     ref: Ref = load.ref
     if load.action == "overwrite":
         return pipe.destination.overwrite(ref, staged.files, commit)
@@ -227,4 +229,10 @@ def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Com
     )
     if load.action == "append" and load.since is not None:
         merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))
-    return pipe.destination.merge(engine.session, ref, staged.files, merge, commit)
+    try:
+        return pipe.destination.merge(engine.session, ref, staged.files, merge, commit)
+    except SparkNeeded:
+        session = engine.spark(progress.step)
+        if session is None:
+            raise
+        return pipe.destination.merge(session, ref, staged.files, merge, commit)
