@@ -104,7 +104,11 @@ SCRIPTS = {
 }  # fmt: skip
 
 
-KINDS = [*(pytest.param(kind, marks=pytest.mark.server) for kind in ("postgres", "mysql")), "sqlite"]
+KINDS = [
+    pytest.param("postgres", marks=pytest.mark.server),
+    pytest.param("mysql", marks=[pytest.mark.server, pytest.mark.slow]),
+    "sqlite",
+]
 
 
 @pytest.fixture(params=KINDS)
