@@ -20,7 +20,7 @@ from instep.destinations.base import Ref
 from instep.destinations.iceberg.catalog import VIEW, Lake, local_path
 from instep.destinations.iceberg.records import FENCE, current_fields
 from instep.destinations.iceberg.schema import IcebergField, Type, iceberg_type, schema_of
-from instep.errors import Conflict, DestinationError, Fenced
+from instep.errors import Conflict, ConnectError, Fenced
 from instep.schema.change import ColumnRenamed, TableRemoved
 from instep.schema.names import quote
 from instep.schema.old_names import View, carried
@@ -107,7 +107,7 @@ def _put(lake: Lake, view: View, types: Mapping[str, Type]) -> None:
                 done = db.execute(_SWAP, (place, location, *row, location)).rowcount
             else:
                 done = db.execute(_INSERT, (*row, place)).rowcount
-    except DestinationError as error:
+    except ConnectError as error:
         if isinstance(error.__cause__, sqlite3.IntegrityError):
             hint = "rename it, or do without the old name"
             raise Conflict(f"{'.'.join(view.ref)} exists and is not ours", hint=hint) from None

@@ -1,0 +1,91 @@
+"""What every destination that holds views does with them: one suite over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from destinations import duckdb, iceberg, memory
+from instep.destinations.base import Commit
+from instep.destinations.views import HoldsViews
+from instep.errors import Conflict, Fenced
+from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableRemoved, TableRenamed
+from instep.schema.old_names import View
+from instep.schema.step import step
+from instep.schema.types import parse
+from lake import ID, ORDERS, REF, column, create, stage
+
+SHOWN = ("shop", "orders__compat")
+VIEW = View(SHOWN, REF, (("id", "id"), ("amount", "amount"), ("total", "amount"), ("gone", "gone")), "shop")
+
+
+@pytest.fixture(params=[duckdb, iceberg, memory], ids=lambda make: make.__name__)
+def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """With a table that has rows, and a view of it."""
+    make: Callable[[Path], Any] = request.param
+    made = make(tmp_path)
+    create(made)
+    made.overwrite(REF, [stage(made, REF, [{"id": 1, "name": "a", "amount": 5}])], Commit("run-1", 1))
+    made.put_view(VIEW, 1)
+    return made
+
+
+def shown(destination: Any) -> dict[Any, Any]:
+    return {ref: (view.table, dict(view.columns)) for ref, view in destination.views().items()}
+
+
+def test_it_says_that_it_can_and_shows_what_the_table_has(destination: Any) -> None:
+    assert isinstance(destination, HoldsViews)
+    assert (destination.capabilities.views, destination.why_no_views) == (True, "")
+    assert shown(destination) == {SHOWN: (REF, {"id": "id", "amount": "amount", "total": "amount"})}
+    assert destination.views()[SHOWN].owner == "shop"
+    assert (destination.tables(), dict(destination.foreign([SHOWN])), destination.inspect([SHOWN]).tables) == (
+        [REF], {}, ())  # fmt: skip
+    destination.put_view(VIEW, 1)
+    assert list(destination.views()) == [SHOWN]
+
+
+_ID, _NAME, _AMOUNT = ORDERS.by_name["id"], ORDERS.by_name["name"], ORDERS.by_name["amount"]
+SUM, WIDE = replace(_AMOUNT, name="sum"), replace(_AMOUNT, type=parse("decimal(12,2)"))
+REST = ORDERS.columns[3:]
+CASES = [
+    ("renamed", [ColumnRenamed(REF, _AMOUNT, SUM)], (_ID, _NAME, SUM), {"id": "id", "sum": "sum", "total": "sum"}),
+    ("widened", [ColumnWidened(REF, _AMOUNT, WIDE)], (_ID, _NAME, WIDE),
+     {"id": "id", "amount": "amount", "total": "amount"}),
+    ("dropped", [ColumnRemoved(REF, _AMOUNT, 2)], (_ID, _NAME), {"id": "id"}),
+    ("the old name comes back", [ColumnAdded(REF, column("total", "string"), 3)],
+     (_ID, _NAME, _AMOUNT, column("total", "string")), {"id": "id", "amount": "amount", "total": "amount"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "columns", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_it_follows_its_table(destination: Any, changes: list[Any], columns: Any, expected: dict[str, str]) -> None:
+    after = replace(ORDERS, columns=(*columns, *REST))
+    destination.execute(REF, [step(REF, c) for c in changes], after, Commit("run-2", 2))
+    assert shown(destination) == {SHOWN: (REF, expected)}
+
+
+def test_it_follows_the_table_s_name_and_goes_with_it(destination: Any) -> None:
+    moved = replace(ORDERS, name="sales")
+    destination.execute(REF, [step(REF, TableRenamed(ORDERS, moved))], moved, Commit("run-2", 2))
+    assert shown(destination)[SHOWN][0] == moved.ref
+    destination.execute(moved.ref, [step(moved.ref, TableRemoved(moved))], None, Commit("run-3", 3))
+    assert shown(destination) == {}
+
+
+def test_it_takes_no_name_and_no_table_of_another(destination: Any) -> None:
+    other = replace(ORDERS, name="other", id="oid-other", columns=(ID, *REST))
+    create(destination, other)
+    with pytest.raises(Conflict, match="exists and is not ours"):
+        destination.put_view(replace(VIEW, ref=other.ref), 1)
+    destination.claim(REF, 9)
+    with pytest.raises(Fenced):
+        destination.put_view(replace(VIEW, columns=(("id", "id"),)), 8)
+    destination.drop_view(other.ref)
+    destination.drop_view(SHOWN)
+    destination.drop_view(SHOWN)
+    assert (shown(destination), destination.tables()) == ({}, sorted([REF, other.ref]))
