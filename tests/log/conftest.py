@@ -44,7 +44,7 @@ def database(log_server: Server) -> Iterator[Database]:
 
 @pytest.fixture
 def world(database: Database, tmp_path: Path) -> Iterator[LogWorld]:
-    """Into a DuckDB file, without a JVM; every table follows the log."""
+    """Into tables of this process; every table follows the log."""
     world = LogWorld.of(database, tmp_path)
     yield world
     world.close()

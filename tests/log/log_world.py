@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import patch
 
 from contract.sources import Case
-from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.model import TableSettings
 from instep.sources.base import Source
 from instep.sources.log import LogNames
@@ -17,6 +16,7 @@ from instep.sources.postgres_log import PostgresLog
 from instep.sources.postgres_sql import quote
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Report
+from memory.destination import MemoryDestination
 from postgres_server import Database
 from sync_world import World
 
@@ -32,15 +32,16 @@ class LogWorld(World):
     log: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, database: Database, folder: Path) -> LogWorld:
+    def of(cls, database: Database, folder: Path, destination: Any = None) -> LogWorld:
+        """Into tables of this process, unless there is another destination."""
+
         def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
             config = database.reader if restricted else database.config
             return PostgresSource(replace(config, include=include, exclude=exclude))
 
         case = Case("postgres", "public", database.execute, source, quote, table_ids=True, column_ids=True)
         world = cls(case, folder, engine="inline", database=database)
-        destination: Any = DuckDbDestination(DuckDbConfig("warehouse", str(folder / "shop.duckdb")))
-        world.destination = destination
+        world.destination = destination or MemoryDestination(folder)
         return world
 
     @property
@@ -55,9 +56,6 @@ class LogWorld(World):
         """The only value of a query's only row."""
         assert self.database is not None
         return self.database.execute(statement)[0][0]
-
-    def one(self, statement: str) -> Any:
-        return self.sql(statement)
 
     @property
     def slot(self) -> Any:

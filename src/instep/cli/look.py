@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import emit, open_app
+from instep.cli.log import line
 from instep.cli.old_names import old_name_line, old_names_data
 from instep.cli.text import text_of
 
@@ -24,6 +25,7 @@ def register(app: typer.Typer) -> None:
 def status() -> None:
     """Every connection: last run, pauses, waiting changes, tables in error."""
     from instep.cli.backfill import wanted_backfills
+    from instep.cli.log import logged
     from instep.cli.quarantine import held
     from instep.control.reviews import waiting
 
@@ -32,6 +34,7 @@ def status() -> None:
         found = [
             _status(app.store, n, len(waiting(app.store, n)))
             | {"backfills": wanted_backfills(app, n), "quarantine": held(app, n), "reselected": _reselected(app, n)}
+            | {"log": logged(app, n) if app.log_names(n) else None}
             for n in names
         ]
     emit({"connections": found}, lambda out: _show_status(out, found))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from instep.cli.context import emit, fail, open_app
+from instep.cli.log import log, log_checks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ Name = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not ne
 
 
 def register(app: typer.Typer) -> None:
+    source.add_typer(log, name="log")
     app.add_typer(source, name="source")
     app.add_typer(destination, name="destination")
 
@@ -32,7 +34,7 @@ def source_test(name: Name = None) -> None:
 
     Changes nothing. `note` is worth knowing and fails nothing; exits with 4 if a sync would lack something."""
     with open_app() as app:
-        _show_checks(app.source(name).test())
+        _show_checks([*app.source(name).test(), *log_checks(app, name)])
 
 
 @destination.command("test", epilog="Example: instep destination test lake")

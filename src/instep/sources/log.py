@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from instep.schema.read import TableRead
-from instep.schema.table import Table
 from instep.sources.base import Snapshot
 from instep.stage.spec import Chunk
 
@@ -49,11 +48,17 @@ class LogState:
 @dataclass(frozen=True)
 class Followed:
     """A table whose changes are in the log, or `why` they are not. `pending`: it was taken in after the snapshot at
-    hand began. `shape` changes when positions from before it say nothing any more: another key, another type."""
+    hand began. A position from before says nothing any more once something of the `shape` of then is otherwise: the
+    key, the type of a column."""
 
-    shape: str = ""
+    shape: Mapping[str, str] = field(default_factory=dict)
     why: str = ""
     pending: bool = False
+
+
+    def holds(self, before: Mapping[str, str]) -> bool:
+        """Whether positions of the time of that shape still count; what only one of the two has does no harm."""
+        return all(self.shape.get(name, value) == value for name, value in before.items())
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,8 @@ class ChangeLog(Protocol):
         """Removes it from the server; whether there was one. What was made by somebody else stays."""
         ...
 
-    def follow(self, tables: Sequence[Table]) -> Mapping[Ref, Followed]:
-        """Takes the tables in that can be followed; by source table."""
+    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
+        """Takes the tables in that can be followed by their accepted key; by source table."""
         ...
 
     def begin(self, *, wait: bool) -> None:
@@ -118,6 +123,12 @@ class ChangeLog(Protocol):
         ...
 
     def order(self, position: str) -> int: ...
+
+
+def source_key(read: TableRead) -> Key:
+    """The accepted key by its names at the source; empty if a column of it has no source."""
+    names = {c.column.name: c.source.name for c in read.columns if c.source is not None}
+    return tuple(names[k] for k in read.table.key) if names.keys() >= set(read.table.key) else ()
 
 
 @runtime_checkable

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import ConnectError, InstepError, ReadError
 from instep.schema.read import TableRead
-from instep.schema.table import Table
 from instep.sources.base import Snapshot
-from instep.sources.log import Changed, Followed, LogNames, LogRead, LogState, Ref
+from instep.sources.log import Changed, Followed, LogNames, LogRead, LogState, Ref, source_key
 from instep.sources.postgres_connect import PostgresConfig, dial, settings, translated
 from instep.sources.postgres_log_collect import Collected, Visible, collect
 from instep.sources.postgres_log_sql import key_chunks, row_chunks, sorted_keys
@@ -152,20 +151,19 @@ class PostgresLog:
                 session.execute(f"DROP PUBLICATION {quote(self.names.publication)}".encode())
             return known is not None
 
-    def follow(self, tables: Sequence[Table]) -> Mapping[Ref, Followed]:
+    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
         """Those that can be followed are taken into the publication; one that is new there is `pending`."""
         with self._session() as session:
-            refs = [t.ref for t in tables]
-            known = log_tables(session, self.names.publication, refs)
-            new = [k for t in tables if (k := known.get(t.ref)) and k.listed is None and t.key and not k.why_not(t.key)]
+            keys = {read.source.ref: source_key(read) for read in reads}
+            known = log_tables(session, self.names.publication, keys)
+            new = [k for ref, k in known.items() if k.listed is None and keys[ref] and not k.why_not(keys[ref])]
             why = self._add(session, new) if new else ""
             if new and not why:
-                known = log_tables(session, self.names.publication, refs)
+                known = log_tables(session, self.names.publication, keys)
             self._known |= known
-            fresh = {k.ref for k in new} if not why else set()
-            found = {t.ref: followed(known.get(t.ref), t.key, pending=t.ref in fresh) for t in tables}
-        lack = {k.ref for k in new} if why else set()
-        return {ref: Followed(f.shape, why) if ref in lack else f for ref, f in found.items()}
+            fresh = {k.ref for k in new}
+            found = {ref: followed(known.get(ref), key, pending=ref in fresh) for ref, key in keys.items()}
+        return {ref: Followed(f.shape, why) if why and ref in fresh else f for ref, f in found.items()}
 
     def _add(self, session: psycopg.Connection[Any], new: Sequence[LogTable]) -> str:
         """Why the tables could not be taken in, "" if they are."""
@@ -208,10 +206,8 @@ class PostgresLog:
         return LogRead(reached, found, more, visible.first >= self._mark)
 
     def _collected(self, read: TableRead) -> Collected:
-        table, names = self._known[read.source.ref], {c.column.name: c.source.name for c in read.columns if c.source}
-        key = tuple(names[k] for k in read.table.key if k in names)
-        columns = {name: kind for _, name, kind, _ in table.columns}
-        return Collected(key, columns, self.limit)
+        columns = {name: kind for _, name, kind, _ in self._known[read.source.ref].columns}
+        return Collected(source_key(read), columns, self.limit)
 
     def _flushed(self, session: psycopg.Connection[Any]) -> str:
         """A position behind all that a snapshot from before shows, and that is on the disk: the log is read no further

@@ -18,7 +18,8 @@ _TABLES = """
 SELECT n.nspname, c.relname, c.oid::int8, c.relkind, c.relpersistence, c.relreplident,
   (SELECT json_agg(a.attname) FROM pg_index i JOIN pg_attribute a
      ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
-    WHERE i.indrelid = c.oid AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END),
+    WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid
+      AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END),
   c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
   (SELECT json_agg(json_build_array(a.attnum, a.attname, a.atttypid::int8, a.atttypmod) ORDER BY a.attnum)
      FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
@@ -29,7 +30,7 @@ LEFT JOIN pg_publication p ON p.pubname = {publication}
 LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
 LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname
 """
-_IDENTITY = {"n": "nothing", "d": "the primary key, and it has none", "i": "an index"}
+_IDENTITY = {"n": "nothing", "d": "a primary key that is checked at once", "i": "an index"}
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
@@ -53,6 +54,8 @@ class LogTable:
     def why_not(self, key: Sequence[str]) -> str:
         """Why its changes cannot be followed by this key (source columns), whatever a publication says."""
         path = quote_table(*self.ref)
+        if not key:
+            return "its key has no source"
         if self.kind not in "rp":
             return f"it is {_KINDS.get(self.kind, 'no table')}, which has no log"
         if self.persistence != "p":
@@ -77,14 +80,14 @@ class LogTable:
         left = [k for k in key if names is not None and k not in names]
         return f"the publication leaves {', '.join(left)} out" if left else ""
 
-    def shape(self, key: Sequence[str]) -> str:
-        """A digest of what positions of it rest on: its oid, its key by name and number, the types of all columns, and
-        that it has been in this publication all the time."""
+    def shape(self, key: Sequence[str]) -> dict[str, str]:
+        """What positions of it rest on: its oid, its key by name and number, and that it has been in this publication
+        all the time (together); the type of each column by number."""
         numbers = {name: number for number, name, *_ in self.columns}
         keys = sorted((k, numbers.get(k, 0)) for k in key)
-        kinds = [(number, kind, modifier) for number, _, kind, modifier in self.columns]
-        text = json.dumps([self.oid, keys, kinds, self.publication, self.membership])
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        text = json.dumps([self.oid, keys, self.publication, self.membership])
+        kinds = {str(number): f"{kind}.{modifier}" for number, _, kind, modifier in self.columns}
+        return {"key": hashlib.sha256(text.encode()).hexdigest()[:16], **kinds}
 
 
 def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iterable[Ref]) -> dict[Ref, LogTable]:

@@ -103,7 +103,7 @@ class Following:
         self._reads = {r.table.ref: r for r in mine if r.table.ref not in stopped}
         if self.log is None or self._trouble is not None or not self._reads:
             return
-        followed = self.log.follow([r.source for r in self._reads.values()])
+        followed = self.log.follow([*self._reads.values()])
         self._followed = {ref: followed[r.source.ref] for ref, r in self._reads.items()}
         self.pending = frozenset(ref for ref, f in self._followed.items() if f.pending)
         able = [r for ref, r in self._reads.items() if not self._followed[ref].why and ref not in self.pending]
@@ -174,7 +174,7 @@ class Following:
             )
         if last["server"] != self._state.server:
             return None, ""
-        if last["shape"] != said.shape:
+        if not said.holds(last["shape"]):
             return None, "its key, a column's type or its place in the publication is another one"
         seen = self._seen(state.cursor)
         at = max(last["at"], seen, key=self.log.order)
@@ -239,7 +239,7 @@ class Following:
         return str(last.get("seen") or last.get("at") or "")
 
 
-def _log(cursor: str) -> dict[str, str] | None:
+def _log(cursor: str) -> dict[str, Any] | None:
     """What a cursor says of the log, None if it is none of a log."""
     found: dict[str, Any] = json.loads(cursor) if cursor else {}
     return found.get("log")

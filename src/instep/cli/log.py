@@ -1,0 +1,98 @@
+"""`instep source log ...`: what a server keeps for the connections that follow its log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.context import confirm, emit, one_connection, open_app
+from instep.errors import Blocked, InstepError, ProjectError
+from instep.model import Check
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.screen import Screen
+    from instep.sources.log import ChangeLog
+
+log = typer.Typer(help="The log that a source keeps for connections in `mode: log`.", no_args_is_help=True)
+
+
+@log.command(epilog="Example: instep source log show shop")
+def show(
+    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml; without it all.")] = None,
+) -> None:
+    """Where each connection's slot stands: bytes behind, bytes that the server keeps, whether it still can be read."""
+    with open_app() as app:
+        found = [logged(app, n) for n in app.project.selected([connection] if connection else []) if app.log_names(n)]
+    emit({"logs": found}, lambda out: _show(out, found))
+
+
+@log.command(epilog="Example: instep source log drop shop --yes")
+def drop(
+    connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml.")] = None,
+    slot: Annotated[str, typer.Option("--slot", help="A slot that instep.yml names no more.")] = "",
+) -> None:
+    """Remove a connection's slot and its publication from the source. Asks first: the next sync in `mode: log` needs
+    --full, and reads its tables as a whole."""
+    with open_app() as app:
+        name = one_connection(app, connection)
+        found, names = _log(app, name, slot)
+        if not confirm(f"Drop the slot {names} of {name}? Its tables will be read as a whole."):
+            raise Blocked("nothing was dropped", hint="answer yes, or pass --yes")
+        dropped = found.drop()
+    data = {"connection": name, "slot": names, "dropped": dropped}
+    emit(data, lambda out: out.write(f"{'dropped' if dropped else 'there was no'} slot {names}"))
+
+
+def logged(app: App, connection: str) -> dict[str, Any]:
+    """The state of a connection's log as JSON; `trouble` also says why it could not be asked for."""
+    names = app.log_names(connection)
+    assert names is not None, "asked for by the caller"
+    found = {"connection": connection, "slot": names.slot, "publication": names.publication}
+    try:
+        return found | asdict(_log(app, connection)[0].state())
+    except InstepError as error:
+        return found | {"exists": False, "trouble": error.message, "hint": error.hint or ""}
+
+
+def log_checks(app: App, source: str | None) -> list[Check]:
+    """One check a connection that follows the log of this source (None: the only one)."""
+    chosen = [c for c in app.project.connections if source in (None, app.project.source_of(c)) and app.log_names(c)]
+    found = [logged(app, c) for c in chosen]
+    return [Check(f"log of {f['connection']}", not f["trouble"], line(f), f["hint"]) for f in found]
+
+
+def line(found: dict[str, Any]) -> str:
+    """What people read of a log's state."""
+    if found["trouble"]:
+        return str(found["trouble"])
+    if not found["exists"]:
+        return f"slot {found['slot']} is made by the first sync"
+    return (
+        f"slot {found['slot']} was read up to {found['confirmed']}: {found['behind']:,} bytes behind, the server keeps "
+        f"{found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
+    )
+
+
+def _log(app: App, connection: str, slot: str = "") -> tuple[ChangeLog, str]:
+    from instep.sources.log import LogNames, Logs
+
+    names = LogNames(slot, slot) if slot else app.log_names(connection)
+    if names is None:
+        raise ProjectError(f"no table of connection {connection} follows a log", hint="name the slot: --slot NAME")
+    source = app.source(app.project.source_of(connection))
+    if not isinstance(source, Logs):
+        raise ProjectError(f"the source of connection {connection} has no log that can be followed ({source.kind})")
+    return source.log(names), names.slot
+
+
+def _show(out: Screen, found: list[dict[str, Any]]) -> None:
+    if not found:
+        out.write("no connection follows a log: set `mode: log` in instep.yml")
+    for one in found:
+        out.print(one["connection"], style="bold", end="")
+        out.write(f"  {line(one)}", "yellow" if one["trouble"] else "")
+        if one["trouble"] and one["hint"]:
+            out.write(f"  {one['hint']}", "dim")
