@@ -51,12 +51,14 @@ class CursorRange:
 @dataclass(frozen=True)
 class CursorBounds:
     """The cursor column at the read point: its maximum (None: no rows) and how many rows have NULL in it. `lost` tells
-    why the rows since the last sync cannot be told from others, `notes` what people should know about the rows."""
+    why the rows since the last sync cannot be told from others, `notes` what people should know about the rows.
+    `fresh`: the destination has none of the rows from the lower bound on."""
 
     upper: str | None
     nulls: int
     lost: str = ""
     notes: tuple[str, ...] = ()
+    fresh: bool = False
 
 
 class Snapshot(Protocol):

@@ -49,7 +49,8 @@ def number_bounds(
         else:
             lower = first
     lower = min(lower, reached + 1 - int(lookback)) if lookback else lower
-    return str(lower), CursorBounds(str(max(reached, newest or 0)), 0, notes=tuple(notes))
+    upper = str(max(reached, newest or 0))
+    return str(lower), CursorBounds(upper, 0, notes=tuple(notes), fresh=lower > reached)
 
 
 def _past(config: FilesConfig, seen: Seen, table: str, files: tuple[File, ...], reached: int) -> _Past:

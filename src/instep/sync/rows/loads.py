@@ -114,7 +114,7 @@ def plan_load(
 
 def _reread(load: Load) -> list[str]:
     """Rows without a key cannot be told apart: those that are read again are new ones."""
-    kept = [c.name for c in load.table.columns if c.retained]
+    kept = [c.name for c in load.table.columns if c.retained and load.since is not None]
     return [f"rows from {load.choice.cursor} {load.since} on are read again without {', '.join(kept)}"] if kept else []
 
 
@@ -150,7 +150,7 @@ def _with_cursor(
         note = f"{column} went back from {after} to {bounds.upper}: the whole table is read"
         return replace(load, cursor=cursor, notes=(*load.notes, note))
     rows = CursorRange(column, lower, bounds.upper)
-    return replace(load, rows=rows, cursor=cursor, complete=False, since=lower)
+    return replace(load, rows=rows, cursor=cursor, complete=False, since=None if bounds.fresh else lower)
 
 
 def _unordered(read: TableRead, column: str) -> str:

@@ -1,0 +1,221 @@
+"""Files that arrive, change and go, synced into a lake without a JVM."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from contract.sources import Case
+from files_world import write, write_parquet
+from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.model import TableSettings
+from instep.sources.base import Source
+from instep.sources.files.config import FilesConfig, Options
+from instep.sources.files.source import FilesSource
+from instep.store.store import Store
+from instep.sync.held.quarantine import holdings
+from instep.sync.held.replay import replay
+from sync_world import World, counts
+
+NEW_FILES = TableSettings(mode="append", cursor="_file_number")
+
+
+@dataclass
+class Drop:
+    """A folder and a world that reads it; `config` may be changed between syncs."""
+
+    folder: Path
+    config: FilesConfig
+    world: World
+
+    def write(self, name: str, content: str | bytes) -> None:
+        write(self.folder / name, content)
+
+    def delete(self, name: str) -> None:
+        (self.folder / name).unlink()
+
+    def places(self) -> list[tuple[str, str, str, str]]:
+        """(column, original, place, status) of what is held of all tables."""
+        return sorted(
+            (e.column, e.original, e.place, e.status) for h in holdings(self.world.pipe) for e in h.found.entries
+        )
+
+
+@pytest.fixture
+def drop(tmp_path: Path) -> Iterator[Drop]:
+    with ExitStack() as stack:
+        files = stack.enter_context(Store(f"sqlite:///{tmp_path / 'files.db'}"))
+        folder = tmp_path / "drop"
+        folder.mkdir()
+        found: list[Drop] = []
+
+        def source(**options: Any) -> Source:
+            return FilesSource(found[0].config, files.source_files)
+
+        case = Case("files", "files", _nothing, source, str, views=False)
+        world = World(case, tmp_path, engine="inline")
+        stack.callback(world.close)
+        found.append(Drop(folder, FilesConfig(str(folder), metadata=("_file_number",)), world))
+        yield found[0]
+
+
+def _nothing(sql: str) -> None:
+    raise NotImplementedError(sql)
+
+
+def reading(change: Callable[[World], Any], world: World, name: str = "t") -> tuple[int, int]:
+    """(rows read, rows inserted) of the next sync."""
+    report = change(world)
+    assert [t.error for t in report.tables if t.error] == []
+    read, inserted, *_ = counts(report, name)
+    return read, inserted
+
+
+def test_new_files_are_appended_whatever_their_dates(drop: Drop) -> None:
+    world, world.settings = drop.world, {"t": NEW_FILES}
+    drop.write("t/b.csv", "n\n1\n2\n")
+    assert reading(World.sync, world) == (2, 2)
+    assert reading(World.sync, world) == (0, 0)
+    drop.write("t/a.csv", "n\n3\n")
+    os.utime(drop.folder / "t/a.csv", ns=(1, 1))
+    write_parquet(drop.folder / "t/c.parquet", {"n": [4]})
+    assert reading(World.sync, world) == (2, 2)
+    assert world.rows("t", "n") == [(1,), (2,), (3,), (4,)]
+    assert world.differing() == {}
+
+
+def test_a_changed_file_replaces_its_rows(drop: Drop) -> None:
+    """Into a DuckDB file: rows of a lake from a number on are replaced by Spark."""
+    world, world.settings = drop.world, {"t": NEW_FILES}
+    destination: Any = DuckDbDestination(DuckDbConfig("warehouse", str(world.folder / "shop.duckdb")))
+    world.destination = destination
+    for name, value in (("a", 1), ("b", 2), ("c", 3)):
+        drop.write(f"t/{name}.csv", f"n\n{value}\n")
+        world.sync()
+    drop.write("t/b.csv", "n\n20\n21\n")
+    assert reading(World.sync, world)[0] == 3
+    assert world.rows("t", "n") == [(1,), (20,), (21,), (3,)]
+    assert world.differing() == {}
+    assert reading(World.sync, world) == (0, 0)
+
+
+def test_rows_of_files_that_are_gone_stay(drop: Drop) -> None:
+    world, world.settings = drop.world, {"t": NEW_FILES}
+    for name, value in (("a", 1), ("b", 2), ("c", 3)):
+        drop.write(f"t/{name}.csv", f"n\n{value}\n")
+    world.sync()
+    drop.delete("t/c.csv")
+    drop.write("t/d.csv", "n\n4\n")
+    (note,) = world.sync().notes
+    assert note == "files.t: 1 files that were read are gone (t/c.csv, ...): their rows stay"
+    assert world.rows("t", "n") == [(1,), (2,), (3,), (4,)]
+    drop.write("t/a.csv", "n\n10\n")
+    assert any("t/a.csv changed: read again beside" in n for n in world.sync().notes)
+    assert world.rows("t", "n") == [(1,), (10,), (2,), (3,), (4,)]
+
+
+def test_a_lost_record_of_files_is_no_reason_to_read_rows_twice(drop: Drop, tmp_path: Path) -> None:
+    world, world.settings = drop.world, {"t": NEW_FILES}
+    drop.write("t/a.csv", "n\n1\n")
+    world.sync()
+    drop.config = replace(drop.config, name="another")
+    report = world.sync()
+    (error,) = [t.error for t in report.tables]
+    assert "the store does not know which files were read up to _file_number" in error
+    assert world.rows("t", "n") == [(1,)]
+    world.sync(full=True)
+    assert reading(World.sync, world) == (0, 0)
+    assert world.rows("t", "n") == [(1,)]
+
+
+def test_a_refresh_is_what_the_files_are_now(drop: Drop) -> None:
+    drop.write("t/a.csv", "n,s\n1,x\n1,x\n")
+    drop.write("t/b.jsonl", '{"n":2,"j":{"k":1.50}}\n')
+    drop.world.sync()
+    assert drop.world.rows("t", "n", "s", "j") == [(1, "x", None), (1, "x", None), (2, None, '{"k":1.50}')]
+    drop.delete("t/b.jsonl")
+    drop.write("t/a.csv", "s,n\ny,3\n")
+    drop.world.sync(again=1, drop_retained=True)
+    assert drop.world.rows("t", "n", "s") == [(3, "y")]
+
+
+def test_a_column_of_a_later_file_is_added(drop: Drop) -> None:
+    world, world.settings = drop.world, {"t": NEW_FILES}
+    drop.write("t/a.csv", "n\n1\n")
+    world.sync()
+    drop.write("t/b.csv", "more,n\nx,2\n")
+    world.sync()
+    assert "column.added" in {e.kind for e in world.store.reviews.find("shop", ("applied",))}
+    assert world.rows("t", "n", "more") == [(1, None), (2, "x")]
+    assert world.differing() == {}
+
+
+def test_a_wider_type_of_a_later_file_is_let_in(drop: Drop) -> None:
+    world, world.settings = drop.world, {"t": NEW_FILES}
+    write_parquet(drop.folder / "t/a.parquet", {"n": pa.array([1], pa.int32())})
+    world.sync()
+    write_parquet(drop.folder / "t/b.parquet", {"n": pa.array([2**40], pa.int64())})
+    world.sync()
+    assert world.schema("t") == "n int64, _file_number int64"
+    assert world.rows("t", "n") == [(1,), (2**40,)]
+
+
+def test_values_that_do_not_fit_are_held_with_their_place_and_replayed(drop: Drop) -> None:
+    world = drop.world
+    world.settings = {"t": TableSettings(cursor="_file_number", deletes="ignore")}
+    drop.config = replace(drop.config, options=Options(key=("id",)))
+    drop.write("t/a.csv", "id,n\n1,10\n")
+    world.sync()
+    drop.write("t/b.csv", "id,n\n2,20\n3,30.5\nbroken\n")
+    world.sync()
+    assert world.rows("t", "id", "n") == [(1, 10), (2, 20), (3, None)]
+    assert drop.places() == [
+        ("", '{"_text":"broken"}', "t/b.csv:4", "held"), ("n", "30.5", "t/b.csv:3", "held")
+    ]  # fmt: skip
+    assert world.answer("approved", "column.retyped")
+    world.sync()
+    replay(world.pipe)
+    assert world.rows("t", "id", "n") == [(1, 10.0), (2, 20.0), (3, 30.5)]
+    assert [p[-1] for p in drop.places()] == ["held", "replayed"]
+
+
+def test_a_later_file_corrects_rows_of_an_earlier_one(drop: Drop) -> None:
+    world = drop.world
+    world.settings = {"t": TableSettings(cursor="_file_number", deletes="ignore")}
+    drop.config = replace(drop.config, options=Options(key=("id",)))
+    drop.write("t/a.csv", "id,n\n1,10\n2,20\n")
+    drop.write("t/b.csv", "id,n\n2,21\n2,22\n")
+    world.sync()
+    assert world.rows("t", "id", "n") == [(1, 10), (2, 22)]
+    drop.write("t/c.csv", "id,n\n1,11\n3,30\n")
+    assert reading(World.sync, world) == (2, 1)
+    assert world.rows("t", "id", "n") == [(1, 11), (2, 22), (3, 30)]
+    assert world.differing() == {}
+
+
+def test_a_declared_misfit_policy_refuses_records_that_are_no_rows(drop: Drop) -> None:
+    world, world.settings = drop.world, {"t": TableSettings(misfit="fail")}
+    drop.write("t/a.csv", "a,b\n1,2\n3\n")
+    (error,) = [t.error for t in world.sync().tables]
+    assert "record 3 of t/a.csv is no row: 1 values where 2 columns are" in error
+
+
+def test_a_broken_file_holds_its_table_and_no_other(drop: Drop) -> None:
+    world = drop.world
+    write_parquet(drop.folder / "t/a.parquet", {"n": [1]})
+    drop.write("u.csv", "n\n1\n")
+    world.sync()
+    drop.write("t/b.parquet", b"")
+    drop.write("u.csv", "n\n2\n")
+    report = world.sync(again=1)
+    assert world.statuses(report) == {"t": "failed", "u": "done"}
+    assert (world.rows("t", "n"), world.rows("u", "n")) == ([(1,)], [(2,)])
+    drop.delete("t/b.parquet")
+    assert world.statuses(world.sync())["t"] == "done"
