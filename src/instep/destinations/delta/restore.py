@@ -25,11 +25,12 @@ def savepoints(warehouse: Warehouse, ref: Ref) -> list[Savepoint]:
     held = require(warehouse, ref)
     found = [*_changes(held.log)]
     last = max((v for v, _ in found), default=-1)
-    points = []
+    points, made = list[Savepoint](), dict[frozenset[str], datetime]()
     for version, info in found:
         then = held.log.snapshot(version)
         if then is not None:
-            points.append(_savepoint(held, then, info, current=version == last))
+            point = _savepoint(held, then, info, current=version == last)
+            points.append(replace(point, made=made.setdefault(frozenset(then.files), point.at)))
     return points[::-1]
 
 
@@ -64,7 +65,7 @@ def _savepoint(held: Held, then: Snapshot, info: dict[str, Any], *, current: boo
     if before is not None and not why_not:
         had, own = {f.physical for f in before.fields}, held.record.table.by_name
         later = tuple(f.name for f in held.fields if f.physical not in had and own[f.name].alias)
-    return Savepoint(then.version, at, said.get("run", ""), then.rows, cursor, current, later, why_not, at)
+    return Savepoint(then.version, at, said.get("run", ""), then.rows, cursor, current, later, why_not)
 
 
 def _why_not(held: Held, before: Held | None) -> str:
@@ -102,12 +103,12 @@ def restore(warehouse: Warehouse, ref: Ref, version: int, base: int, rows: int, 
     held, state = loaded(warehouse, ref)
     held.record.check(commit.fence)
     now = max((v for v, _ in _changes(held.log)), default=-1)
-    if now != base and version != now:
+    if version == now or (state.run == commit.run and _at(held, version).files == held.files):
+        return
+    if now != base:
         raise Conflict(f"table {named(ref)} has moved since it was looked at", hint="look again, then restore")
     before = _at(held, version)
     then, today = before.snapshot.files, held.snapshot.files
-    if then.keys() == today.keys() and state.run == commit.run:
-        return
     record = held.record.after_load(commit, rows, new=0, deleted=True)
     assert record.loaded is not None, "a load was just recorded"
     change = Change(held, replace(record, loaded=replace(record.loaded, last=())))

@@ -63,9 +63,10 @@ def take(held: Held, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
 
 @dataclass(frozen=True)
 class _Seen:
-    """Where rows that were met stand, and in which version."""
+    """Where rows that were met stand. `version`: the record's, which a claim leaves as it is."""
 
     version: int
+    files: frozenset[str]
     at: Places
 
 
@@ -82,7 +83,7 @@ def meet(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> Met:
         found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
     at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
     rows = take(held, at, held.fields).cast(_plain(held.fields))
-    return Met(rows, [int(n) for n in found["n"]], _Seen(held.snapshot.version, at))
+    return Met(rows, [int(n) for n in found["n"]], _Seen(held.record.version, frozenset(held.snapshot.files), at))
 
 
 def amend(warehouse: Warehouse, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
@@ -91,7 +92,7 @@ def amend(warehouse: Warehouse, ref: Ref, met: Met, change: Amendment, commit: C
     assert isinstance(seen, _Seen), "`meet` made it"
     held, _ = loaded(warehouse, ref)
     held.record.check(commit.fence)
-    if held.snapshot.version != seen.version:
+    if (held.record.version, held.snapshot.files.keys()) != (seen.version, seen.files):
         raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
     rows = held.snapshot.rows + len(change.inserted)
     work = Change(held, held.record.after_load(commit, rows, new=len(change.inserted)))

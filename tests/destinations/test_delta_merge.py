@@ -1,0 +1,80 @@
+"""Merges over several files against those row by row of the destination in this process; which files they touch."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from delta_world import Warehouse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_duckdb_merge import IDS, MERGE, ROW, SHOWN, WANTED, _one_a_key, _state
+
+from instep.destinations.base import Commit, Merge
+from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+from instep.schema.kinds import ColumnRemoved
+from lake import ORDERS, REF, create, rows_of, stage, table
+from memory.destination import MemoryDestination
+
+
+@settings(max_examples=20)
+@given(
+    base=st.lists(ROW, max_size=6).map(_one_a_key),
+    loads=st.lists(st.tuples(st.lists(ROW, max_size=6), MERGE, st.none() | st.sets(IDS, min_size=1)), max_size=3),
+)
+def test_files_merge_as_rows_do(base: list[dict[str, Any]], loads: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        pair = (DeltaDestination(DeltaConfig("d", str(folder / "d"))), MemoryDestination(folder / "m"))
+        for to in pair:
+            create(to, WANTED)
+            to.overwrite(REF, [stage(to, REF, base[:2]), stage(to, REF, base[2:], chunk=1)], Commit("base", 1))
+        for fence, (rows, how, known) in enumerate(loads, 2):
+            if known is not None:
+                how = how | {"complete": False}
+                known = known | {row["id"] for row in rows}
+            told = []
+            for to in pair:
+                to.claim(REF, fence)
+                keys = (stage(to, REF, [{"id": i} for i in sorted(known)], only=["id"]),) if known else ()
+                files = [stage(to, REF, rows[:3]), stage(to, REF, rows[3:], chunk=1)]
+                outcome = to.merge(None, REF, files, Merge(("id",), keys=keys, **how), Commit(f"r{fence}", fence, "c"))
+                told.append((outcome, rows_of(to, REF, SHOWN), _state(to)))
+            assert told[0] == told[1]
+
+
+def test_only_files_with_rows_that_change_are_written_again(tmp_path: Path) -> None:
+    shop = Warehouse(tmp_path)
+    for number in (1, 2, 3):
+        shop.append({"id": number, "name": f"n{number}"}, {"id": 10 * number})
+    first = shop.files()
+    shop.merge({"id": 2, "name": "new"}, {"id": 1, "name": "n1"}, {"id": 4})
+    kept = set(shop.files()) & set(first)
+    assert (len(kept), len(shop.files())) == (2, 3)
+    assert shop.rows("id", "name") == [(1, "n1"), (10, None), (2, "new"), (20, None), (3, "n3"), (30, None), (4, None)]
+    before = shop.files()
+    shop.merge({"id": 2, "name": "new"})
+    assert shop.files() == before, "nothing differs"
+
+
+def test_files_that_are_written_again_keep_what_waits_for_an_undo(tmp_path: Path) -> None:
+    shop = Warehouse(tmp_path)
+    shop.append({"id": 1, "name": "a"}, {"id": 2, "name": "b"})
+    old = next(c for c in ORDERS.columns if c.name == "name")
+    shop.change(table(*(c for c in ORDERS.columns[:3] if c is not old)), ColumnRemoved(REF, old, 1))
+    shop.merge({"id": 1, "amount": 9})
+    [file] = shop.files()
+    names = pq.read_table(shop.held.folder / file).column("name").to_pylist()
+    assert sorted(names) == ["a", "b"]
+
+
+def test_rows_from_a_value_on_give_way(tmp_path: Path) -> None:
+    shop = Warehouse(tmp_path)
+    shop.append({"id": 1, "amount": 1}, {"id": 2, "amount": 2})
+    shop.append({"id": 3, "amount": 3})
+    file = stage(shop.to, REF, [{"id": 9, "amount": 2}])
+    done = shop.to.merge(None, REF, [file], Merge((), since=("amount", "2")), shop.commit())
+    assert (done.inserted, done.deleted) == (1, 2)
+    assert [i for (i,) in shop.rows("id")] == [1, 9]
