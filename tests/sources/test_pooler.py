@@ -48,12 +48,14 @@ def test_a_pooler_is_recognised_and_read_through(table: Database) -> None:
     assert check(table.config, "pooler")[0]
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_too_small_is_named_with_the_next_step(table: Database) -> None:
     with pooled(table, default_pool_size="2") as config, pytest.raises(InstepError, match="pooler has no free") as told:
         rows(config)
     assert "max_connections" in told.value.hint
 
 
+@pytest.mark.slow
 def test_where_only_one_connection_is_given_tables_are_read_one_after_another(table: Database) -> None:
     with pooled(table, default_pool_size="1") as config, PostgresSource(config).snapshot() as snapshot:
         assert "the read point cannot be shared" in snapshot.note
@@ -94,6 +96,7 @@ TLS: list[tuple[str, Change, str, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shown", "change", "cause", "step"), TLS, ids=[f"{t[0]} {t[2]}" for t in TLS])
 def test_tls(table: Database, certificates: Path, shown: str, change: Change, cause: str, step: str) -> None:
     files = {"client_tls_cert_file": f"{shown}.pem", "client_tls_key_file": f"{shown}.key"}
@@ -112,6 +115,7 @@ def test_tls(table: Database, certificates: Path, shown: str, change: Change, ca
             assert config.place in told.value.message
 
 
+@pytest.mark.slow
 def test_a_client_s_certificate_is_shown_and_its_key_on_no_disk(table: Database, certificates: Path) -> None:
     files = {
         "client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key", "client_tls_ca_file": "ca.pem",
