@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_world import PROJECT, Shop
 
+CI = Path(__file__).parents[2] / "docs" / "ci.md"
 TWO = PROJECT.replace("policy: careful}", "policy: careful}\n  other: {source: db2, destination: lake}").replace(
     "  db: SOURCE\n", "  db: SOURCE\n  db2: {type: sqlite, path: other.db}\n"
 )
@@ -168,6 +171,11 @@ def test_only_what_git_has_new(loaded: Shop, monkeypatch: pytest.MonkeyPatch) ->
     git("add", "sql")
     git("commit", "-qm", "two")
     assert "sql/V2.sql:1: column main.customer.a added" in loaded.ok("migration", "check", "--git-diff", "main").out
+    [command] = re.findall(r"run: instep (migration check .*)", CI.read_text(encoding="utf-8"))
+    words = command.replace("db/migrations", "sql").replace("origin/${{ github.base_ref }}", "main").split()
+    assert loaded.ok(*words).out.startswith("::warning file=sql/V2.sql,line=1,title=instep shop::column")
+    [hook] = re.findall(r"entry: instep (.*)", CI.read_text(encoding="utf-8"))
+    assert "column main.customer.a added" in loaded.ok(*hook.split(), "sql/V2.sql").out
     assert loaded.run("migration", "check", "sql", "--git-diff", "main").code == 0
     said = loaded.run("migration", "check", "--git-diff", "nowhere")
     assert (said.code, "fetch the base branch" in said.err) == (1, True)

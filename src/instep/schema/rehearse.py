@@ -227,15 +227,12 @@ class Rehearsal:
         self._put(entry, replace(entry.table, columns=columns), touch)
 
     def _new_id(self, prefix: str) -> str:
+        """One that nothing ever had, what is kept after its removal included."""
         self._count += 1
         return f"{prefix}new:{self._count}"
 
-    def _new(self, entry: _Entry, said: ddl.ColumnDefinition) -> Column:
-        id = None
-        if self._column_ids:
-            numbers = [int(c.id) for c in entry.table.columns if c.id and c.id.isdigit()]
-            self._count += 1
-            id = str(max(numbers, default=0) + self._count)
+    def _new(self, said: ddl.ColumnDefinition) -> Column:
+        id = self._new_id("") if self._column_ids else None
         kind, native, note = self.rules.types(said.declared)
         return Column(said.name, kind, said.nullable, id, 0, said.default, said.comment, native, note)
 
@@ -244,7 +241,7 @@ class Rehearsal:
             if or_not:
                 return
             raise SchemaError(f"table {entry.table.path} has a column {said.name} already")
-        column = self._new(entry, said)
+        column = self._new(said)
         entry.columns[column.name] = {column.name}
         columns = self._placed(entry, [*entry.table.columns, column], column, said.after)
         touch = Touch(self._now, entry.refs, entry.columns[column.name])
@@ -350,7 +347,7 @@ class Rehearsal:
             table = replace(table, columns=columns, comment=like.table.comment if whole else None)
         entry = _Entry.of(table)
         for said in edit.columns:
-            column = self._new(entry, said)
+            column = self._new(said)
             entry.columns[column.name] = {column.name}
             entry.table = replace(entry.table, columns=(*entry.table.columns, column))
         self._tables[table.ref] = entry
