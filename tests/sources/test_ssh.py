@@ -73,13 +73,14 @@ def test_no_secret_is_on_a_command_line_or_a_disk(postgres: Database, server: Ss
     source = PostgresSource(replace(postgres.config, ssh=server.ssh))
     with source.snapshot():
         said = " ".join(word for child in children() for word in child.cmdline())
-    assert "IdentityFile=/proc/" in said
+    assert 'IdentityFile="/proc/' in said
     assert server.ssh.key.splitlines()[1] not in said
     assert postgres.config.password not in said
 
 
 def known(tmp_path: Path, server: SshServer, key: str) -> Ssh:
-    file = tmp_path / "known_hosts"
+    file = tmp_path / "100 %h" / "known_hosts"
+    file.parent.mkdir(exist_ok=True)
     file.write_text(f"[127.0.0.1]:{server.ssh.port} {key}\n" if key else "")
     return replace(server.ssh, host_key="", known_hosts=str(file))
 

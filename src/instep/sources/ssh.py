@@ -89,14 +89,19 @@ def _command(ssh: Ssh, host: str, port: int, timeout: float, key: str, known: st
         "LogLevel": "INFO",
     }
     if key:
-        options |= {"IdentityFile": key, "IdentitiesOnly": "yes", "IdentityAgent": "none"}
+        options |= {"IdentityFile": _path(key), "IdentitiesOnly": "yes", "IdentityAgent": "none"}
     if known:
         options |= {"HostKeyAlias": _ALIAS}
     if file := known or ssh.known_hosts:
-        options |= {"UserKnownHostsFile": file, "GlobalKnownHostsFile": "/dev/null"}
+        options |= {"UserKnownHostsFile": _path(file), "GlobalKnownHostsFile": "/dev/null"}
     said = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return ["ssh", "-F", "none", "-a", "-x", "-T", *said, "-p", str(ssh.port), "-l", ssh.user, "-W", target, ssh.host]
+
+
+def _path(text: str) -> str:
+    """As ssh's options take a file: it splits at spaces and expands what begins with %."""
+    return '"' + text.replace("%", "%%") + '"'
 
 
 _running: list[subprocess.Popen[bytes]] = []
