@@ -47,6 +47,7 @@ EDITS: list[tuple[str, str, list[Edit]]] = [
      [AlterNullability(T, "a", nullable=True), AlterDefault(T, "a", "now()"), AlterDefault(T, "a", None)]),
     ("postgres", "alter table if exists t rename a to b", [RenameColumn(T, "a", "b")]),
     ("postgres", "alter table t rename constraint a to b", []),
+    ("postgres", "alter table t alter a set generated always, alter b restart with 5, alter c set statistics 9", []),
     ("postgres", "alter table s.t rename to u", [RenameTable(ST, "u")]),
     ("postgres", "alter table s.t set schema r", [RenameTable(ST, "", "r")]),
     ("postgres", "alter table t add constraint k primary key (a, b) deferrable", [AddKey(T, ("a", "b"), "k")]),

@@ -18,6 +18,8 @@ _POSTGRES = {
     "serial2": "smallint", "bool": "boolean", "float4": "real", "float8": "double precision",
     "float": "double precision", "decimal": "numeric", "dec": "numeric", "varchar": "character varying",
     "char varying": "character varying", "char": "character", "nchar": "character",
+    "national character varying": "character varying", "national char varying": "character varying",
+    "national character": "character", "national char": "character",
     "timestamp": "timestamp without time zone", "timestamptz": "timestamp with time zone",
     "time": "time without time zone", "timetz": "time with time zone", "varbit": "bit varying",
 }  # fmt: skip

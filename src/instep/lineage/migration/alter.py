@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from instep.lineage.migration.define import Key, column, columns, constraint, declared, default, is_constraint
+from instep.lineage.migration.define import Key, column, constraint, declared, default, is_constraint
 from instep.lineage.migration.words import Unclear, Words
 from instep.schema.ddl import (
     AddColumn,
@@ -168,12 +168,11 @@ def _alter_column(words: Words, table: Name) -> Iterator[Edit]:
         yield AlterNullability(table, name, nullable=True)
     elif words.take("ADD", "GENERATED"):
         yield AlterDefault(table, name, f"generated {words.until().lower()}")
-    elif words.any(("SET", "DROP", "RESET", "RESTART", "ADD")) and words.next is not None:
+    elif words.take("RESTART"):
+        words.until()
+    elif words.any(("SET", "DROP", "RESET", "ADD")) and words.next is not None:
         if words.next.upper not in _COLUMN_ASIDE and words.next.text not in _COLUMN_ASIDE:
             raise _unclear(words, "ALTER COLUMN ...")
         words.until()
     else:
         raise _unclear(words, "ALTER COLUMN ...")
-
-
-__all__ = ["alter", "columns", "renamed"]
