@@ -13,7 +13,8 @@ def test_status_before_the_first_run(shop: Shop) -> None:
     assert shop.json("status")["connections"] == [
         {
             "connection": "shop", "last_run": None, "schema_version": 0, "schema_label": "", "waiting_changes": 0,
-            "pauses": [], "backfills": [], "copies": [], "tables": [], "quarantine": {}, "reselected": [],
+            "pauses": [], "backfills": [], "copies": [], "old_names": [], "maintained": [], "tables": [],
+            "quarantine": {}, "reselected": [], "log": None,
         }
     ]  # fmt: skip
 

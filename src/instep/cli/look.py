@@ -40,9 +40,6 @@ def status() -> None:
     emit({"connections": found}, lambda out: _show_status(out, found))
 
 
-def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
-    run, accepted = store.runs.latest(name), store.accepted.latest(name)
-    tables = store.runs.latest_tables(name)
 def maintained(store: Any, name: str) -> list[dict[str, Any]]:
     """How each table was left by its last maintenance, by what the store's events say."""
     events = store.events.latest(connection=name, types=("table.maintained",), limit=1000)
@@ -51,6 +48,9 @@ def maintained(store: Any, name: str) -> list[dict[str, Any]]:
     return [{"at": e.at, **{k: e.data[k] for k in told}} for e in last.values()]
 
 
+def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
+    run, accepted = store.runs.latest(name), store.accepted.latest(name)
+    tables = store.runs.latest_tables(name)
     return {
         "connection": name,
         "last_run": asdict(run) if run else None,
@@ -60,13 +60,10 @@ def maintained(store: Any, name: str) -> list[dict[str, Any]]:
         "pauses": [asdict(p) for p in store.pauses.active(name)],
         "copies": [asdict(c) for c in store.copies.standing(name)],
         "old_names": old_names_data(store.old_names.of(name)),
+        "maintained": maintained(store, name),
         "tables": [asdict(t) for t in tables.values()],
     }
 
-        "maintained": maintained(store, name),
-
-def _reselected(app: Any, name: str) -> list[dict[str, Any]]:
-    from instep.control.reselected import reselected
 
 def _maintained(found: list[dict[str, Any]]) -> str:
     last = max(found, key=lambda m: m["at"])
@@ -75,6 +72,9 @@ def _maintained(found: list[dict[str, Any]]) -> str:
         f"({last['files_before']:,} -> {last['files']:,} files)"
     )
 
+
+def _reselected(app: Any, name: str) -> list[dict[str, Any]]:
+    from instep.control.reselected import reselected
 
     return [{"column": t.path, "is": t.what, "reads_table": w} for t, w in reselected(app.project, app.store, name)]
 
@@ -104,13 +104,13 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             out.write(f"  backfill wanted: {what}: {b['why']}{waits}", "yellow")
         for one in c["reselected"]:
             out.write(f"  {one['column']} {_then(one)}", "yellow")
-        for copy in c["copies"]:
-            out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
-        for one in c["old_names"]:
         if c["maintained"]:
             out.write(f"  {_maintained(c['maintained'])}", "dim")
         if c["log"]:
             out.write(f"  log: {line(c['log'])}", "yellow" if c["log"]["trouble"] else "dim")
+        for copy in c["copies"]:
+            out.write(f"  kept: {'.'.join(copy['place'])}: {copy['rows']:,} rows, {copy['why']}", "dim")
+        for one in c["old_names"]:
             out.write(f"  {old_name_line(one)}", "yellow" if one["trouble"] else "dim")
         for t in c["tables"]:
             if t["status"] != "done":

@@ -381,6 +381,7 @@ class Connection(Section):
     max_new_columns: Annotated[int, Field(ge=0)] = MAX_NEW_COLUMNS
     keep_old_names: Seconds = 0
     backfill_limits: BackfillSection = BackfillSection()
+    maintain: MaintainSection = MaintainSection()
 
     def selection(self) -> Selection:
         """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""
@@ -423,7 +424,6 @@ class ProjectFile(Section):
     spark: Spark = Spark()
     sources: dict[Name, Source] = Field(default_factory=dict)
     destinations: dict[Name, Destination] = Field(default_factory=dict)
-    maintain: MaintainSection = MaintainSection()
     policies: dict[Name, PolicySection] = Field(default_factory=dict)
     connections: dict[Name, Connection] = Field(default_factory=dict)
     channels: dict[Name, Channel] = Field(default_factory=dict)
