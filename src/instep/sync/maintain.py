@@ -80,7 +80,7 @@ def maintain(
     if isinstance(pipe.destination, Vacuums):
         forgotten = [] if dry_run else _forget(pipe, found, run)
         return Order(run.id, forgotten=tuple(forgotten), vacuumed=pipe.destination.vacuum(dry_run=dry_run))
-    return Order(run.id, note=f"a {pipe.destination.kind} destination needs no maintenance by instep")
+    return Order(run.id, note=f"nothing to do: instep does not maintain {pipe.destination.kind} destinations")
 
 
 def layout_of(pipe: Pipe, ref: Ref) -> Layout | None:
