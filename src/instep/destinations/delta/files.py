@@ -206,8 +206,8 @@ def _told(value: Any, *, up: bool = False) -> Any:
     has no exact form for."""
     match value:
         case datetime():
-            text = _milliseconds(value.astimezone(UTC) if value.tzinfo else value, up=up)
-            return f"{text}Z" if value.tzinfo else text
+            plain = (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None)
+            return f"{_milliseconds(plain, up=up)}{'Z' if value.tzinfo else ''}"
         case date():
             return value.isoformat()
         case Decimal():

@@ -217,7 +217,7 @@ class Change:
             raise Conflict(
                 f"table {named(self.held.ref)} was changed by somebody else meanwhile", hint="run this again"
             )
-        if version % EVERY == 0:
+        if version and version % EVERY == 0:
             self._checkpoint(version, warehouse)
         return version
 

@@ -92,7 +92,7 @@ def amend(warehouse: Warehouse, ref: Ref, met: Met, change: Amendment, commit: C
     assert isinstance(seen, _Seen), "`meet` made it"
     held, _ = loaded(warehouse, ref)
     held.record.check(commit.fence)
-    if (held.record.version, held.snapshot.files.keys()) != (seen.version, seen.files):
+    if held.record.version != seen.version or frozenset(held.snapshot.files) != seen.files:
         raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
     rows = held.snapshot.rows + len(change.inserted)
     work = Change(held, held.record.after_load(commit, rows, new=len(change.inserted)))

@@ -1,0 +1,157 @@
+"""The log itself: one writer a version, checkpoints that say what the commits said, what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from delta_world import Warehouse
+
+from instep.destinations.delta.files import statistics
+from instep.destinations.delta.held import Change
+from instep.destinations.delta.log import EVERY, Log
+from instep.destinations.delta.shape import arrow_schema, first_fields, promoted
+from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
+from instep.schema.table import Column, Table
+from instep.schema.types import parse
+from lake import REF
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Warehouse:
+    made = Warehouse(tmp_path)
+    made.append({"id": 1, "name": "a"})
+    return made
+
+
+def test_a_version_is_made_once(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.folder.mkdir()
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda n: log.put(0, [{"commitInfo": {"operation": str(n)}}]), range(16)))
+    assert sum(made) == 1
+    [action] = log.actions(0)
+    assert made[int(action["commitInfo"]["operation"])]
+    assert [p.name for p in log.folder.iterdir()] == [f"{0:020}.json"]
+
+
+def test_what_others_commit_meanwhile_is_never_lost(shop: Warehouse) -> None:
+    held, commit = shop.held, shop.commit("late")
+    with pytest.raises(Conflict, match="changed by somebody else") as first:
+        Change(held, held.record).land("WRITE", commit, shop.to.warehouse)
+    assert not isinstance(first.value, Fenced), "the claim was its own"
+    held = shop.held
+    shop.commit("later")
+    with pytest.raises(Fenced):
+        Change(held, held.record).land("WRITE", commit, shop.to.warehouse)
+
+
+def test_a_checkpoint_says_what_the_commits_said(shop: Warehouse) -> None:
+    for number in range(2, EVERY):
+        shop.merge({"id": number % 5, "name": f"n{number}"})
+    log = shop.held.log
+    assert sorted(log.folder.glob("*.checkpoint.parquet")) != []
+    told, rows = log.snapshot(), shop.rows()
+    assert told is not None
+    for path in [*log.folder.glob("*.checkpoint.parquet"), log.folder / "_last_checkpoint"]:
+        path.unlink()
+    assert log.snapshot() == told
+    assert shop.rows() == rows
+
+
+def test_readers_begin_at_a_checkpoint(shop: Warehouse) -> None:
+    while shop.held.snapshot.version < EVERY:
+        shop.append({"id": shop.fence})
+    told, log = shop.held.snapshot, shop.held.log
+    for version in range(EVERY):
+        log.folder.joinpath(f"{version:020}.json").unlink()
+    assert shop.held.snapshot == told
+    assert log.versions()[0] == EVERY
+    points = shop.to.savepoints(REF)
+    assert all(p.id >= EVERY for p in points)
+    log.folder.joinpath(f"{EVERY:020}.checkpoint.parquet").write_text("broken")
+    with pytest.raises(DestinationError, match="cannot be read"):
+        shop.rows()
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("a feature", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7,
+                                "readerFeatures": ["columnMapping", "deletionVectors"]}}, "deletionVectors"),
+    ("a later protocol", {"protocol": {"minReaderVersion": 4, "minWriterVersion": 8}}, "does not read"),
+    ("a file that is gone", {"add": {"path": "data/none.parquet", "size": 1, "stats": '{"numRecords":1}'}},
+     "is not there"),
+    ("a file with deleted rows", {"add": {"path": "data/x.parquet", "size": 1, "deletionVector": {}}},
+     "has deletion vectors"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("action", "text"), [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])
+def test_what_others_did_and_this_one_cannot_read(shop: Warehouse, action: dict[str, Any], text: str) -> None:
+    held = shop.held
+    held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, action])
+    with pytest.raises(DestinationError, match=text):
+        shop.rows()
+
+
+def test_a_hole_in_the_log_is_named(shop: Warehouse) -> None:
+    shop.held.log.folder.joinpath(f"{1:020}.json").unlink()
+    with pytest.raises(DestinationError, match="lacks version 1"):
+        shop.rows()
+
+
+def test_a_table_of_another_program_is_foreign(shop: Warehouse) -> None:
+    held = shop.held
+    log = Log(shop.path / "shop" / "theirs")
+    log.folder.mkdir(parents=True)
+    log.put(0, [{"protocol": held.snapshot.protocol}, {"metaData": held.snapshot.metadata}])
+    assert shop.to.tables() == [REF]
+    assert list(shop.to.foreign([("shop", "theirs"), REF])) == [("shop", "theirs")]
+
+
+STATS: list[tuple[str, list[Any], Any, Any]] = [
+    ("int32", [3, None, 1], 1, 3),
+    ("decimal(10,2)", [Decimal("0.10"), Decimal("2.30")], 0.1, 2.3),
+    ("decimal(38,10)", [Decimal("12345678901234567890.0000000001")], None, None),
+    ("date", [dt.date(2026, 1, 2), dt.date(1, 1, 1)], "0001-01-01", "2026-01-02"),
+    ("timestamp", [dt.datetime(2026, 1, 1, 0, 0, 0, 1001)], "2026-01-01T00:00:00.001", "2026-01-01T00:00:00.002"),
+    ("timestamptz", [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)], "2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00.000Z"),
+    ("string", ["b", "a"], "a", "b"),
+    ("string", ["x" * 40], None, None),
+    ("float64", [1.0, float("nan")], None, None),
+    ("boolean", [True], None, None),
+    ("int32", [None], None, None),
+]
+
+
+@pytest.mark.parametrize(("kind", "values", "low", "high"), STATS)
+def test_statistics_never_hide_a_value(tmp_path: Path, kind: str, values: list[Any], low: Any, high: Any) -> None:
+    fields = first_fields(Table("s", "t", (Column("v", parse(kind)),)), iter(range(1, 9)))
+    footers: list[Any] = []
+    pq.write_table(pa.table({"v": values}, schema=arrow_schema(fields)), tmp_path / "f", metadata_collector=footers)
+    told = json.loads(json.dumps(statistics(footers[0], fields)))
+    assert (told["minValues"].get("v"), told["maxValues"].get("v")) == (low, high)
+    assert (told["numRecords"], told["nullCount"]["v"]) == (len(values), values.count(None))
+
+
+WIDER = [
+    ("int8", "int64", True), ("int32", "int16", False), ("float32", "float64", True), ("int32", "float64", False),
+    ("decimal(10,2)", "decimal(12,4)", True), ("decimal(10,2)", "decimal(11,4)", False), ("int32", "string", False),
+    ("string(5)", "string", True), ("json", "string", True), ("array(int32)", "array(int64)", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after", "legal"), WIDER)
+def test_only_what_readers_widen_is_widened(before: str, after: str, legal: bool) -> None:
+    [made] = first_fields(Table("s", "t", (Column("v", parse(before)),)), iter(range(1, 9)))
+    if legal:
+        assert promoted(made, parse(after)).physical == made.physical
+    else:
+        with pytest.raises(IllegalChange):
+            promoted(made, parse(after))
