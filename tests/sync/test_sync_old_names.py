@@ -106,7 +106,6 @@ def test_later_changes_do_not_break_the_view(world: World) -> None:
     assert world.differing() == {}
 
 
-@both
 def test_a_name_that_is_used_wins(world: World) -> None:
     world.run("ALTER TABLE t RENAME COLUMN total TO amount", "ALTER TABLE t ADD COLUMN n int")
     world.sync()
@@ -220,9 +219,7 @@ def test_a_hashed_column_stays_hashed(world: World) -> None:
     assert old == new != "a@b.example"
 
 
-@pytest.mark.parametrize(
-    "point", ["journal.opened", "apply.table.after", "apply.accepted", "old_names.room", "old_names.shown"]
-)
+@pytest.mark.parametrize("point", ["journal.opened", "apply.table.after", "old_names.room", "old_names.shown"])
 def test_after_a_crash_the_next_run_makes_it(world: World, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run("ALTER TABLE t RENAME COLUMN note TO remark")
     world.sync()

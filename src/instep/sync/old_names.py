@@ -27,7 +27,7 @@ def why_none(pipe: Pipe) -> str:
     """Why the destination can show no old names; "" if it can."""
     if isinstance(pipe.destination, HoldsViews):
         return pipe.destination.why_no_views
-    return f"{pipe.destination.kind} holds no views"
+    return f"no views are kept in a {pipe.destination.kind} destination"
 
 
 def remember(pipe: Pipe, made: Plan, batch: str) -> None:
@@ -115,8 +115,8 @@ def _noting(trouble: dict[Ref, str], *refs: Ref) -> Iterator[None]:
         yield
     except Fenced:
         raise
-    except InstepError as error:
-        trouble |= dict.fromkeys(refs, error.message)
+    except (InstepError, OSError) as error:
+        trouble |= dict.fromkeys(refs, error.message if isinstance(error, InstepError) else str(error))
 
 
 def _told(name: OldName, trouble: Mapping[Ref, str]) -> OldName:

@@ -12,7 +12,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -172,6 +172,10 @@ def drop_view(lake: Lake, ref: Ref) -> None:
     shutil.rmtree(local_path(metadata["location"]), ignore_errors=True)
 
 
+_for_later = suppress(Conflict, ConnectError, OSError)
+"""A view does not hold its table up: what fails here is tried again, and told, when the run looks at all old names."""
+
+
 @contextmanager
 def in_step(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, fence: int) -> Iterator[None]:
     """Around a commit that may change a table's columns or name. What would break a view leaves it before the commit,
@@ -182,14 +186,16 @@ def in_step(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, fe
             drop_view(lake, view.ref)
         mine = []
     if mine and steps and after is not None:
-        _narrow(lake, mine, steps, after, fence)
+        with _for_later:
+            _narrow(lake, mine, steps, after, fence)
     yield
     for view in mine:
         moved = carried(view, steps)
-        if moved is None:
-            drop_view(lake, view.ref)
-        else:
-            put_view(lake, moved, fence)
+        with _for_later:
+            if moved is None:
+                drop_view(lake, view.ref)
+            else:
+                put_view(lake, moved, fence)
 
 
 def _narrow(lake: Lake, mine: Sequence[View], steps: Sequence[Step], after: Table, fence: int) -> None:
