@@ -54,7 +54,8 @@ class World:
     @property
     def pipe(self) -> Pipe:
         source = self.case.source(restricted=self.restricted, include=self.include)
-        naming = Naming(namespace="shop", prefix=PREFIX, default_schema=self.case.schema)
+        reserved = self.destination.capabilities.reserved
+        naming = Naming(namespace="shop", prefix=PREFIX, default_schema=self.case.schema, reserved=reserved)
         return Pipe(
             name="shop", source=source, destination=self.destination, policy=self.policy, selection=self.selection,
             naming=naming, settings=lambda t: self.settings.get(t.name, TableSettings()), store=self.store,

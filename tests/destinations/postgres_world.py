@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from instep.destinations.base import Commit, Fill, Filled, Merge, Outcome
 from instep.destinations.postgres.destination import PostgresDestination
@@ -14,10 +17,27 @@ from instep.destinations.postgres.server import PostgresConfig
 from instep.schema.step import step
 from instep.schema.table import Table
 from lake import ORDERS, PREFIX, REF, create, rows_of, stage, stage_table
-from postgres_server import Database
+from postgres_server import Database, Server, make_database
 
 META = f"{PREFIX}meta"
 Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def shared(postgres_server: Server) -> Iterator[Database]:
+    """A database for the tests of one file."""
+    name = f"shared_{uuid.uuid4().hex[:8]}"
+    made = make_database(postgres_server, name)
+    yield made
+    server_wide = replace(made, config=replace(made.config, database="postgres"))
+    server_wide.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture
+def database(shared: Database) -> Database:
+    """The shared database without anything of the tests before."""
+    shared.execute("DROP SCHEMA IF EXISTS shop, other, _instep CASCADE")
+    return shared
 
 
 def config_of(database: Database, folder: Path, **more: Any) -> PostgresConfig:

@@ -37,14 +37,16 @@ def warehouse(postgres_server: Server, request: pytest.FixtureRequest) -> Iterat
 
 @pytest.fixture
 def world(make_world: MakeWorld, warehouse: Database) -> World:
-    made, at = make_world(), warehouse.config
-    destination: Any = PostgresDestination(
-        PostgresConfig(
-            "warehouse", at.host, at.database, at.user, at.port, at.password, staging=str(made.folder / "staging")
-        )
-    )
-    made.destination, made.engine = destination, "inline"
-    return made
+    return placed(make_world(), warehouse)
+
+
+def placed(world: World, warehouse: Database) -> World:
+    """The world with a database in the place of its lake."""
+    at = warehouse.config
+    config = PostgresConfig("warehouse", at.host, at.database, at.user, at.port, at.password)
+    destination: Any = PostgresDestination(replace(config, staging=str(world.folder / "staging")))
+    world.destination, world.engine = destination, "inline"
+    return world
 
 
 def applied(world: World, *kinds: str) -> list[Review]:
@@ -166,3 +168,58 @@ def test_a_table_is_renamed(world: World) -> None:
     assert counts(world.sync(), "s")[2] == 1
     assert world.differing() == {}
     assert sorted(world.tables()) == ["keyless", "s"]
+
+
+@pytest.fixture
+def elsewhere(make_world: MakeWorld, warehouse: Database) -> World:
+    """From SQLite, which holds what PostgreSQL does not."""
+    return placed(make_world("sqlite"), warehouse)
+
+
+def test_texts_that_it_cannot_hold_are_quarantined(elsewhere: World) -> None:
+    elsewhere.run(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT, xmin TEXT)",
+        "INSERT INTO t VALUES (1, 'a' || char(0) || 'b', 'x'), (2, 'ok', NULL)",
+    )
+    assert counts(elsewhere.sync(), "t") == (2, 2, 0, 0, 1)
+    assert elsewhere.rows("t") == [(1, None, "x"), (2, "ok", None)]
+    assert [c.alias for c in elsewhere.accepted("t").columns] == ["id", "v", "src_xmin"]
+    assert total(replay(elsewhere.pipe)) == {"replayed": 0, "superseded": 0, "held": 1}
+    elsewhere.run("UPDATE t SET v = 'better' WHERE id = 1")
+    elsewhere.sync()
+    assert elsewhere.rows("t", "id", "v") == [(1, "better"), (2, "ok")]
+    assert elsewhere.differing() == {}
+
+
+def test_a_new_column_is_filled_and_taken_back(world: World) -> None:
+    world.policy = preset("propagate_all", backfill="column")
+    world.run(*SETUP)
+    world.sync()
+    world.run("ALTER TABLE t ADD COLUMN more int DEFAULT 7")
+    world.sync()
+    assert world.rows("t", "id", "more") == [(1, 7), (2, 7), (3, 7)]
+    assert world.differing() == {}
+    (review,) = applied(world, "column.added")
+    takeback(world.pipe, prepare(world.pipe, find(world.pipe, review.id)), ("shop.t.more",))
+    assert "more" not in world.accepted("t").by_name
+
+
+def test_what_somebody_needs_is_kept(world: World, warehouse: Database) -> None:
+    world.policy = preset("propagate_all")
+    world.run(*SETUP)
+    world.sync()
+    warehouse.execute("CREATE VIEW shop.v AS SELECT a, n FROM shop.t")
+    world.run(
+        "ALTER TABLE t DROP COLUMN a",
+        "ALTER TABLE t ALTER COLUMN n TYPE decimal(14,4)",
+        "INSERT INTO keyless VALUES (2)",
+    )
+    report = world.sync()
+    assert report.status == "done"
+    notes = str(report.notes)
+    assert "column n cannot become decimal(14,4): view shop.v stands on it; to let go of it: drop view shop.v" in notes
+    assert warehouse.execute("SELECT a FROM shop.v ORDER BY a") == [("",), ("x",), (None,)]
+    warehouse.execute("DROP VIEW shop.v")
+    assert world.sync().status == "done"
+    assert world.differing() == {}
+    assert "n decimal(14,4)" in world.schema("t")

@@ -100,7 +100,7 @@ def make(session: Session, record: Record, *, indexed: bool = True) -> Record:
     name = session.name(*table.ref)
     session.run(f"CREATE TABLE {name} ({', '.join(f'{q(n)} {kind}' for n, kind in definitions(table).items())})")
     describe(session, table)
-    if indexed:
+    if indexed and table.key:
         index(session, name, table.key, record.place)
     return with_types(session, record)
 

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from instep.destinations.base import Ref
 from instep.destinations.postgres.records import named
 from instep.destinations.postgres.server import Session
 from instep.errors import IllegalChange
+from instep.schema.guard import Guard
 
 _FIND = """
-SELECT DISTINCT coalesce(a.attname, ''), CASE WHEN d.classid = 'pg_rewrite'::regclass
+SELECT DISTINCT n.nspname, c.relname, coalesce(a.attname, ''), CASE WHEN d.classid = 'pg_rewrite'::regclass
     THEN (SELECT pg_describe_object('pg_class'::regclass, r.ev_class, 0) FROM pg_rewrite r WHERE r.oid = d.objid)
     ELSE pg_describe_object(d.classid, d.objid, 0) END
-FROM pg_depend d LEFT JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid AND a.attnum > 0
-WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = to_regclass(%s) AND d.deptype = 'n'
-ORDER BY 2
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN unnest(%s::text[], %s::text[]) AS w(namespace, name) ON n.nspname = w.namespace AND c.relname = w.name
+  JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid AND d.deptype = 'n'
+  LEFT JOIN pg_attribute a ON a.attrelid = d.refobjid AND a.attnum = d.refobjsubid AND a.attnum > 0
+ORDER BY 4
 """
 
 
+def _found(session: Session, refs: Sequence[Ref]) -> list[tuple[Ref, str, str]]:
+    """(table, column or "", what needs it), as people know it."""
+    rows = session.run(_FIND, [[r[0] for r in refs], [r[1] for r in refs]]) if refs else []
+    return [((schema, name), column, what) for schema, name, column, what in rows]
+
+
 def dependants(session: Session, ref: Ref, columns: Iterable[str] | None = None) -> list[str]:
-    """What of others reads or references the table, or these columns of it, as people know it."""
-    found = session.run(_FIND, [session.name(*ref)])
+    """What of others reads or references the table, or these columns of it."""
     wanted = None if columns is None else set(columns)
-    return sorted({what for column, what in found if wanted is None or column in wanted})
+    found = _found(session, [ref])
+    return sorted({what for _, column, what in found if wanted is None or column in wanted})
+
+
+def guards(session: Session, refs: Sequence[Ref]) -> dict[Ref, dict[str, tuple[Guard, ...]]]:
+    """The same for a plan, so that it does not ask for what would be refused."""
+    made: dict[Ref, dict[str, tuple[Guard, ...]]] = {}
+    for ref, column, what in _found(session, refs):
+        mine = made.setdefault(ref, {})
+        mine[column] = (*mine.get(column, ()), Guard(what, f"drop {what}", widens=False))
+    return made
 
 
 def refuse(session: Session, ref: Ref, what: str, columns: Iterable[str] | None = None) -> None:

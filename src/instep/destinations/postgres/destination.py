@@ -28,6 +28,7 @@ from instep.destinations.kept import Kept, Promoted
 from instep.destinations.postgres import ddl, keep, load, promote, rows
 from instep.destinations.postgres import fill as _fill
 from instep.destinations.postgres.ddl import CAPABILITIES
+from instep.destinations.postgres.dependants import guards
 from instep.destinations.postgres.ingest import sweep
 from instep.destinations.postgres.records import every, find, not_ours, require
 from instep.destinations.postgres.server import PostgresConfig, Server
@@ -35,6 +36,7 @@ from instep.destinations.postgres.shape import arrow_schema, data_type, relation
 from instep.destinations.sql.ddl import Dialect
 from instep.destinations.sql.shape import as_it_is
 from instep.model import Check
+from instep.schema.guard import Guard
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
@@ -91,6 +93,11 @@ class PostgresDestination:
             records, there = every(session), relations(session, wanted)
         ours = {ref for ref, record in records.items() if not record.copy}
         return {ref: str(not_ours(ref)) for ref in wanted if ref not in ours and ref in there}
+
+    def guards(self, refs: Iterable[Ref]) -> dict[Ref, dict[str, tuple[Guard, ...]]]:
+        """The columns that views, foreign keys and functions of others need."""
+        with self.server.reading() as session:
+            return guards(session, list(refs))
 
     def claim(self, ref: Ref, fence: int) -> None:
         load.claim(self.server, ref, fence)

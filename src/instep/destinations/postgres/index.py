@@ -14,6 +14,7 @@ from instep.destinations.sql.merge import columns, q
 
 INDEX = "_instep_key_"
 """How names of our indexes begin."""
+_ROW = "index row"
 _OURS = """
 SELECT n.nspname, i.relname FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
   JOIN pg_namespace n ON n.oid = i.relnamespace
@@ -21,12 +22,10 @@ WHERE x.indrelid = to_regclass(%s) AND starts_with(i.relname, %s)
 """
 
 
-def index(session: Session, table: str, key: Sequence[str], place: str) -> None:
+def index(session: Session, table: str, key: Sequence[str], place: str, *, unique: bool = True) -> None:
     """Indexes the key of the table that SQL calls `table`. Rows that share a key get an index that allows for them,
     keys too long for one, or of a type that has no order, get none. `place`: of its record."""
-    if not key:
-        return
-    for kind in ("UNIQUE INDEX", "INDEX"):
+    for kind in ("UNIQUE INDEX", "INDEX") if unique else ("INDEX",):
         try:
             with session.attempt():
                 name = f"{INDEX}{place[:8]}_{secrets.token_hex(4)}"
@@ -39,29 +38,30 @@ def index(session: Session, table: str, key: Sequence[str], place: str) -> None:
 
 
 def reindex(session: Session, table: str, key: Sequence[str], place: str) -> None:
-    """The index for another key."""
+    """The index for another key; none without one."""
     unindex(session, table)
-    index(session, table, key, place)
+    if key:
+        index(session, table, key, place)
 
 
-def unindex(session: Session, table: str) -> None:
-    for schema, name in session.run(_OURS, [table, INDEX]):
+def unindex(session: Session, table: str) -> bool:
+    """Drops ours; whether there was one."""
+    found = session.run(_OURS, [table, INDEX])
+    for schema, name in found:
         session.run(f"DROP INDEX {session.name(schema, name)}")
+    return bool(found)
 
 
-def loosen(server: Server, ref: Ref) -> bool:
-    """Takes the index away that rows to come do not fit; whether there was one."""
-    with server.writing() as session:
-        require(session, ref, lock=True)
-        table = session.name(*ref)
-        if not session.run(_OURS, [table, INDEX]):
-            return False
-        unindex(session, table)
-    return True
-
-
-def is_ours(error: BaseException) -> bool:
-    """Whether rows did not fit an index of ours."""
-    if not isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.ProgramLimitExceeded):
+def loosen(server: Server, ref: Ref, error: BaseException | None) -> bool:
+    """Puts an index that allows for them, or none, in the place of ours if that is what rows did not fit; False if it
+    was something else."""
+    twins = isinstance(error, psycopg.errors.UniqueViolation) and INDEX in str(error)
+    if not twins and not (isinstance(error, psycopg.errors.ProgramLimitExceeded) and _ROW in str(error)):
         return False
-    return INDEX in str(error)
+    with server.writing() as session:
+        record, table = require(session, ref, lock=True), session.name(*ref)
+        if not unindex(session, table):
+            return False
+        if twins:
+            index(session, table, record.table.key, record.place, unique=False)
+    return True

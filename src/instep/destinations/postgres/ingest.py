@@ -23,7 +23,7 @@ from instep.destinations.postgres.server import Server
 from instep.destinations.postgres.shape import sql_type
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
-from instep.errors import InstepError
+from instep.errors import DestinationError, InstepError
 from instep.schema.table import Table
 from instep.stage.spec import StagedFile
 
@@ -117,6 +117,12 @@ def plain_reader(file: StagedFile, names: Sequence[str]) -> Callable[[], pa.Reco
 
     def read() -> pa.RecordBatchReader:
         opened = pq.ParquetFile(local(file.path))
+        there = set(opened.schema_arrow.names)
+        if missing := [n for n in names if n not in there]:
+            raise DestinationError(
+                f"a staged file has no column {missing[0]!r}, which the table has",
+                hint="the table was changed while rows were staged: sync again",
+            )
         schema = pa.schema([opened.schema_arrow.field(n) for n in names])
         batches = opened.iter_batches(BATCH, columns=list(names))
         return pa.RecordBatchReader.from_batches(schema, (b.select(list(names)).cast(schema) for b in batches))

@@ -94,7 +94,8 @@ def keep(server: Server, ref: Ref, place: Ref, commit: Commit) -> int | None:
         made = make(session, made, indexed=False)
         names, target = columns([c.name for c in table.columns]), session.name(*place)
         session.run(f"INSERT INTO {target} ({names}) SELECT {names} FROM {session.name(*ref)}")
-        index(session, target, table.key, record.place)
+        if table.key:
+            index(session, target, table.key, record.place)
         put(session, made)
     return count
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
-from instep.destinations.postgres.index import is_ours, loosen
+from instep.destinations.postgres.index import loosen
 from instep.destinations.postgres.ingest import ORDER, Staging, local
 from instep.destinations.postgres.records import find, named, prepare, put, require
 from instep.destinations.postgres.server import Server, Session, literal
@@ -120,7 +120,7 @@ def fitting(server: Server, ref: Ref, attempt: Callable[[], T]) -> T:
     try:
         return attempt()
     except InstepError as error:
-        if error.__cause__ is None or not is_ours(error.__cause__) or not loosen(server, ref):
+        if not loosen(server, ref, error.__cause__):
             raise
     return attempt()
 

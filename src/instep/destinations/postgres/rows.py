@@ -45,9 +45,14 @@ def read(server: Server, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchR
     wanted = list(names) or [c.name for c in record.table.columns]
     if odd := next((n for n in wanted if n not in record.table.by_name), None):
         raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
-    schema = pa.schema([arrow_schema(record).field(n) for n in wanted])
+    schema = _part(record, wanted)
     batches = _batches(server, record, f"SELECT {listed(record, wanted)} FROM {_name(ref)} AS t", schema)
     return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _part(record: Record, names: Sequence[str]) -> pa.Schema:
+    whole = arrow_schema(record)
+    return pa.schema([whole.field(n) for n in names])
 
 
 def _name(ref: Ref) -> str:
@@ -135,7 +140,7 @@ def trial(server: Server, ref: Ref, column: str, kind: DataType, key: Sequence[s
     """Casts the values of the first rows there and back."""
     record = present(server, ref)
     others = [k for k in key if k != column]
-    schema = pa.schema([arrow_schema(record).field(n) for n in (column, *others)])
+    schema = _part(record, [column, *others])
     sql = f"SELECT {listed(record, [column, *others])} FROM {_name(ref)} AS t LIMIT {limit}"
     sample = pa.Table.from_batches(list(_batches(server, record, sql, schema)), schema).combine_chunks()
     return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))

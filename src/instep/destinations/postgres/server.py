@@ -50,8 +50,8 @@ _SETTINGS: Mapping[str, str] = {
 @dataclass(frozen=True)
 class PostgresConfig:
     """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder, a path,
-    for staged files and quarantine. One who finds a table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0
-    means none. `undo_days`: how long what was dropped is kept."""
+    for staged files and quarantine. One who finds a table locked waits `lock_timeout` seconds. Timeouts are in
+    seconds, 0 means none. `undo_days`: how long what was dropped is kept."""
 
     name: str
     host: str

@@ -30,7 +30,8 @@ def next_generation(staging: Staging, shape: Record, files: Sequence[StagedFile]
     name = staging.make("next", definitions(shape.table), logged=True)
     staging.copy("next", [plain_reader(f, names) for f in filled(files)])
     with staging.server.writing() as session:
-        index(session, name, shape.table.key, shape.place)
+        if shape.table.key:
+            index(session, name, shape.table.key, shape.place)
         session.run(f"ANALYZE {name}")
         return session.count(f"SELECT count(*) FROM {name}")
 
