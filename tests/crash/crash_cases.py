@@ -175,5 +175,8 @@ DELTA = (
 REPLAY = ("replay.commit.before", "replay.commit.after")
 """A held value is put back into its row."""
 
+LOG = ("log.created", "log.saved", "log.released")
+"""Tables follow the source's log: tests/log/test_log_lost.py."""
+
 TWICE = ("journal.settled", "apply.table.after", "merge.staged", "sync.commit.after")
 """Killed there, and the run after it killed there too."""

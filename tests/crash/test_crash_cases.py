@@ -15,6 +15,7 @@ from crash_cases import (
     DUCKDB,
     FILL,
     FIRST,
+    LOG,
     MAINTAIN,
     OLD_NAMES,
     POSTGRES,
@@ -40,13 +41,13 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 
 def test_every_point_has_a_case() -> None:
-    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES)
+    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES, LOG)
     assert set().union(*map(bare, cases)) == set(points())
 
 
 KINDS = (
     FIRST, SPARK_MERGE, APPLY, BACKFILL, DELTA, DUCKDB, POSTGRES, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE,
-    MAINTAIN,
+    MAINTAIN, LOG,
 )  # fmt: skip
 
 

@@ -105,9 +105,14 @@ class Changes:
     def _part(self) -> tuple[str, tuple[Any, ...]]:
         r = self.random
         key, other = r.randrange(KEYS), r.randrange(KEYS)
-        match r.randrange(4):
+        match r.randrange(5):
             case 0:
                 return "DELETE FROM part WHERE id = %s", (key,)
+            case 4:
+                many = "SELECT i, i::text FROM generate_series(%s::int, %s::int, 3) i"
+                return f"INSERT INTO part {many} ON CONFLICT (id) DO UPDATE SET v = excluded.v || %s", (
+                    key, key + 90, _word(r, 2),
+                )  # fmt: skip
             case 1:
                 clash = "NOT EXISTS (SELECT FROM part WHERE id = %s)"
                 return f"UPDATE part SET id = %s WHERE id = %s AND {clash}", (other, key, other)  # noqa: S608

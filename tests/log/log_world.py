@@ -5,23 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from contract.sources import Case
 from instep.model import TableSettings
 from instep.sources.base import Source
 from instep.sources.log import LogNames
-from instep.sources.postgres import PostgresSource
+from instep.sources.postgres import PostgresConfig, PostgresSource
 from instep.sources.postgres_log import PostgresLog
 from instep.sources.postgres_sql import quote
 from instep.sync.pipe import Pipe
-from instep.sync.progress import Report
 from memory.destination import MemoryDestination
 from postgres_server import Database
 from sync_world import World
 
 NAMES = LogNames("instep_shop", "instep_shop")
 LOG = TableSettings(mode="log")
+
+
+class _Limited(PostgresSource):
+    def __init__(self, config: PostgresConfig, limits: dict[str, Any]) -> None:
+        super().__init__(config)
+        self.limits = limits
+
+    def log(self, names: LogNames) -> PostgresLog:
+        return PostgresLog(self.config, names, **self.limits)
 
 
 @dataclass
@@ -35,22 +42,20 @@ class LogWorld(World):
     def of(cls, database: Database, folder: Path, destination: Any = None) -> LogWorld:
         """Into tables of this process, unless there is another destination."""
 
+        limits: dict[str, Any] = {}
+
         def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
             config = database.reader if restricted else database.config
-            return PostgresSource(replace(config, include=include, exclude=exclude))
+            return _Limited(replace(config, include=include, exclude=exclude), limits)
 
         case = Case("postgres", "public", database.execute, source, quote, table_ids=True, column_ids=True)
-        world = cls(case, folder, engine="inline", database=database)
+        world = cls(case, folder, engine="inline", database=database, log=limits)
         world.destination = destination or MemoryDestination(folder)
         return world
 
     @property
     def pipe(self) -> Pipe:
         return replace(super().pipe, settings=lambda t: self.settings.get(t.name, LOG), log=NAMES)
-
-    def sync(self, *, again: int = 0, **wanted: Any) -> Report:
-        with patch.multiple(PostgresLog, **self.log) if self.log else patch.object(PostgresLog, "__doc__", ""):
-            return super().sync(again=again, **wanted)
 
     def sql(self, statement: str) -> Any:
         """The only value of a query's only row."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
+import one_sync
 import pytest
 from log_world import LogWorld
 
 from changes import SETUP, Changes
 from instep import crash
 from instep.crash import Crashed
+from postgres_server import Database
 
 POINTS = ("log.saved", "log.released", "sync.staged", "sync.noted", "sync.planned", "sync.accepted.after")
 
@@ -18,7 +25,7 @@ POINTS = ("log.saved", "log.released", "sync.staged", "sync.noted", "sync.planne
 def test_changes_beside_the_syncs(world: LogWorld, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.database is not None
     world.run(*SETUP)
-    world.log = {"messages": 150} if seed == 2 else {}
+    world.log.update({"messages": 150} if seed == 2 else {})
     changes = Changes(world.database, seed, ddl=0.01)
     changes.run(200)
     for number in range(4):
@@ -35,3 +42,39 @@ def test_changes_beside_the_syncs(world: LogWorld, seed: int, monkeypatch: pytes
     report = world.sync()
     assert set(world.statuses(report).values()) == {"done"}, report
     assert world.differing() == {}, report
+
+
+KILLED = (
+    "sync.accepted.after", "sync.staged", "duckdb.commit.before@2", "sync.commit.after", "log.saved", "log.released",
+    "sync.noted", "duckdb.commit.before", "sync.planned", "sync.verified",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_changes_and_ten_kills(database: Database, tmp_path: Path) -> None:
+    changes = Changes(database, 7, ddl=0.001)
+    world = one_sync.world_in(database, tmp_path)
+    world.run(*SETUP)
+    changes.run(2_000)
+    killed = 0
+    for point in ("", *KILLED):
+        beside = threading.Thread(target=changes.run, args=(9_800,))
+        beside.start()
+        killed += one_run(database, tmp_path, point) == -signal.SIGKILL
+        beside.join()
+    assert changes.made >= 100_000
+    assert killed == len(KILLED)
+    assert one_run(database, tmp_path, "") == 0
+    assert world.differing() == {}
+    world.close()
+
+
+def one_run(database: Database, folder: Path, point: str) -> int:
+    """A sync that is killed at a point ("": at none); its exit code."""
+    tests = Path(__file__).parents[1]
+    env = {**os.environ, **one_sync.login(database), "PYTHONPATH": f"{tests}{os.pathsep}{tests / 'log'}"}
+    env[crash.VARIABLE] = f"{point}=kill" if point else ""
+    script = [sys.executable, str(tests / "log" / "one_sync.py"), str(folder)]
+    done = subprocess.run(script, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stdout + done.stderr
+    return done.returncode

@@ -40,6 +40,8 @@ KEYS = 1_000_000
 WAIT = 10.0
 """Seconds to wait for other transactions, or for a slot that a dying process still holds."""
 FETCH = 10_000
+TABLES = 200
+"""Tables that one statement takes into the publication: each is locked until it ends."""
 OLDEST = 130_000
 Done = TypeVar("Done")
 PLUGIN = "pgoutput"
@@ -51,6 +53,7 @@ SELECT CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
        (SELECT d.oid::text FROM pg_database d WHERE d.datname = current_database()),
        CASE WHEN pg_is_in_recovery() THEN '' ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END,
        current_setting('wal_level'), (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user)
+       OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication' AND pg_has_role(oid, 'MEMBER'))
 """
 _SLOT = """
 SELECT s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status, s.active, s.plugin, s.database,
@@ -169,11 +172,12 @@ class PostgresLog:
         """Why the tables could not be taken in, "" if they are."""
         import psycopg
 
-        statement = additions(new, self.names.publication)
-        try:
-            session.execute(statement.encode())
-        except psycopg.errors.InsufficientPrivilege:
-            return f"user {self.config.user} may not take it into the publication; let its owner run: {statement};"
+        for start in range(0, len(new), TABLES):
+            statement = additions(new[start : start + TABLES], self.names.publication)
+            try:
+                session.execute(statement.encode())
+            except psycopg.errors.InsufficientPrivilege:
+                return f"user {self.config.user} may not take it into the publication; let its owner run: {statement};"
         return ""
 
     def begin(self, *, wait: bool) -> None:

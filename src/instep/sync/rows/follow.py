@@ -9,7 +9,7 @@ where the tables are; and a table that is behind what the server has kept is rea
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -40,12 +40,13 @@ class Following:
     pipe: Pipe
     run: Run
     anew: bool
-    note: Any
+    note: Callable[[str], None]
     pending: frozenset[Ref] = frozenset()
     goes_on: bool = False
     saved: dict[Ref, str] = field(default_factory=dict)
     _state: LogState | None = None
     _trouble: InstepError | None = None
+    _records: dict[Ref, str] = field(default_factory=dict)
     _reads: dict[Ref, TableRead] = field(default_factory=dict)
     _followed: dict[Ref, Followed] = field(default_factory=dict)
     _found: LogRead | None = None
@@ -64,6 +65,8 @@ class Following:
             return
         waits, self.pending, self.goes_on, self._found = bool(self.pending), frozenset(), False, None
         self._idle, self._reads, self._trouble = set(), {}, None
+        self.__dict__.pop("_looked", None)
+        self._records = {ref: r.cursor for ref, r in self.pipe.store.cursors.of(self.pipe.name).items()}
         try:
             self._state = self._ready(self.log)
             self.log.begin(wait=waits)
@@ -92,27 +95,26 @@ class Following:
 
     def _known(self) -> bool:
         """Whether some table has followed the log before."""
-        return any(_log(r.cursor) for r in self.pipe.store.cursors.of(self.pipe.name).values())
+        return any(map(_log, self._records.values()))
 
     def look(self, snapshot: Snapshot, reads: Iterable[TableRead], stopped: Mapping[Ref, object]) -> None:
         """Reads the log for those of these tables that follow it and are not stopped."""
         mine = [r for r in reads if self._is_mine(r)]
         for read in mine:
-            if read.table.ref in stopped and _log(self._mirror(read.table.ref)):
+            if read.table.ref in stopped and _log(self._records.get(read.table.ref, "")):
                 self.note(f"{read.table.path} does not run: when it goes on, it may have to be read as a whole")
         self._reads = {r.table.ref: r for r in mine if r.table.ref not in stopped}
         if self.log is None or self._trouble is not None or not self._reads:
             return
-        followed = self.log.follow([*self._reads.values()])
-        self._followed = {ref: followed[r.source.ref] for ref, r in self._reads.items()}
-        self.pending = frozenset(ref for ref, f in self._followed.items() if f.pending)
-        able = [r for ref, r in self._reads.items() if not self._followed[ref].why and ref not in self.pending]
         try:
+            followed = self.log.follow([*self._reads.values()])
+            self._followed = {ref: followed[r.source.ref] for ref, r in self._reads.items()}
+            self.pending = frozenset(ref for ref, f in self._followed.items() if f.pending)
+            able = [r for ref, r in self._reads.items() if not self._followed[ref].why and ref not in self.pending]
             self._found = self.log.read(snapshot, able)
+            self.goes_on = self._found.more
         except InstepError as error:
             self._trouble = error
-            return
-        self.goes_on = self._found.more
 
     def _is_mine(self, read: TableRead) -> bool:
         try:
@@ -188,14 +190,14 @@ class Following:
         found = {"at": self._found.reached, "server": self._state.server, "shape": said.shape}
         return json.dumps({"log": found})
 
-    def _mirror(self, ref: Ref) -> str:
-        record = self.pipe.store.cursors.of(self.pipe.name).get(ref)
-        return record.cursor if record else ""
-
     def _seen(self, base: str) -> str:
         """How far the log was looked through without a change since the commit that recorded `base`."""
-        records = [_log(r.cursor) for r in self.pipe.store.cursors.of(self.pipe.name).values()]
-        return next((r["seen"] for r in records if r and r.get("base") == base), "")
+        return self._looked.get(base, "")
+
+    @cached_property
+    def _looked(self) -> dict[str, str]:
+        found = map(_log, self._records.values())
+        return {r["base"]: r["seen"] for r in found if r and "base" in r}
 
     def settle(self, done: Sequence[Loaded]) -> frozenset[Ref]:
         """After the commits of a pass: notes where the tables are, then lets the server forget what all of them have.
@@ -232,10 +234,13 @@ class Following:
                         f"{'.'.join(ref)} is far behind the log, which is let go: its next load reads it as a whole"
                     )
             lowest = reached
-        self.log.release(lowest)
+        try:
+            self.log.release(lowest)
+        except InstepError as error:
+            self.note(f"the server keeps its log until the next sync: {error.message}")
 
     def _mirrored(self, ref: Ref) -> str:
-        last = _log(self._mirror(ref)) or {}
+        last = _log(self._records.get(ref, "")) or {}
         return str(last.get("seen") or last.get("at") or "")
 
 
