@@ -41,7 +41,7 @@ class Drop:
     def delete(self, name: str) -> None:
         (self.folder / name).unlink()
 
-    def places(self) -> list[tuple[str, str, str, str]]:
+    def places(self) -> list[tuple[str, ...]]:
         """(column, original, place, status) of what is held of all tables."""
         return sorted(
             (e.column, e.original, e.place, e.status) for h in holdings(self.world.pipe) for e in h.found.entries

@@ -40,14 +40,15 @@ def infer(texts: pa.Array, before: DataType, *, numbers: bool = True) -> DataTyp
     from other text: where a number would not be written as text."""
     rest = texts.drop_null()
     kind = before
-    for pattern, find in _NUMBERS + _MOMENTS if numbers else _MOMENTS:
+    patterns = _NUMBERS + _MOMENTS if numbers else _MOMENTS
+    for pattern, find, _ in sorted(patterns, key=lambda p: p[2] is not type(before)):
         if isinstance(kind, String) or not len(rest):
             break
         same = pc.match_substring_regex(rest, pattern)
-        found = rest.filter(same)
-        if len(found):
+        if same.true_count:
+            found = rest.filter(same)
             kind = join(kind, find(found))
-            rest = rest.filter(pc.invert(same))
+            rest = rest.filter(pc.invert(same)) if len(found) < len(rest) else rest.slice(0, 0)
     return kind if isinstance(kind, String) or not len(rest) else String()
 
 
@@ -118,17 +119,18 @@ def _always(kind: DataType) -> Callable[[pa.Array], DataType]:
     return lambda texts: kind
 
 
-_Pattern = tuple[str, Callable[[pa.Array], DataType]]
+_Pattern = tuple[str, Callable[[pa.Array], DataType], type[DataType]]
+"""What such texts look like, their type, and its class: the texts of a column mostly look like those before them."""
 _NUMBERS: tuple[_Pattern, ...] = (
-    (r"^(0|-?[1-9][0-9]*)$", _integers),
-    (r"^-?(0|[1-9][0-9]*)\.[0-9]+$", _fractions),
-    (r"^(true|false|True|False|TRUE|FALSE)$", _always(Boolean())),
-    (r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?[eE][-+]?[0-9]{1,4}$", _exponents),
+    (r"^(0|-?[1-9][0-9]*)$", _integers, Decimal),
+    (r"^-?(0|[1-9][0-9]*)\.[0-9]+$", _fractions, Decimal),
+    (r"^(true|false|True|False|TRUE|FALSE)$", _always(Boolean()), Boolean),
+    (r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?[eE][-+]?[0-9]{1,4}$", _exponents, Float),
 )
 _MOMENTS: tuple[_Pattern, ...] = (
-    (f"^{_DAY}$", _castable(pa.date32(), Date())),
-    (f"^{_DAY}[T ]{_CLOCK}$", _castable(pa.timestamp("us"), Timestamp())),
-    (f"^{_DAY}[T ]{_CLOCK}(Z|[-+]\\d\\d:?\\d\\d)$", _castable(pa.timestamp("us", "UTC"), TimestampTz())),
-    (f"^{_CLOCK}$", _always(Time())),
+    (f"^{_DAY}$", _castable(pa.date32(), Date()), Date),
+    (f"^{_DAY}[T ]{_CLOCK}$", _castable(pa.timestamp("us"), Timestamp()), Timestamp),
+    (f"^{_DAY}[T ]{_CLOCK}(Z|[-+]\\d\\d:?\\d\\d)$", _castable(pa.timestamp("us", "UTC"), TimestampTz()), TimestampTz),
+    (f"^{_CLOCK}$", _always(Time()), Time),
 )
 NOTHING: DataType = Unknown()

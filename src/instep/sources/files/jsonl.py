@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from json.encoder import encode_basestring
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ def pieces(stream: Any, options: Options, shape: Shape, part: Part | None, wante
     """The records of a part of the file (None: all of it); columns that the file lacks are left out."""
     said = {c.name: c.said if c.note else c.name for c in shape.columns if c.name in wanted}
     for lines, objects, bad in _records(stream, options, name, part.line if part else 0):
-        arrays = {n: pa.array([_text(o.get(key)) for o in objects], pa.string()) for n, key in said.items()}
+        arrays = {n: _texts([o.get(key) for o in objects]) for n, key in said.items()}
         yield Piece(arrays, pa.array(lines, pa.int64()), bad)
 
 
@@ -80,12 +81,16 @@ def _encoding(options: Options) -> str:
     return "utf-8-sig" if options.encoding.lower() in ("utf-8", "utf8") else options.encoding
 
 
+_decode = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=Number).decode
+
+
 def _parsed(text: str) -> dict[str, Any] | str:
     """The object of a line, or why it is none."""
     try:
-        text.encode()
-        found = json.loads(text, parse_float=Number, parse_int=Number, parse_constant=Number)
-        if "\\ud" in text.lower():
+        if not text.isascii():
+            text.encode()
+        found = _decode(text)
+        if "\\u" in text:
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return "bytes or characters that are no text"
@@ -107,6 +112,11 @@ def _kind(values: Sequence[Any], kind: DataType) -> DataType:
     return kind
 
 
+def _texts(values: Sequence[Any]) -> pa.Array:
+    plain = set(map(type, values)) <= {str, Number, type(None)}
+    return pa.array(values if plain else list(map(_text, values)), pa.string())
+
+
 def _text(value: Any) -> str | None:
     match value:
         case None:
@@ -122,9 +132,11 @@ def _json(value: Any) -> str:
     """Compact JSON in which numbers are as they are written."""
     match value:
         case Number():
-            return str(value)
+            return value
+        case str():
+            return encode_basestring(value)
         case dict():
-            return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_json(v)}" for k, v in value.items()) + "}"
+            return "{" + ",".join(f"{encode_basestring(k)}:{_json(v)}" for k, v in value.items()) + "}"
         case list():
             return "[" + ",".join(map(_json, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
