@@ -18,7 +18,8 @@ from postgres_world import Warehouse, config_of
 
 from instep.destinations.base import Commit, Outcome
 from instep.destinations.postgres.destination import PostgresDestination
-from instep.errors import Conflict, ConnectError, DestinationError, InstepError
+from instep.destinations.postgres.ingest import Staging
+from instep.errors import Conflict, ConnectError, DestinationError, InstepError, StageError
 from instep.sources.postgres_connect import conninfo
 from instep.stage.spec import StagedFile
 from lake import REF, stage
@@ -205,3 +206,27 @@ def test_rows_that_the_database_refuses_leave_the_table(shop: Warehouse) -> None
     assert shop.rows("id") == [(1,)]
     left = shop.sql("SELECT relname FROM pg_class WHERE relnamespace = '_instep'::regnamespace AND relkind = 'r'")
     assert sorted(left) == [("dropped",), ("tables",)], "what was staged is gone"
+
+
+EMPTIED: list[tuple[str, Any]] = [
+    ("append", lambda shop: shop.append({"id": 2})),
+    ("overwrite", lambda shop: shop.overwrite({"id": 2})),
+    ("merge", lambda shop: shop.merge({"id": 2}, complete=True, deletes="hard")),
+]
+
+
+@pytest.mark.parametrize("load", [c[1] for c in EMPTIED], ids=[c[0] for c in EMPTIED])
+def test_a_staging_table_that_a_crash_has_emptied_is_no_deletion(
+    shop: Warehouse, load: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = Staging.copy
+
+    def emptied(self: Staging, what: str, readers: Any) -> None:
+        """As after a crash of the server between the copy and the load."""
+        copied(self, what, readers)
+        shop.sql(f"TRUNCATE {self.name(what)}")
+
+    monkeypatch.setattr(Staging, "copy", emptied)
+    with pytest.raises(StageError, match="0 of 1 staged rows"):
+        load(shop)
+    assert shop.rows("id", "name") == [(1, "a")]

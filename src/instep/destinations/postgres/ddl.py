@@ -49,6 +49,7 @@ CAPABILITIES = Capabilities(
     undo_by_id=True,
     simultaneous_renames=True,
     comments=True,
+    keys=True,
     max_name_bytes=63,
     merges_asked=True,
     reserved=RESERVED,

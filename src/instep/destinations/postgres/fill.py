@@ -9,7 +9,7 @@ from dataclasses import replace
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.notes import merged
-from instep.destinations.postgres.ingest import ORDER, Staging
+from instep.destinations.postgres.ingest import ORDER, Staging, rows_of, whole
 from instep.destinations.postgres.load import consume, known, loading, rows, same
 from instep.destinations.postgres.records import named, put, require
 from instep.destinations.postgres.rewrite import copy_rows
@@ -49,6 +49,7 @@ def fill(server: Server, ref: Ref, work: Fill, commit: Commit) -> Filled:
         values = staging.files("fill", record.table, [*work.key, *work.columns, work.meta], work.values)
         with loading(server, ref, commit) as (session, found):
             same(found, record)
+            whole(session, values, rows_of(work.values))
             assert found.state is not None, "it is the record that was looked at"
             _note(session, found, work, values)
             crashpoint("fill.rewritten")

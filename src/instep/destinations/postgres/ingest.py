@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - names are quoted
 """Rows into staging tables: `COPY ... FROM STDIN (FORMAT BINARY)` out of Arrow, several files at a time.
 
 Staging tables are `_instep."rows_..."`, unlogged, and named by what they are for, the table, the fence and the run: an
@@ -19,11 +20,11 @@ import pyarrow.parquet as pq
 
 from instep.destinations.base import Commit
 from instep.destinations.postgres.records import SCHEMA, prepare
-from instep.destinations.postgres.server import Server
+from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import sql_type
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
-from instep.errors import DestinationError, InstepError
+from instep.errors import DestinationError, InstepError, StageError
 from instep.schema.table import Table
 from instep.stage.spec import StagedFile
 
@@ -105,6 +106,18 @@ class Staging:
             yield
         finally:
             self.drop(*names)
+
+
+def whole(session: Session, staged: str, rows: int) -> None:
+    """Raises StageError unless a staging table holds so many rows: a server that crashes empties unlogged tables, and
+    rows that are missing there would be taken for deleted ones."""
+    found = session.count(f"SELECT count(*) FROM {staged}")
+    if found != rows:
+        raise StageError(f"{found:,} of {rows:,} staged rows are on the server: nothing was written", hint="sync again")
+
+
+def rows_of(files: Iterable[StagedFile]) -> int:
+    return sum(f.rows for f in files)
 
 
 def filled(files: Iterable[StagedFile]) -> list[StagedFile]:

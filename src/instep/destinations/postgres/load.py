@@ -16,7 +16,7 @@ from typing import TypeVar
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.postgres.index import loosen
-from instep.destinations.postgres.ingest import ORDER, Staging, local
+from instep.destinations.postgres.ingest import ORDER, Staging, local, rows_of, whole
 from instep.destinations.postgres.records import find, named, prepare, put, require
 from instep.destinations.postgres.server import Server, Session, literal
 from instep.destinations.postgres.shape import as_document, sql_type
@@ -68,6 +68,7 @@ def _append(server: Server, record: Record, files: Sequence[StagedFile], commit:
         staged = staging.files("rows", record.table, names(record), files)
         with loading(server, record.ref, commit) as (session, found):
             same(found, record)
+            whole(session, staged, rows_of(files))
             added = _insert(session, found, staged)
             put(session, found.after_load(commit, rows(session, found), files, new=added))
     return Outcome(inserted=added)
@@ -99,11 +100,12 @@ def overwrite(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Com
     """The staged rows in the place of all that were; columns that wait for an undo keep their values by key."""
     record = known(server, ref, commit)
     shape = record.waiting if record.pending is not None else record
-    staging = Staging(server, record, commit)
+    staging, count = Staging(server, record, commit), rows_of(files)
     with staging.used("next"):
-        count = next_generation(staging, shape, files)
+        next_generation(staging, shape, files)
         with loading(server, ref, commit) as (session, found):
             same(found, record)
+            whole(session, staging.name("next"), rows_of(files))
             before = found.loaded.rows if found.loaded else 0
             made, new = exchange(session, found, staging.name("next"), count)
             put(session, made.after_load(commit, count, files, new=new, anew=True))
@@ -155,6 +157,9 @@ def _merge(
         keys = staging.files("keys", record.table, how.key, asked) if asked else ""
         with loading(server, record.ref, commit) as (session, found):
             same(found, record)
+            whole(session, staged, rows_of(files))
+            if asked:
+                whole(session, keys, rows_of(asked))
             if how.since is not None:
                 outcome = _since(session, found, staged, how.since)
             else:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
 from instep.destinations.casts import misfits_in, tried
-from instep.destinations.postgres.ingest import Staging
+from instep.destinations.postgres.ingest import Staging, whole
 from instep.destinations.postgres.load import fitting, known, loading, rows
 from instep.destinations.postgres.records import find, is_taken, missing, named, not_ours, put
 from instep.destinations.postgres.rewrite import shown
@@ -122,6 +122,8 @@ def _amend(server: Server, ref: Ref, met: Met, change: Amendment, commit: Commit
         with loading(server, ref, commit) as (session, found):
             if found.version != version or found.state is None:
                 raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
+            whole(session, new, len(updated))
+            whole(session, more, len(change.inserted))
             sets = ", ".join(f"{q(n)} = s.v{i}" for i, n in enumerate(names))
             same = " AND ".join(f"t.{q(k)}{_text(of_keys[i])} = s.k{i}{_text(of_keys[i])}" for i, k in enumerate(key))
             if len(change.rows):

@@ -24,8 +24,8 @@ from instep.stage.spec import StagedFile
 _OLD = "_instep_old"
 
 
-def next_generation(staging: Staging, shape: Record, files: Sequence[StagedFile]) -> int:
-    """A table with the rows of the files, indexed and analysed, under a name of its own; how many rows it has."""
+def next_generation(staging: Staging, shape: Record, files: Sequence[StagedFile]) -> None:
+    """A table with the rows of the files, indexed and analysed, under a name of its own."""
     names = [c.name for c in shape.table.columns]
     name = staging.make("next", definitions(shape.table), logged=True)
     staging.copy("next", [plain_reader(f, names) for f in filled(files)])
@@ -33,7 +33,6 @@ def next_generation(staging: Staging, shape: Record, files: Sequence[StagedFile]
         if shape.table.key:
             index(session, name, shape.table.key, shape.place)
         session.run(f"ANALYZE {name}")
-        return session.count(f"SELECT count(*) FROM {name}")
 
 
 def exchange(session: Session, record: Record, new: str, count: int) -> tuple[Record, int]:
