@@ -26,6 +26,7 @@ from instep.destinations.base import (
 )
 from instep.destinations.delta import ddl, keep, load, merge, promote, refill, restore, rows
 from instep.destinations.delta import fill as _fill
+from instep.destinations.delta import maintain as _maintain
 from instep.destinations.delta.ddl import CAPABILITIES
 from instep.destinations.delta.held import find, not_ours, require
 from instep.destinations.delta.shape import arrow_schema
@@ -33,8 +34,10 @@ from instep.destinations.delta.sql import statements
 from instep.destinations.delta.sweep import sweep
 from instep.destinations.delta.warehouse import Warehouse, local_root
 from instep.destinations.kept import Kept, Promoted
+from instep.destinations.maintained import Layout, Maintained, Upkeep
 from instep.destinations.savepoints import Savepoint
 from instep.model import Check
+from instep.schema.maintenance import Maintenance
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
@@ -46,8 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaConfig:
-    """`warehouse`: the folder of the tables. `undo_days`: how long what was dropped, and what versions before need, is
-    kept."""
+    """`warehouse`: the folder of the tables. `undo_days`: how long what was dropped is kept."""
 
     name: str
     warehouse: str
@@ -142,6 +144,21 @@ class DeltaDestination:
 
     def restore(self, ref: Ref, snapshot: int, base: int, rows: int, commit: Commit) -> None:
         restore.restore(self.warehouse, ref, snapshot, base, rows, commit)
+
+    maintenance = _maintain.WHAT
+
+    def layout(self, ref: Ref) -> Layout:
+        return _maintain.layout(self.warehouse, ref)
+
+    def due(self, ref: Ref, how: Maintenance) -> bool:
+        return _maintain.due(self.warehouse, ref, how)
+
+    def held_by(self, ref: Ref) -> int:
+        held = find(self.warehouse, ref)
+        return held.record.fence if held else 0
+
+    def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
+        return _maintain.maintain(self.warehouse, ref, work)
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         return _fill.size(self.warehouse, ref, columns)

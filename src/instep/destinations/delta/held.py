@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadState, Ref
@@ -37,6 +39,10 @@ DOMAIN = "instep"
 HIGHEST = "delta.columnMapping.maxColumnId"
 WIDENING = "delta.enableTypeWidening"
 ENGINE = "instep"
+OWN_FILES = "-rewrite-"
+"""What names of files contain that this process wrote for a commit, not a task for a load."""
+TOMBSTONE_DAYS = 30
+"""How much longer than what can be undone checkpoints name files that were removed."""
 
 
 def named(ref: Ref) -> str:
@@ -196,16 +202,35 @@ def loaded(warehouse: Warehouse, ref: Ref) -> tuple[Held, LoadState]:
 
 @dataclass
 class Change:
-    """The next version of a table. `fields`: its columns, if they change; `add` are actions, `remove` paths."""
+    """The next version of a table. `fields`: its columns, if they change; `add` are actions, `remove` paths.
+    `keeps_rows`: they hold the same rows. `domains`: more metadata of ours, by domain."""
 
     held: Held
     record: Record
     fields: Sequence[DeltaField] | None = None
     add: list[Action] = field(default_factory=list)
     remove: list[str] = field(default_factory=list)
+    keeps_rows: bool = False
+    domains: dict[str, str] = field(default_factory=dict)
 
     def land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
-        """Writes it, or raises: Fenced if a later run has the table, Conflict if anything else has changed it."""
+        """Writes it, or raises, and takes the files away that were written for it: Fenced if a later run has the table,
+        Conflict if anything else has changed it."""
+        try:
+            return self._land(operation, commit, warehouse)
+        except Conflict:
+            self._undone()
+            raise
+
+    def _undone(self) -> None:
+        known = self.held.snapshot
+        for file in self.add:
+            path = unquote(file["path"])
+            if OWN_FILES in path and path not in known.files and path not in known.gone:
+                with suppress(OSError):
+                    (self.held.folder / path).unlink(missing_ok=True)
+
+    def _land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
         self.held.record.check(commit.fence)
         version = self.held.snapshot.version + 1
         actions = [*self._actions(operation, commit, version)]
@@ -230,15 +255,17 @@ class Change:
             yield {"protocol": protocol}
         if metadata != before.metadata:
             yield {"metaData": metadata}
-        yield domain(self.record)
-        if self.add or self.remove:
+        yield domain(DOMAIN, recorded(self.record))
+        for name, said in self.domains.items():
+            yield domain(name, said)
+        if (self.add or self.remove) and not self.keeps_rows:
             yield {"txn": {"appId": f"instep-{self.record.place}", "version": commit.fence, "lastUpdated": at}}
         for path in self.remove:
             old = before.files[path]
             yield {
                 "remove": {
-                    "path": old["path"], "deletionTimestamp": at, "dataChange": True, "extendedFileMetadata": True,
-                    "partitionValues": {}, "size": old["size"],
+                    "path": old["path"], "deletionTimestamp": at, "dataChange": not self.keeps_rows,
+                    "extendedFileMetadata": True, "partitionValues": {}, "size": old["size"],
                 }
             }  # fmt: skip
         for file in self.add:
@@ -246,7 +273,7 @@ class Change:
 
     def _info(self, operation: str, commit: Commit, at: int) -> Action:
         said: dict[str, object] = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor}
-        said |= {"accepted": commit.accepted, "data": bool(self.add or self.remove)}
+        said |= {"accepted": commit.accepted, "data": bool(self.add or self.remove) and not self.keeps_rows}
         return {
             "timestamp": at, "operation": operation, "operationParameters": {}, "engineInfo": ENGINE,
             "isBlindAppend": bool(self.add) and not self.remove,
@@ -257,13 +284,16 @@ class Change:
         """Readers begin there; a table without it is as right."""
         snapshot = self.held.log.snapshot(version)
         assert snapshot is not None, "the version was written"
-        self.held.log.checkpoint(snapshot, now_ms() - int(max(warehouse.days, 1) * 86_400_000))
+        self.held.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
 
 
-def domain(record: Record) -> Action:
+def recorded(record: Record) -> str:
     """Our record as the log has it."""
-    said = f'{{"fence":{record.fence},"record":{dump(record)}}}'
-    return {"domainMetadata": {"domain": DOMAIN, "configuration": said, "removed": False}}
+    return f'{{"fence":{record.fence},"record":{dump(record)}}}'
+
+
+def domain(name: str, said: str) -> Action:
+    return {"domainMetadata": {"domain": name, "configuration": said, "removed": False}}
 
 
 def next_metadata(before: Action, record: Record, fields: Sequence[DeltaField] | None) -> Action:

@@ -47,15 +47,13 @@ def version_before(held: Held, version: int) -> Held | None:
 
 
 def forget(warehouse: Warehouse, refs: Iterable[Ref], fence: int) -> list[str]:
-    """Lets go of the columns of these tables, and of all tables, that were dropped too long ago, and of files that only
-    versions from before then need; names of columns and tables."""
+    """Lets go of the columns of these tables, and of all tables, that were dropped too long ago; their names."""
     gone = list[str]()
     for ref in refs:
         held = find(warehouse, ref)
         if held is not None and not held.record.copy:
             held.record.check(fence)
             gone += _columns(warehouse, held, fence)
-            _files(warehouse, held)
     for old in warehouse.waiting():
         if warehouse.old(old.at):
             warehouse.delete(old.folder)
@@ -71,13 +69,6 @@ def _columns(warehouse: Warehouse, held: Held, fence: int) -> list[str]:
         record = with_stored(replace(held.record, parked=left, version=held.record.version + 1), held.fields, waits)
         Change(held, record).land("FORGET", Commit("", fence), warehouse)
     return [f"{named(held.ref)}.{p.name}" for p in old]
-
-
-def _files(warehouse: Warehouse, held: Held) -> None:
-    for file in held.snapshot.gone.values():
-        if warehouse.old(int(file.get("deletionTimestamp", 0))):
-            with suppress(OSError):
-                path_of(held, file).unlink(missing_ok=True)
 
 
 def keep(warehouse: Warehouse, ref: Ref, place: Ref, commit: Commit) -> int | None:

@@ -196,6 +196,14 @@ class Log:
         finally:
             aside.unlink(missing_ok=True)
 
+    def clean(self, first: int) -> None:
+        """Deletes commits and checkpoints that only versions before `first` need."""
+        commits, whole = self._listed()
+        base = max((v for v in whole if v <= first), default=-1)
+        for path in [*(self._path(v) for v in commits if v < base), *(p for v in whole if v < base for p in whole[v])]:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
     def tidy(self) -> None:
         """Deletes what writers that died have left in the log's folder; call it when there can be no other writer."""
         for path in self.folder.glob(".*.tmp"):

@@ -23,7 +23,7 @@ def savepoints(warehouse: Warehouse, ref: Ref) -> list[Savepoint]:
     """The versions that changed rows and can be read, newest first. Those whose files are gone are not looked for
     here: `rows_at` does."""
     held = require(warehouse, ref)
-    found = [*_changes(held.log)]
+    found = [*changes(held.log)]
     last = max((v for v, _ in found), default=-1)
     points, made = list[Savepoint](), dict[frozenset[str], datetime]()
     for version, info in found:
@@ -34,7 +34,7 @@ def savepoints(warehouse: Warehouse, ref: Ref) -> list[Savepoint]:
     return points[::-1]
 
 
-def _changes(log: Log) -> Iterator[tuple[int, dict[str, Any]]]:
+def changes(log: Log) -> Iterator[tuple[int, dict[str, Any]]]:
     """The versions that added or removed files, with what their commit says of itself."""
     for version in log.versions():
         info, changes = dict[str, Any](), False
@@ -102,7 +102,7 @@ def restore(warehouse: Warehouse, ref: Ref, version: int, base: int, rows: int, 
     """One commit with the files of that version in the place of today's."""
     held, state = loaded(warehouse, ref)
     held.record.check(commit.fence)
-    now = max((v for v, _ in _changes(held.log)), default=-1)
+    now = max((v for v, _ in changes(held.log)), default=-1)
     if version == now or (state.run == commit.run and _at(held, version).files == held.files):
         return
     if now != base:

@@ -1,0 +1,174 @@
+"""A table's maintenance: small files put together, files and commits that only old versions need, orphans."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import unquote
+
+from instep.destinations.base import Commit, Ref
+from instep.destinations.delta.files import batches, path_of, write
+from instep.destinations.delta.held import Change, Held, find, missing, named, require
+from instep.destinations.delta.load import again
+from instep.destinations.delta.log import Action, rows_of
+from instep.destinations.delta.restore import changes
+from instep.destinations.delta.warehouse import Warehouse, now_ms
+from instep.destinations.maintained import Layout, Maintained, Upkeep
+from instep.errors import DestinationError
+from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable
+
+DOMAIN = "instep.maintained"
+WHAT = ("small files", "files and commits of old versions", "orphaned files")
+EXPIRE_BATCH = 10
+"""Versions that a sync leaves, so that it does not expire one each time."""
+
+
+def _said(held: Held) -> Mapping[str, int]:
+    found: dict[str, int] = json.loads(held.snapshot.domains.get(DOMAIN) or "{}")
+    return found
+
+
+def layout(warehouse: Warehouse, ref: Ref) -> Layout:
+    """See `destinations.maintained.Maintains`. There are no delete files."""
+    held = find(warehouse, ref)
+    if held is None:
+        raise missing(ref)
+    said = _said(held)
+    at = datetime.fromtimestamp(said["at"] / 1000, UTC) if said else None
+    return Layout(len(held.files), held.snapshot.bytes, 0, len(held.log.versions()), at)
+
+
+def due(warehouse: Warehouse, ref: Ref, how: Maintenance) -> bool:
+    """See `destinations.maintained.Maintains`."""
+    held = find(warehouse, ref)
+    if held is None or held.state() is None:
+        return False
+    grown = len(held.files) - _said(held).get("files", 0)
+    return grown + 1 >= how.min_files or len(_expired(warehouse, held, how).versions) >= EXPIRE_BATCH
+
+
+def maintain(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
+    """See `destinations.maintained.Maintains`."""
+    held = require(warehouse, ref)
+    held.record.check(work.fence)
+    done = again(lambda: _files(warehouse, ref, work))
+    if work.go_on():
+        done = _expire(warehouse, ref, work, done)
+    if work.deep and work.go_on():
+        lost = _orphans(require(warehouse, ref), work)
+        done = replace(done, orphans=len(lost), orphan_bytes=sum(size for _, size in lost))
+        if not work.dry_run:
+            _delete(path for path, _ in lost)
+    return done
+
+
+def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
+    """Small files in one commit that says that no row has changed."""
+    held = require(warehouse, ref)
+    count, size = len(held.files), held.snapshot.bytes
+    done = Maintained(count, count, size, size)
+    if held.state() is None:
+        return replace(done, notes=("its files are left as they are: it has not been loaded yet",))
+    came = sorted(held.files, key=lambda f: (f.get("modificationTime", 0), f["path"]))
+    found = [[came[i] for i in one] for one in bins([_facts(held, f) for f in came], work.how)]
+    old = [f for one in found for f in one]
+    if not old:
+        return done
+    done = replace(done, rewritten=len(old), bytes_rewritten=sum(int(f["size"]) for f in old))
+    if work.dry_run:
+        return replace(done, files=count - len(old) + len(found))
+    change = Change(held, held.record, remove=sorted(unquote(f["path"]) for f in old), keeps_rows=True)
+    for one in found:
+        rows = (batch for f in one for batch in batches(path_of(held, f), held.layout))
+        change.add += [{**a, "dataChange": False} for a in write(held, held.layout, work.run, rows)]
+    files = count - len(old) + len(change.add)
+    change.domains[DOMAIN] = json.dumps({"at": now_ms(), "files": files})
+    change.land("OPTIMIZE", Commit(work.run, work.fence), warehouse)
+    work.told(sum(rows_of(f) for f in old), sum(int(a["size"]) for a in change.add))
+    after = size - done.bytes_rewritten + sum(int(a["size"]) for a in change.add)
+    return replace(done, files=files, bytes=after)
+
+
+def _facts(held: Held, file: Action) -> FileFacts:
+    path_of(held, file)
+    return FileFacts(int(file["size"]), rows_of(file))
+
+
+@dataclass(frozen=True)
+class _Expired:
+    """Versions that may go; `before`: what was removed by then (milliseconds since 1970) only they need, and the first
+    version that stays."""
+
+    versions: tuple[int, ...] = ()
+    before: float = 0
+    first: int = 0
+
+
+def _expired(warehouse: Warehouse, held: Held, how: Maintenance) -> _Expired:
+    found = [(version, int(info.get("timestamp", 0))) for version, info in changes(held.log)]
+    gone = expirable(found, (), how, now_ms())
+    kept = [(v, at) for v, at in found if v not in gone]
+    if not gone or not kept:
+        return _Expired()
+    first, at = min(kept)
+    return _Expired(gone, min(at, now_ms() - warehouse.days * DAY_MS), first)
+
+
+def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> Maintained:
+    held = require(warehouse, ref)
+    old = _expired(warehouse, held, work.how)
+    if not old.versions:
+        return done
+    live = {path_of(held, f) for f in held.files}
+    last = dict[Path, int]()  # a file may have come back and gone again
+    for file in _removed(held):
+        path = path_of(held, file)
+        last[path] = max(last.get(path, 0), int(file.get("deletionTimestamp", 0)))
+    there = [p for p, at in last.items() if at <= old.before and p not in live and p.exists()]
+    if not work.dry_run:
+        _delete(there)
+        held.log.clean(old.first)
+    return replace(done, snapshots=len(old.versions), removed=len(there))
+
+
+def _removed(held: Held) -> Iterator[Action]:
+    """What any version that can be read says was removed."""
+    yield from held.snapshot.gone.values()
+    for version in held.log.versions():
+        with suppress(FileNotFoundError):
+            yield from (a["remove"] for a in held.log.actions(version) if a.get("remove"))
+
+
+def _named(held: Held) -> set[Path]:
+    """Every file that a version that can be read names."""
+    versions = held.log.versions()
+    first = held.log.snapshot(versions[0])
+    files: list[Action] = [*held.files, *_removed(held), *(first.files.values() if first else ())]
+    for version in versions:
+        with suppress(FileNotFoundError):
+            files += [a["add"] for a in held.log.actions(version) if a.get("add")]
+    return {path_of(held, f) for f in files}
+
+
+def _orphans(held: Held, work: Upkeep) -> list[tuple[Path, int]]:
+    """Data files that nothing names, older than the safe age and than every run that is alive, and their bytes."""
+    limit = now_ms() - work.how.orphan_age * DAY_MS
+    limit = min(limit, work.live) if work.live is not None else limit
+    try:
+        listed = [(p, p.stat()) for p in (held.folder / "data").rglob("*") if p.is_file()]
+    except OSError as error:
+        raise DestinationError(f"table {named(held.ref)}: its files cannot be listed: {error.strerror}") from error
+    old = [(p, s.st_size) for p, s in listed if s.st_mtime * 1000 < limit]
+    known = _named(held) if old else set()
+    return [(p, size) for p, size in old if p not in known]
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
