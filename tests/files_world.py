@@ -6,7 +6,9 @@ import csv
 import itertools
 import os
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +29,19 @@ def touch(path: Path) -> None:
     """A time of last change that no version of a file had: the clock may stand still between two."""
     moment = 1_700_000_000_000_000_000 + next(_TICKS) * 1_000_000
     os.utime(path, ns=(moment, moment))
+
+
+@lru_cache(1)
+def _migrated() -> bytes:
+    with TemporaryDirectory() as folder:
+        Store(f"sqlite:///{folder}/new.db").close()
+        return Path(folder, "new.db").read_bytes()
+
+
+def new_store(path: Path) -> Store:
+    """A store in a new file; its tables are made once for all tests of this process."""
+    path.write_bytes(_migrated())
+    return Store(f"sqlite:///{path}")
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -50,7 +65,7 @@ class FilesDatabase:
         self.folder, self.form = folder, form
         self.folder.mkdir(parents=True)
         self.memory = MemoryDatabase(ids=False, schema="files")
-        self.store = Store(f"sqlite:///{folder.parent / 'files.db'}")
+        self.store = new_store(folder.parent / "files.db")
         self.written: dict[str, MemoryTable] = {}
 
     @property

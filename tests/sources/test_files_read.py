@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from files_world import touch, write, write_parquet
+from files_world import new_store, touch, write, write_parquet
 from instep.errors import ConnectError, ReadError
 from instep.sources.files import listing, split
 from instep.sources.files.config import FilesConfig, Options
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    with Store(f"sqlite:///{tmp_path / 'state.db'}") as opened:
+    with new_store(tmp_path / "state.db") as opened:
         yield opened
 
 

@@ -13,13 +13,12 @@ import pyarrow as pa
 import pytest
 
 from contract.sources import Case
-from files_world import write, write_parquet
+from files_world import new_store, write, write_parquet
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.model import TableSettings
 from instep.sources.base import Source
 from instep.sources.files.config import FilesConfig, Options
 from instep.sources.files.source import FilesSource
-from instep.store.store import Store
 from instep.sync.held.quarantine import holdings
 from instep.sync.held.replay import replay
 from sync_world import World, counts
@@ -51,7 +50,7 @@ class Drop:
 @pytest.fixture
 def drop(tmp_path: Path) -> Iterator[Drop]:
     with ExitStack() as stack:
-        files = stack.enter_context(Store(f"sqlite:///{tmp_path / 'files.db'}"))
+        files = stack.enter_context(new_store(tmp_path / "files.db"))
         folder = tmp_path / "drop"
         folder.mkdir()
         found: list[Drop] = []
