@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +25,7 @@ from instep.sync.progress import Report
 from instep.sync.rows.engine import Inline
 from instep.sync.run import Wanted, sync
 from instep.sync.verify import verify
-from postgres_server import Database
+from postgres_server import Database, Server, launch, make_database
 
 pytestmark = pytest.mark.slow
 
@@ -53,13 +56,28 @@ def sql(folder: Path, script: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, postgres: Database) -> Path:
+    return loaded(tmp_path, postgres)
+
+
+def loaded(folder: Path, postgres: Database) -> Path:
     """A project whose tables are loaded, and which has changes waiting."""
-    tmp_path.joinpath("instep.yml").write_text(PROJECT.format(c=postgres.config))
-    tmp_path.joinpath(".env").write_text(f"PG_PASSWORD={postgres.config.password}\n")
-    sql(tmp_path, BEFORE)
-    assert synced(tmp_path).status == "done"
-    sql(tmp_path, CHANGE)
-    return tmp_path
+    folder.joinpath("instep.yml").write_text(PROJECT.format(c=postgres.config))
+    folder.joinpath(".env").write_text(f"PG_PASSWORD={postgres.config.password}\n")
+    sql(folder, BEFORE)
+    assert synced(folder).status == "done"
+    sql(folder, CHANGE)
+    return folder
+
+
+@pytest.fixture
+def own() -> Iterator[Server]:
+    """A server that the test may kill."""
+    place = Path(tempfile.mkdtemp(prefix="instep-pg-"))
+    place.chmod(0o755)
+    server = launch(place / "server")
+    yield server
+    server.stop()
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def start(folder: Path, armed: str) -> subprocess.Popen[str]:
@@ -111,3 +129,20 @@ def test_an_attempt_that_wakes_up_late_changes_nothing(folder: Path, postgres: D
     assert synced(folder).status == "done"
     check_equal(folder, postgres)
     check_clean(folder, postgres)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("point", ["sync.commit.before@2", "postgres.commit.before@2", "postgres.commit.after@2"])
+def test_a_server_that_is_killed_has_all_of_a_load_or_nothing(tmp_path: Path, own: Server, point: str) -> None:
+    database = make_database(own, "warehouse")
+    loaded(tmp_path, database)
+    with start(tmp_path, f"{point}=stop") as late:
+        wait_until(lambda: psutil.Process(late.pid).status() == psutil.STATUS_STOPPED, what="the process to stop")
+        own.kill()
+        own.start()
+        late.send_signal(signal.SIGCONT)
+        late.communicate(timeout=120)
+    assert database.execute(STANDING) in ([(100, 0)], [(116, 11)]), "all of a load or nothing"
+    assert synced(tmp_path).status == "done"
+    check_equal(tmp_path, database)
+    check_clean(tmp_path, database)

@@ -228,6 +228,7 @@ def test_what_the_server_cannot_hold_is_refused(database: Database, tmp_path: Pa
     assert shop.to.tables() == [REF]
 
 
+@pytest.mark.slow
 def test_the_widest_table_is_held(database: Database, tmp_path: Path) -> None:
     shop = Warehouse(database, tmp_path, MANY)
     shop.overwrite({"id": 1, "c0": True, "c1595": False})

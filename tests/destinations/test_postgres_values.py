@@ -96,7 +96,7 @@ def test_no_number_is_one(database: Database, tmp_path: Path, kind: str, value: 
     assert shop.merge({"id": 1, "v": value}).updated == 0
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     base=st.lists(ROW, max_size=6).map(_one_a_key),
     loads=st.lists(st.tuples(st.lists(ROW, max_size=6), MERGE, st.none() | st.sets(IDS, min_size=1)), max_size=3),

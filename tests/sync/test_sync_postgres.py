@@ -70,6 +70,7 @@ def test_first_load_upsert_and_schema_change(world: World) -> None:
     assert len(world.rows("t", "id", deleted=True)) == 4
 
 
+@pytest.mark.slow
 def test_only_what_is_new_is_read_with_a_cursor(world: World) -> None:
     world.settings = {"t": cursor("at")}
     world.run(*SETUP)
@@ -97,9 +98,9 @@ def test_columns_that_are_renamed_keep_their_rows(world: World) -> None:
 
 TYPES = [
     ("n", "decimal(14,4)", "n decimal(14,4)"),
-    ("id", "bigint", "id int64!"),
+    pytest.param("id", "bigint", "id int64!", marks=pytest.mark.slow),
     ("l", "bigint[]", "l array(int64)"),
-    ("a", "text", "a string"),
+    pytest.param("a", "text", "a string", marks=pytest.mark.slow),
 ]
 
 
@@ -129,6 +130,7 @@ def test_a_dropped_column_comes_back_with_later_rows(world: World) -> None:
     assert world.rows("t", "id", "a") == [(1, "x"), (2, None), (3, ""), (9, None)]
 
 
+@pytest.mark.slow
 def test_a_full_load_keeps_what_can_be_taken_back(world: World) -> None:
     world.policy = preset("propagate_all")
     world.run(*SETUP)
