@@ -6,9 +6,9 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked
-from instep.sync.changes import rekey
+from instep.sync.changes import rekey, undo
 from instep.sync.changes.keycount import Count
-from sync_world import MakeWorld, World, counts
+from sync_world import MakeWorld, World, counts, preset
 
 PAIRS = "CREATE TABLE t (id int PRIMARY KEY, v int NOT NULL, w int)"
 ROWS = "INSERT INTO t VALUES (1, 1, 1), (2, 1, 2), (3, 3, 3)"
@@ -42,6 +42,22 @@ def test_rekey_keeps_the_rows(paused: World) -> None:
     assert paused.rows("t") == [(1, 1, 1), (1, 2, 4), (2, 1, 2), (3, 3, 3)]
     assert paused.differing() == {}
     assert paused.preview().plan.steps == ()
+
+
+def test_the_destination_knows_the_key(paused: World) -> None:
+    """Values of a dropped column come back by the key that tells rows apart today."""
+    set_key(paused, "id", "v")
+    ref = ("shop", "t")
+    assert paused.destination.inspect([ref]).by_ref[ref].key == ("id", "v")
+    paused.sync()
+    paused.policy = preset("allow_all", removed="drop")
+    paused.run("ALTER TABLE t DROP COLUMN w")
+    paused.sync()
+    paused.run("INSERT INTO t VALUES (2, 7)")
+    paused.sync(full=True)
+    [review] = [r for r in paused.store.reviews.find("shop", ("applied",)) if r.kind == "column.removed"]
+    undo.takeback(paused.pipe, undo.prepare(paused.pipe, [review]))
+    assert paused.rows("t", "id", "v", "w") == [(1, 1, 1), (1, 2, 4), (2, 1, 2), (2, 7, None), (3, 3, 3)]
 
 
 def test_rebuild_keeps_a_copy(paused: World) -> None:

@@ -17,6 +17,8 @@ from instep.schema.change import (
     ColumnRemoved,
     ColumnRetyped,
     DestinationDrifted,
+    KeyChanged,
+    KeyRemoved,
     TableAdded,
     TableRemoved,
     TableRenamed,
@@ -264,6 +266,8 @@ def _step(scene: Scene, ref: Ref, change: StepChange, consent: str = "") -> Step
 def _hazards(change: StepChange, able: Capabilities) -> tuple[Hazard, ...]:
     match change:
         case RecordIdentity() | ReviveColumn() | ColumnNarrowed():  # no value is narrowed: those of a new generation
+            return ()
+        case KeyChanged() | KeyRemoved():  # what it means was decided with the change itself
             return ()
         case RewriteColumn():
             return hazards(ColumnRetyped(change.table, change.before, change.after), able)

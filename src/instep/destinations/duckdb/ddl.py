@@ -46,6 +46,7 @@ CAPABILITIES = Capabilities(
     undo_by_id=True,
     simultaneous_renames=True,
     comments=True,
+    keys=True,
     views=True,
     merges_asked=True,
 )

@@ -66,6 +66,7 @@ CAPABILITIES = Capabilities(
     undo_by_id=True,
     simultaneous_renames=True,
     comments=True,
+    keys=True,
     max_name_bytes=255,
     merges_asked=True,
 )

@@ -14,6 +14,7 @@ from instep.schema.change import (
     ColumnRenamed,
     ColumnRetyped,
     ColumnWidened,
+    KeyChanged,
     TableAdded,
     TableComment,
     TableRemoved,
@@ -66,6 +67,8 @@ def _statement(ref: Ref, change: StepChange, using: str) -> Iterator[str]:
             yield f"{table} ALTER COLUMN {_name(column.name)} DROP NOT NULL;"
         case ColumnComment(after=column):
             yield f"{table} ALTER COLUMN {_name(column.name)} COMMENT {_text(column.comment or '')};"
+        case KeyChanged(after=key):
+            yield f"-- rows of {_path(ref)} are matched by ({', '.join(map(_name, key))})"
         case RewriteColumn(after=column):
             yield from _rewrite(ref, column)
         case ReviveColumn(after=column):

@@ -14,6 +14,7 @@ from instep.schema.change import (
     ColumnRenamed,
     ColumnRetyped,
     ColumnWidened,
+    KeyChanged,
     TableAdded,
     TableComment,
     TableRemoved,
@@ -71,6 +72,8 @@ class Dialect:
                     yield f"{table} ALTER COLUMN {q(column.name)} {self.retype} {kind};"
             case RewriteColumn(after=column):
                 yield from self._rewrite(ref, table, column)
+            case KeyChanged(after=key):
+                yield f"-- rows of {_path(ref)} are matched by ({', '.join(map(q, key))})"
             case ReviveColumn(after=column):
                 yield f"-- {q(column.name)} of {_path(ref)} comes back from the name that it is kept under"
 
