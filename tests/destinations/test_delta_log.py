@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from delta_world import Warehouse
 
+from instep.destinations.base import Commit
 from instep.destinations.delta.files import statistics
 from instep.destinations.delta.held import Change
 from instep.destinations.delta.log import EVERY, Log
@@ -21,7 +22,7 @@ from instep.destinations.delta.shape import arrow_schema, first_fields, promoted
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.schema.table import Column, Table
 from instep.schema.types import parse
-from lake import REF
+from lake import ORDERS, REF, stage
 
 
 @pytest.fixture
@@ -98,6 +99,44 @@ def test_what_others_did_and_this_one_cannot_read(shop: Warehouse, action: dict[
     held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, action])
     with pytest.raises(DestinationError, match=text):
         shop.rows()
+
+
+WRITERS: list[tuple[str, dict[str, Any], str]] = [
+    ("a feature", {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["columnMapping"],
+                                "writerFeatures": ["columnMapping", "changeDataFeed"]}}, "changeDataFeed"),
+    ("rows that must stay", {"metaData": {"configuration": {"delta.appendOnly": "true"}}}, "appendOnly"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("action", "text"), [c[1:] for c in WRITERS], ids=[c[0] for c in WRITERS])
+def test_what_others_ask_of_writers_and_this_one_does_not_do(
+    shop: Warehouse, action: dict[str, Any], text: str
+) -> None:
+    held = shop.held
+    [(kind, said)] = action.items()
+    whole = {**held.snapshot.metadata, **said} if kind == "metaData" else said
+    held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, {kind: whole}])
+    before = shop.held.snapshot.version
+    with pytest.raises(DestinationError, match=text):
+        shop.to.append(REF, [stage(shop.to, REF, [{"id": 7}])], Commit("r", shop.fence))
+    assert (shop.held.snapshot.version, len(shop.rows())) == (before, 1)
+
+
+BY_HAND: list[tuple[str, str, str, str]] = [
+    ("a type", '"decimal(10,2)"', '"decimal(12,2)"', "decimal(12,2)"),
+    ("a name", '"name":"amount"', '"name":"price"', "decimal(10,2)"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "kind"), [c[1:] for c in BY_HAND], ids=[c[0] for c in BY_HAND])
+def test_an_edit_by_hand_is_seen(shop: Warehouse, old: str, new: str, kind: str) -> None:
+    held = shop.held
+    metadata = {**held.snapshot.metadata, "schemaString": held.snapshot.metadata["schemaString"].replace(old, new)}
+    held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, {"metaData": metadata}])
+    found = shop.to.inspect([REF]).tables[0]
+    assert found != ORDERS
+    assert [(c.id, str(c.type)) for c in found.columns][2] == ("#amount", kind)
+    assert len(shop.rows()) == 1
 
 
 def test_a_hole_in_the_log_is_named(shop: Warehouse) -> None:

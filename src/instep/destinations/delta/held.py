@@ -19,7 +19,7 @@ from urllib.parse import unquote
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadState, Ref
-from instep.destinations.delta.log import EVERY, Action, Log, Snapshot
+from instep.destinations.delta.log import EVERY, WRITABLE, Action, Log, Snapshot
 from instep.destinations.delta.shape import (
     DeltaField,
     bare,
@@ -200,6 +200,20 @@ def loaded(warehouse: Warehouse, ref: Ref) -> tuple[Held, LoadState]:
     return held, state
 
 
+def check_writable(held: Held) -> None:
+    """DestinationError if another program has asked writers for what this one does not do."""
+    odd = sorted(set(held.snapshot.protocol.get("writerFeatures") or ()) - WRITABLE)
+    if held.configuration.get("delta.appendOnly", "").casefold() == "true":
+        odd.append("appendOnly")
+    if "delta.invariants" in held.snapshot.metadata["schemaString"]:
+        odd.append("invariants")
+    if odd:
+        raise DestinationError(
+            f"table {named(held.ref)} asks its writers for {', '.join(odd)}, which this version does not do",
+            hint="another program has switched it on: switch it off there, then run this again",
+        )
+
+
 @dataclass
 class Change:
     """The next version of a table. `fields`: its columns, if they change; `add` are actions, `remove` paths.
@@ -232,6 +246,7 @@ class Change:
 
     def _land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
         self.held.record.check(commit.fence)
+        check_writable(self.held)
         version = self.held.snapshot.version + 1
         actions = [*self._actions(operation, commit, version)]
         crashpoint("delta.commit.before")

@@ -25,6 +25,7 @@ FOLDER = "_delta_log"
 EVERY = 20
 """A checkpoint is written at every so many versions."""
 READABLE = frozenset({"columnMapping", "timestampNtz", "typeWidening", "typeWidening-preview", "vacuumProtocolCheck"})
+WRITABLE = READABLE | {"domainMetadata", "appendOnly", "invariants"}
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 Action = Mapping[str, Any]
