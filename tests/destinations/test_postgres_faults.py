@@ -175,7 +175,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("database", {"database": "nothing"}, "database"),
     ("host", {"host": "no.such.invalid"}, "host"),
     ("port", {"port": 1}, "listens"),
-    ("tls", {"sslmode": "require"}, "TLS|tls|sslmode"),
+    ("tls", {"sslmode": "require"}, "tls.mode"),
 ]
 
 

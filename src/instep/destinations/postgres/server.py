@@ -6,6 +6,7 @@ notes its number: if the answer to its COMMIT is lost, the server is asked what 
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 import weakref
@@ -13,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 import psycopg
@@ -80,16 +80,16 @@ class PostgresConfig:
 @contextmanager
 def conninfo(config: PostgresConfig) -> Iterator[str]:
     """libpq keywords, the password among them: stays inside the process, is never logged. The client's key is in a
-    file as long as this lasts."""
+    file in memory as long as this lasts."""
     checked = config.sslmode.startswith("verify") and not config.sslrootcert
-    with NamedTemporaryFile("w") as key:  # readable for its owner alone
-        key.write(config.sslkey)
-        key.flush()
+    with os.fdopen(os.memfd_create("instep"), "wb", buffering=0) as key:
+        os.fchmod(key.fileno(), 0o600)
+        key.write(config.sslkey.encode())
         given: dict[str, Any] = {
             "host": config.host, "port": config.port, "dbname": config.database, "user": config.user,
             "password": config.password, "sslmode": config.sslmode,
             "sslrootcert": ssl.get_default_verify_paths().cafile if checked else config.sslrootcert,
-            "sslcert": config.sslcert, "sslkey": key.name if config.sslkey else "",
+            "sslcert": config.sslcert, "sslkey": f"/proc/self/fd/{key.fileno()}" if config.sslkey else "",
             "connect_timeout": config.connect_timeout,
         }  # fmt: skip
         kept = {k: v for k, v in given.items() if v not in ("", 0, None)}

@@ -1,0 +1,91 @@
+"""Through a real PgBouncer that gives each transaction another session, and with TLS by real certificates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_world import Warehouse, config_of
+
+from certificates import make_certificates
+from instep.destinations.base import Merge
+from instep.destinations.postgres.destination import PostgresDestination
+from instep.errors import ConnectError
+from instep.schema.kinds import ColumnRemoved
+from instep.schema.step import RewriteColumn
+from lake import ORDERS, REF, column, stage
+from pooler import pooled
+from postgres_server import Database
+
+pytestmark = pytest.mark.slow
+NAME = ORDERS.columns[1]
+
+
+def test_a_pooler_makes_no_difference(postgres: Database, tmp_path: Path) -> None:
+    shop = Warehouse(postgres, tmp_path)
+    with pooled(postgres, default_pool_size="3", min_pool_size="0") as way:
+        shop.to = PostgresDestination(replace(config_of(postgres, tmp_path), port=way.port))
+        shop.append({"id": 1, "name": "1"}, {"id": 2, "name": "2"})
+        shop.merge({"id": 2, "name": "22"}, {"id": 3, "name": "3"})
+        other = replace(ORDERS, columns=(ORDERS.columns[0], column("name", "int32"), *ORDERS.columns[2:]))
+        shop.change(other, RewriteColumn(REF, NAME, other.columns[1]))
+        assert shop.rows("id", "name") == [(1, 1), (2, 22), (3, 3)]
+        shop.overwrite({"id": 1, "name": 5})
+        less = replace(other, columns=tuple(c for c in other.columns if c.name != "name"))
+        shop.change(less, ColumnRemoved(REF, other.columns[1], 1))
+        assert shop.rows("id") == [(1,)]
+        assert [c.ok for c in shop.to.test()] == [True] * 6
+        met = shop.to.meet(REF, shop.to.read(REF, ["id"]).read_all())
+        assert met.numbers == [0]
+        assert shop.to.merge(None, REF, [stage(shop.to, REF, [{"id": 1}])], Merge(("id",)), shop.commit()).updated == 0
+
+
+TLS: list[tuple[str, str, dict[str, str], str]] = [
+    ("checked", "good", {"sslmode": "verify-full", "sslrootcert": "ca.pem"}, ""),
+    ("of another host", "other", {"sslmode": "verify-full", "sslrootcert": "ca.pem"}, "does not match host"),
+    ("expired", "expired", {"sslmode": "verify-ca", "sslrootcert": "ca.pem"}, "certificate verify failed"),
+    ("of a stranger", "good", {"sslmode": "verify-ca", "sslrootcert": "stranger.pem"}, "certificate verify failed"),
+    ("of an authority that nobody knows", "good", {"sslmode": "verify-full"}, "certificate verify failed"),
+]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tls")
+    make_certificates(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("shown", "how", "told"), [c[1:] for c in TLS], ids=[c[0] for c in TLS])
+def test_certificates_are_checked(
+    postgres: Database, tmp_path: Path, certificates: Path, shown: str, how: dict[str, str], told: str
+) -> None:
+    own: dict[str, Any] = {k: str(certificates / v) if k == "sslrootcert" else v for k, v in how.items()}
+    files = {"client_tls_cert_file": f"{shown}.pem", "client_tls_key_file": f"{shown}.key"}
+    with pooled(postgres, certificates, client_tls_sslmode="require", **files) as way:
+        to = PostgresDestination(replace(config_of(postgres, tmp_path), port=way.port, **own))
+        if told:
+            with pytest.raises(ConnectError, match=told) as caught:
+                to.tables()
+            assert "tls" in caught.value.hint
+        else:
+            assert to.tables() == []
+
+
+def test_a_client_s_certificate_is_shown(postgres: Database, tmp_path: Path, certificates: Path) -> None:
+    settings = {
+        "client_tls_sslmode": "verify-full", "client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key",
+        "client_tls_ca_file": "ca.pem",
+    }  # fmt: skip
+    with pooled(postgres, certificates, **settings) as way:
+        bare = replace(config_of(postgres, tmp_path), port=way.port, sslmode="require")
+        with pytest.raises(ConnectError):
+            PostgresDestination(bare).tables()
+        key = certificates.joinpath("client.key").read_text()
+        sure = replace(bare, sslcert=str(certificates / "client.pem"), sslkey=key)
+        to = PostgresDestination(sure)
+        assert to.tables() == []
+        assert [c.ok for c in to.test()] == [True] * 6
+        assert key not in repr(sure)
