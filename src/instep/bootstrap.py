@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ProjectError
-from instep.model import TableSettings
+from instep.model import LogNames, TableSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from instep.schema.policy import Policy
     from instep.schema.table import Table
     from instep.sources.base import Source
-    from instep.sources.log import LogNames
     from instep.spark.session import SparkSettings
     from instep.store.store import Store
     from instep.sync.pipe import Pipe
@@ -118,8 +117,6 @@ class App:
 
     def log_names(self, connection: str) -> LogNames | None:
         """What the connection's log is called at its source; None if no table of it follows one."""
-        from instep.sources.log import LogNames
-
         names = self.project.log_names(connection)
         return LogNames(*names) if names else None
 

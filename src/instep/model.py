@@ -44,6 +44,14 @@ class TableSettings:
 
 
 @dataclass(frozen=True)
+class LogNames:
+    """What a connection's log is called at the source's server."""
+
+    slot: str
+    publication: str
+
+
+@dataclass(frozen=True)
 class Pause:
     """Why a connection (table = None) or one table does not run, since when, and by which change."""
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from contract.sources import Case
-from instep.model import TableSettings
+from instep.model import LogNames, TableSettings
 from instep.sources.base import Source
-from instep.sources.log import LogNames
 from instep.sources.postgres import PostgresConfig, PostgresSource
 from instep.sources.postgres_log import PostgresLog
 from instep.sources.postgres_sql import quote

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from log_world import LogWorld
 
 from sync_world import counts
+
+pytestmark = pytest.mark.server
 
 SETUP = (
     "CREATE TABLE t (id int PRIMARY KEY, a varchar(20), n decimal(10,2))",

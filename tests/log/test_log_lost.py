@@ -18,6 +18,8 @@ from instep.store.store import Store
 from instep.sync.rows import follow
 from sync_world import counts
 
+pytestmark = pytest.mark.server
+
 SETUP = (
     "CREATE TABLE t (id int PRIMARY KEY, v int)",
     "INSERT INTO t SELECT i, i FROM generate_series(1, 5) i",
@@ -51,6 +53,7 @@ def test_a_slot_that_is_gone_fails_its_tables_until_somebody_says_so(loaded: Log
     assert counts(loaded.sync(), "t")[0] == 1
 
 
+@pytest.mark.slow
 def test_one_table_read_again_leaves_the_others_no_gap(loaded: LogWorld) -> None:
     loaded.run("UPDATE u SET v = 0 WHERE id = 1", DROP)
     loaded.sync(full=True, tables=frozenset({"public.t"}))
@@ -59,6 +62,7 @@ def test_one_table_read_again_leaves_the_others_no_gap(loaded: LogWorld) -> None
     assert loaded.differing() == {}
 
 
+@pytest.mark.slow
 def test_a_slot_that_somebody_made_again(loaded: LogWorld) -> None:
     again = "SELECT pg_create_logical_replication_slot('instep_shop', 'pgoutput')"
     loaded.run(DROP, "UPDATE t SET v = 0 WHERE id = 1", again)
@@ -97,6 +101,7 @@ def test_a_paused_table_is_read_as_a_whole_when_it_goes_on(loaded: LogWorld) -> 
     assert loaded.differing() == {}
 
 
+@pytest.mark.slow
 def test_a_table_that_is_switched_off_and_on(loaded: LogWorld) -> None:
     loaded.selection = Selection(exclude_tables=(Pattern("public.t"),))
     loaded.run("UPDATE t SET v = 0 WHERE id = 1")
@@ -106,6 +111,7 @@ def test_a_table_that_is_switched_off_and_on(loaded: LogWorld) -> None:
     assert loaded.differing() == {}
 
 
+@pytest.mark.slow
 def test_a_table_that_fails_keeps_its_log(loaded: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded.run("UPDATE t SET v = 0 WHERE id = 1", "UPDATE u SET v = 0 WHERE id = 1")
     before = loaded.slot
@@ -133,6 +139,7 @@ def test_a_table_that_fails_keeps_its_log(loaded: LogWorld, monkeypatch: pytest.
     assert loaded.differing() == {}
 
 
+@pytest.mark.slow
 def test_only_some_tables_are_synced(loaded: LogWorld) -> None:
     loaded.run("UPDATE t SET v = 0 WHERE id = 1", "UPDATE u SET v = 0 WHERE id = 1")
     loaded.sync(tables=frozenset({"public.t"}))
@@ -154,6 +161,7 @@ def test_a_transaction_that_ends_during_the_sync_comes_later(loaded: LogWorld) -
     assert loaded.differing() == {}
 
 
+@pytest.mark.slow
 def test_a_transaction_older_than_the_place_in_the_log(loaded: LogWorld) -> None:
     """What it did before its table was taken in is not in the log: the table is read as a whole until it is over."""
     loaded.log["wait"] = 0.1
@@ -168,6 +176,7 @@ def test_a_transaction_older_than_the_place_in_the_log(loaded: LogWorld) -> None
     assert counts(loaded.sync(), "late")[0] == 0
 
 
+@pytest.mark.slow
 def test_more_than_one_read_of_the_log(loaded: LogWorld) -> None:
     loaded.log["messages"] = 10
     loaded.run(*(f"UPDATE t SET v = v + 1 WHERE id = {1 + i % 5}" for i in range(20)))  # noqa: S608
@@ -177,6 +186,7 @@ def test_more_than_one_read_of_the_log(loaded: LogWorld) -> None:
     assert counts(loaded.sync(), "t")[0] == 0
 
 
+@pytest.mark.slow
 def test_more_rows_than_are_looked_for_by_key(loaded: LogWorld) -> None:
     loaded.log["limit"] = 2
     loaded.run("UPDATE t SET v = 0 WHERE id < 4", "DELETE FROM t WHERE id = 4")
@@ -185,6 +195,7 @@ def test_more_rows_than_are_looked_for_by_key(loaded: LogWorld) -> None:
     assert counts(report, "t")[:4] == (4, 0, 3, 1)
 
 
+@pytest.mark.slow
 def test_a_table_taken_out_of_the_publication_and_back(loaded: LogWorld) -> None:
     loaded.run("ALTER PUBLICATION instep_shop DROP TABLE t", "UPDATE t SET v = 0 WHERE id = 1",
                "ALTER PUBLICATION instep_shop ADD TABLE t")  # fmt: skip
@@ -192,7 +203,11 @@ def test_a_table_taken_out_of_the_publication_and_back(loaded: LogWorld) -> None
     assert loaded.differing() == {}
 
 
-@pytest.mark.parametrize("point", ["log.created", "log.saved", "log.released", "sync.staged", "sync.noted"])
+SLOW = ("log.created", "log.released", "sync.staged", "sync.noted")
+POINTS = ["log.saved", *(pytest.param(point, marks=pytest.mark.slow) for point in SLOW)]
+
+
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_in_between(world: LogWorld, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run(*SETUP)
     first = point == "log.created"
@@ -210,6 +225,7 @@ def test_killed_in_between(world: LogWorld, point: str, monkeypatch: pytest.Monk
     assert counts(world.sync(), "t")[0] == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_was_put_back_costs_a_whole_read_and_no_row(loaded: LogWorld) -> None:
     loaded.sync()
     with loaded.store.transaction():
@@ -221,6 +237,7 @@ def test_a_store_that_was_put_back_costs_a_whole_read_and_no_row(loaded: LogWorl
     assert isinstance(loaded.store, Store)
 
 
+@pytest.mark.slow
 def test_from_another_mode_and_back(loaded: LogWorld) -> None:
     loaded.settings = {"t": TableSettings(), "u": TableSettings()}
     loaded.run("UPDATE t SET v = 0 WHERE id = 1")

@@ -18,10 +18,12 @@ from instep import crash
 from instep.crash import Crashed
 from postgres_server import Database
 
+pytestmark = pytest.mark.server
+
 POINTS = ("log.saved", "log.released", "sync.staged", "sync.noted", "sync.planned", "sync.accepted.after")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_changes_beside_the_syncs(world: LogWorld, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert world.database is not None
     world.run(*SETUP)

@@ -11,9 +11,11 @@ import pytest
 from log_world import LogWorld
 
 from instep.cli.main import main
-from instep.sources.log import LogNames
+from instep.model import LogNames
 from instep.sources.postgres import PostgresSource
 from postgres_server import Database
+
+pytestmark = pytest.mark.server
 
 TABLE = ("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
 PUBLISH = "CREATE PUBLICATION {} FOR TABLE t WITH (publish_via_partition_root = true)"
@@ -34,10 +36,12 @@ def restricted(world: LogWorld) -> LogWorld:
     return world
 
 
+@pytest.mark.slow
 def test_a_user_who_may_not_read_the_log(restricted: LogWorld) -> None:
     assert 'ALTER ROLE "reader" REPLICATION;' in restricted.sync().tables[0].error
 
 
+@pytest.mark.slow
 def test_a_publication_that_others_made(restricted: LogWorld) -> None:
     restricted.run('ALTER ROLE "reader" REPLICATION')
     try:
@@ -54,6 +58,7 @@ def test_a_publication_that_others_made(restricted: LogWorld) -> None:
         restricted.run('ALTER ROLE "reader" NOREPLICATION')
 
 
+@pytest.mark.slow
 def test_a_log_is_dropped_with_what_is_ours(world: LogWorld) -> None:
     assert world.database is not None
     log = PostgresSource(world.database.config).log(LogNames("instep_shop", "instep_shop"))

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from log_world import LogWorld
 
+from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableSettings
+from instep.schema.selection import Pattern, Selection
+from postgres_server import Database
 from sync_world import counts, preset
+
+pytestmark = pytest.mark.server
 
 TOAST = (
     "CREATE TABLE doc (id int PRIMARY KEY, body text, n int)",
@@ -40,28 +48,36 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...], int]] = [
     ("the replica identity becomes the whole row", TOAST, ("UPDATE doc SET n = 1 WHERE id = 1",
      "ALTER TABLE doc REPLICA IDENTITY FULL", "UPDATE doc SET id = 50, n = 2 WHERE id = 2",
      "DELETE FROM doc WHERE id = 3"), 2),
-    ("a partitioned table", ("CREATE TABLE p (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
-     "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
-     "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (20)", "INSERT INTO p VALUES (1, 'a'), (11, 'b')"),
-     ("UPDATE p SET id = 12 WHERE id = 1", "INSERT INTO p VALUES (3, 'c')", "DELETE FROM p1 WHERE id = 99"), 2),
-    ("keys of odd types", ("CREATE TABLE k (t timestamptz, u uuid, b bytea, f float8, d numeric, c char(4), "
+    ("a partitioned table", ("CREATE TABLE doc (id int PRIMARY KEY, v text) PARTITION BY RANGE (id)",
+     "CREATE TABLE doca PARTITION OF doc FOR VALUES FROM (0) TO (10)",
+     "CREATE TABLE docb PARTITION OF doc FOR VALUES FROM (10) TO (20)", "INSERT INTO doc VALUES (1, 'a'), (11, 'b')"),
+     ("UPDATE doc SET id = 12 WHERE id = 1", "INSERT INTO doc VALUES (3, 'c')", "DELETE FROM doca WHERE id = 99"), 2),
+    ("keys of odd types", ("CREATE TABLE doc (t timestamptz, u uuid, b bytea, f float8, d numeric, c char(4), "
      "e boolean, PRIMARY KEY (t, u, b, f, d, c, e))",
-     "INSERT INTO k SELECT now() + i * interval '1 us', gen_random_uuid(), '\\x00ff', 1e-300 * i, 1.10, 'x', true "
+     "INSERT INTO doc SELECT now() + i * interval '1 us', gen_random_uuid(), '\\x00ff', 1e-300 * i, 1.10, 'x', true "
      "FROM generate_series(1, 4) i"),
-     ("UPDATE k SET f = 0.1 + 0.2 WHERE f = 1e-300", "DELETE FROM k WHERE f = 2e-300", "UPDATE k SET d = 1.1000"), 3),
+     ("UPDATE doc SET f = 0.1 + 0.2 WHERE f = 1e-300", "DELETE FROM doc WHERE f = 2e-300",
+      "UPDATE doc SET d = 1.1000"), 3),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "changes", "read"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_changes(world: LogWorld, before: tuple[str, ...], changes: tuple[str, ...], read: int) -> None:
-    world.run(*before)
+def numbered(statement: str, number: int) -> str:
+    """For a table of its own."""
+    return statement.replace("doc", f"doc{number}_")
+
+
+def test_changes(world: LogWorld) -> None:
+    """All cases in one database, each with tables of its own."""
+    for number, (_, before, _, _) in enumerate(CASES):
+        world.run(*(numbered(s, number) for s in before))
     world.sync()
-    world.run(*changes)
+    for number, (_, _, changes, _) in enumerate(CASES):
+        world.run(*(numbered(s, number) for s in changes))
     report = world.sync()
     assert world.differing() == {}, report
-    [table] = report.tables
-    assert (table.status, table.read) == ("done", read), report
-    assert world.sync().tables[0].read == 0
+    found = {int(name): t.read for t in report.tables if (name := t.table[1][3:].partition("_")[0])}
+    assert {CASES[n][0]: read for n, read in found.items()} == {name: read for name, *_, read in CASES}, report
+    assert {t.read for t in world.sync().tables} == {0}
 
 
 NOT_FOLLOWED: list[tuple[str, tuple[str, ...], str, str]] = [
@@ -74,6 +90,7 @@ NOT_FOLLOWED: list[tuple[str, tuple[str, ...], str, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "change", "note"), [c[1:] for c in NOT_FOLLOWED], ids=[c[0] for c in NOT_FOLLOWED])
 def test_what_cannot_be_followed_is_read_as_a_whole(
     world: LogWorld, before: tuple[str, ...], change: str, note: str
@@ -98,7 +115,11 @@ def test_a_key_of_the_settings_needs_to_identify_rows_in_the_log(world: LogWorld
     assert world.differing() == {}
 
 
-@pytest.mark.parametrize(("deletes", "left"), [("soft", 2), ("hard", 1), ("ignore", 2)])
+SLOW = pytest.mark.slow
+DELETES = [pytest.param("soft", 2, marks=SLOW), ("hard", 1), pytest.param("ignore", 2, marks=SLOW)]
+
+
+@pytest.mark.parametrize(("deletes", "left"), DELETES)
 def test_deleted_rows(world: LogWorld, deletes: Any, left: int) -> None:
     world.settings["t"] = TableSettings(mode="log", deletes=deletes)
     world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
@@ -156,3 +177,83 @@ def test_values_of_all_types_are_those_of_a_whole_read(world: LogWorld) -> None:
     assert world.differing() == {}, report
     rows = world.rows("t", *(f"c{n}" for n, kind in enumerate(TYPES) if kind != "uuid"))
     assert repr(rows[1]) == repr(rows[2])
+
+
+@pytest.mark.slow
+def test_a_table_in_the_place_of_another(world: LogWorld) -> None:
+    world.run(*TOAST)
+    world.sync()
+    world.run("DROP TABLE doc", "CREATE TABLE doc (id int PRIMARY KEY, n int)", "INSERT INTO doc VALUES (1, 1)")
+    world.sync()
+    world.run("INSERT INTO doc VALUES (2, 2)")
+    assert counts(world.sync(), "doc")[0] == 1
+    assert world.differing() == {}
+
+
+def test_a_new_table_is_taken_in(world: LogWorld) -> None:
+    world.run(*TOAST)
+    world.sync()
+    world.run('CREATE TABLE "Odd ""name" (id text PRIMARY KEY)', """INSERT INTO "Odd ""name" VALUES ('\\'), ('''')""")
+    world.sync()
+    world.run("""UPDATE "Odd ""name" SET id = id || id""")
+    assert counts(world.sync(), 'Odd "name')[:4] == (2, 2, 0, 2)
+    assert world.differing() == {}
+
+
+def test_a_destination_that_cannot_ask_reads_all_keys(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = replace(world.destination.capabilities, merges_asked=False)
+    monkeypatch.setattr(world.destination, "capabilities", plain)
+    world.run(*TOAST)
+    world.sync()
+    world.run("DELETE FROM doc WHERE id = 1", "UPDATE doc SET n = 1 WHERE id = 2")
+    assert counts(world.sync(), "doc")[:4] == (1, 0, 1, 1)
+    assert world.differing() == {}
+
+
+@pytest.mark.slow
+def test_values_that_do_not_fit_are_held(world: LogWorld) -> None:
+    world.run("CREATE TABLE m (id int PRIMARY KEY, v int)", "INSERT INTO m VALUES (1, 5), (2, 6)")
+    world.sync()
+    world.policy = preset("approve")
+    world.run("ALTER TABLE m ALTER COLUMN v TYPE text USING v::text", "UPDATE m SET v = 'odd' WHERE id = 2")
+    world.sync()
+    world.run("UPDATE m SET v = 'strange' WHERE id = 1")
+    assert counts(world.sync(), "m")[4] == 1
+    assert world.rows("m", "id", "v") == [(1, None), (2, None)]
+
+
+@pytest.mark.slow
+def test_hashed_keys(world: LogWorld) -> None:
+    world.selection = Selection(hashed=(Pattern("public.doc.id"),))
+    world.run(*TOAST)
+    world.sync()
+    world.run("DELETE FROM doc WHERE id = 1", "UPDATE doc SET id = 77 WHERE id = 2")
+    assert counts(world.sync(), "doc")[:4] == (1, 1, 0, 2)
+    assert world.differing() == {}
+
+
+@pytest.mark.slow
+def test_a_backfill_and_a_restore_leave_no_gap(world: LogWorld) -> None:
+    world.run(*TOAST)
+    world.sync()
+    world.run("UPDATE doc SET n = 5 WHERE id = 1")
+    world.sync(kind="backfill", tables=frozenset({"public.doc"}))
+    world.run("UPDATE doc SET n = 6 WHERE id = 2")
+    assert counts(world.sync(), "doc")[0] == 1
+    assert world.differing() == {}
+
+
+@pytest.mark.parametrize("kind", [pytest.param("iceberg", marks=pytest.mark.slow), "duckdb"])
+def test_into_real_tables(database: Database, tmp_path: Path, kind: str) -> None:
+    lake: Any = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    file: Any = DuckDbDestination(DuckDbConfig("file", str(tmp_path / "file.duckdb")))
+    world = LogWorld.of(database, tmp_path, {"iceberg": lake, "duckdb": file}[kind])
+    world.run(*TOAST)
+    world.sync()
+    world.run("UPDATE doc SET n = 1 WHERE id = 2", "DELETE FROM doc WHERE id = 3", "UPDATE doc SET id = 9 WHERE id = 4")
+    assert counts(world.sync(), "doc") == (2, 1, 1, 2, 0)
+    assert world.differing() == {}
+    world.run("DELETE FROM doc")
+    assert counts(world.sync(), "doc")[:4] == (0, 0, 0, 4)
+    assert world.differing() == {}
+    world.close()

@@ -15,6 +15,7 @@ from instep.sources.postgres_log_wire import (
     Begin,
     Change,
     Commit,
+    Message,
     Relation,
     Truncate,
     Value,
@@ -124,18 +125,8 @@ def test_keys(messages: list[object], columns: dict[str, int], keys: set[str], w
 
 def test_the_reach_ends_before_what_the_snapshot_does_not_show() -> None:
     found, visible = table(), Visible.of("10:20:12")
-    messages = [
-        Begin(11),
-        WIRE,
-        new(b"1"),
-        Commit(50),
-        Begin(12),
-        new(b"2"),
-        Commit(60),
-        Begin(13),
-        new(b"3"),
-        Commit(70),
-    ]
+    first, second, third = ([Begin(x), new(b"%d" % (x - 10)), Commit(x * 5)] for x in (11, 12, 13))
+    messages: list[Message] = [WIRE, *first, *second, *third]
     reach = collect(messages, {5: found}, visible)
     assert (reach.end, reach.hidden, reach.count) == (55, True, 10)
     assert {k for (k,) in found.keys} == {"1", "3"}

@@ -9,11 +9,11 @@ import typer
 
 from instep.cli.context import confirm, emit, one_connection, open_app
 from instep.errors import Blocked, InstepError, ProjectError
-from instep.model import Check
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
+    from instep.model import Check
     from instep.sources.log import ChangeLog
 
 log = typer.Typer(help="The log that a source keeps for connections in `mode: log`.", no_args_is_help=True)
@@ -59,6 +59,8 @@ def logged(app: App, connection: str) -> dict[str, Any]:
 
 def log_checks(app: App, source: str | None) -> list[Check]:
     """One check a connection that follows the log of this source (None: the only one)."""
+    from instep.model import Check
+
     chosen = [c for c in app.project.connections if source in (None, app.project.source_of(c)) and app.log_names(c)]
     found = [logged(app, c) for c in chosen]
     return [Check(f"log of {f['connection']}", not f["trouble"], line(f), f["hint"]) for f in found]
@@ -77,7 +79,8 @@ def line(found: dict[str, Any]) -> str:
 
 
 def _log(app: App, connection: str, slot: str = "") -> tuple[ChangeLog, str]:
-    from instep.sources.log import LogNames, Logs
+    from instep.model import LogNames
+    from instep.sources.log import Logs
 
     names = LogNames(slot, slot) if slot else app.log_names(connection)
     if names is None:

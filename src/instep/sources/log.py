@@ -11,20 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from instep.model import LogNames
 from instep.schema.read import TableRead
 from instep.sources.base import Snapshot
 from instep.stage.spec import Chunk
 
 Ref = tuple[str, str]
 Key = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class LogNames:
-    """What a connection's log is called at the server."""
-
-    slot: str
-    publication: str
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from instep.model import Check
+from instep.model import Check, LogNames
 from instep.sources.base import Discovery
-from instep.sources.log import ChangeLog, LogNames
+from instep.sources.log import ChangeLog
 from instep.sources.postgres_catalog import Names, read_catalog, read_fingerprint
 from instep.sources.postgres_checks import checks
 from instep.sources.postgres_connect import PostgresConfig, connect, translated

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import ConnectError, InstepError, ReadError
+from instep.model import LogNames
 from instep.schema.read import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import Changed, Followed, LogNames, LogRead, LogState, Ref, source_key
+from instep.sources.log import Changed, Followed, LogRead, LogState, Ref, source_key
 from instep.sources.postgres_connect import PostgresConfig, dial, settings, translated
 from instep.sources.postgres_log_collect import Collected, Visible, collect
 from instep.sources.postgres_log_sql import key_chunks, row_chunks, sorted_keys

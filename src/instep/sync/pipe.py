@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.destinations.base import Destination
-from instep.model import Run, TableSettings
+from instep.model import LogNames, Run, TableSettings
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.limits import BackfillLimits
 from instep.schema.maintenance import Maintenance
@@ -18,7 +18,6 @@ from instep.schema.policy import Policy
 from instep.schema.selection import Selection
 from instep.schema.table import Table
 from instep.sources.base import Source
-from instep.sources.log import LogNames
 from instep.store.store import Store
 
 if TYPE_CHECKING:
