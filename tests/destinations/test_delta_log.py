@@ -143,6 +143,22 @@ def test_a_hole_in_the_log_is_named(shop: Warehouse) -> None:
     shop.held.log.folder.joinpath(f"{1:020}.json").unlink()
     with pytest.raises(DestinationError, match="lacks version 1"):
         shop.rows()
+    assert shop.to.tables() == [REF], "whoever wants it is told"
+
+
+def test_files_without_statistics_are_counted(shop: Warehouse) -> None:
+    held = shop.held
+    [file] = held.files
+    bare = {k: v for k, v in file.items() if k != "stats"}
+    held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, {"add": bare}])
+    shop.append({"id": 2}, {"id": 3})
+    assert shop.to.state(REF).rows == 3
+
+
+def test_a_file_that_is_lost_stops_a_merge(shop: Warehouse) -> None:
+    (shop.held.folder / shop.files()[0]).unlink()
+    with pytest.raises(DestinationError):
+        shop.merge({"id": 1, "name": "b"})
 
 
 def test_a_table_of_another_program_is_foreign(shop: Warehouse) -> None:

@@ -142,7 +142,8 @@ def test_what_dead_runs_left_is_swept(shop: Warehouse) -> None:
         folder.mkdir(parents=True)
         (folder / "x.parquet").write_text("")
     (data / "r-dead-rewrite-1.parquet").write_text("")
-    (shop.held.log.folder / ".x.tmp").write_text("")
+    for name in (".instep-1.tmp", ".theirs.tmp"):
+        (shop.held.log.folder / name).write_text("")
     held.mkdir()
     for name in ("r-dead-0.parquet", "r2-0.parquet"):
         (held / name).write_text("")
@@ -151,7 +152,7 @@ def test_what_dead_runs_left_is_swept(shop: Warehouse) -> None:
     assert sorted(p.name for p in data.iterdir() if p.is_dir()) == ["r-alive"]
     assert not (data / "r-dead-rewrite-1.parquet").exists()
     assert [p.name for p in held.iterdir()] == ["r2-0.parquet"], "r2 has committed its rows"
-    assert list(shop.held.log.folder.glob(".*")) == []
+    assert [p.name for p in shop.held.log.folder.glob(".*")] == [".theirs.tmp"]
     assert shop.rows() == rows
     shop.to.sweep(("shop", "nothing"), {"r": 1})
 

@@ -36,6 +36,7 @@ from instep.destinations.delta.warehouse import Warehouse, local_root
 from instep.destinations.kept import Kept, Promoted
 from instep.destinations.maintained import Layout, Maintained, Upkeep
 from instep.destinations.savepoints import Savepoint
+from instep.errors import DestinationError
 from instep.model import Check
 from instep.schema.maintenance import Maintenance
 from instep.schema.plan import Step
@@ -82,7 +83,14 @@ class DeltaDestination:
         return check_warehouse(self)
 
     def tables(self) -> list[Ref]:
-        return [ref for ref in self.warehouse.refs() if find(self.warehouse, ref) is not None]
+        return [ref for ref in self.warehouse.refs() if self._may_be_ours(ref)]
+
+    def _may_be_ours(self, ref: Ref) -> bool:
+        """A log that cannot be read is said to be broken by whoever wants its table."""
+        try:
+            return find(self.warehouse, ref) is not None
+        except DestinationError:
+            return True
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
         found = []

@@ -53,6 +53,9 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
                 f"the rows that change do not fit into memory: {str(error).splitlines()[0]}",
                 hint="free disk space for temporary files, then run it again",
             ) from error
+        except duckdb.Error as error:
+            said = str(error).strip().splitlines()[0]
+            raise DestinationError(f"the rows could not be compared: {said}", hint="run `instep verify`") from error
 
 
 def fields_by_name(held: Held, names: Sequence[str]) -> list[DeltaField]:

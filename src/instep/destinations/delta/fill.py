@@ -56,7 +56,7 @@ def fill(warehouse: Warehouse, ref: Ref, work: Fill, commit: Commit) -> Filled:
     crashpoint("fill.rewritten")
     own = replace(commit, cursor=state.cursor, accepted=state.accepted)
     fills = tuple(dict.fromkeys((*held.record.fills, *work.columns.values())))[-KEPT:]
-    change.record = replace(held.record.after_load(own, held.snapshot.rows, new=0), fills=fills)
+    change.record = replace(held.record.after_load(own, held.rows, new=0), fills=fills)
     change.land("UPDATE", own, warehouse)
     crashpoint("fill.committed")
     return Filled(filled, len(change.remove), sum(int(f["size"]) for f in change.add))

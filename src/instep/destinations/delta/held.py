@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow.parquet as pq
+
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadState, Ref
-from instep.destinations.delta.log import EVERY, WRITABLE, Action, Log, Snapshot
+from instep.destinations.delta.log import EVERY, WRITABLE, Action, Log, Snapshot, rows_of
 from instep.destinations.delta.shape import (
     DeltaField,
     bare,
@@ -118,6 +120,13 @@ class Held:
     @property
     def files(self) -> list[Action]:
         return [self.snapshot.files[path] for path in sorted(self.snapshot.files)]
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(rows_of(f) if f.get("stats") else self._counted(f) for f in self.files)
+
+    def _counted(self, file: Action) -> int:
+        return int(pq.read_metadata(self.folder / unquote(file["path"])).num_rows)
 
     def state(self) -> LoadState | None:
         """What the last load recorded; files and bytes as they are now."""

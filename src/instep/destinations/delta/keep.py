@@ -76,7 +76,7 @@ def keep(warehouse: Warehouse, ref: Ref, place: Ref, commit: Commit) -> int | No
     table without rows."""
     held = require(warehouse, ref)
     held.record.check(commit.fence)
-    count = held.snapshot.rows
+    count = held.rows
     if held.record.state is None or not count:
         return None
     origin = json.dumps([held.record.place, held.record.version])

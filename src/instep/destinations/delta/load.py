@@ -65,7 +65,7 @@ def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit:
         return Outcome()
     added = adopted(held, held.fields, files, commit.run)
     count = sum(rows_of(a) for a in added)
-    record = held.record.after_load(commit, held.snapshot.rows + count, files, new=count)
+    record = held.record.after_load(commit, held.rows + count, files, new=count)
     Change(held, record, add=added).land("WRITE", commit, warehouse)
     _clear(held, files, added)
     return Outcome(inserted=count)

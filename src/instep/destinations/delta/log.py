@@ -45,16 +45,12 @@ class Snapshot:
     txns: Mapping[str, int]
 
     @property
-    def rows(self) -> int:
-        return sum(rows_of(f) for f in self.files.values())
-
-    @property
     def bytes(self) -> int:
         return sum(int(f["size"]) for f in self.files.values())
 
 
 def rows_of(file: Action) -> int:
-    """How many rows the statistics of a file say it has; 0 without any."""
+    """How many rows the statistics of a file say it has; 0 if it has none, as files of others may."""
     stats = file.get("stats")
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
 
@@ -158,10 +154,13 @@ class Log:
     def _path(self, version: int) -> Path:
         return self.folder / f"{version:020}.json"
 
+    def _aside(self) -> Path:
+        return self.folder / f".instep-{uuid.uuid4().hex}.tmp"
+
     def put(self, version: int, actions: Sequence[Action]) -> bool:
         """Makes that version; False, and nothing changed, if it is there already. The folder must exist."""
         text = "".join(json.dumps(a, separators=(",", ":"), ensure_ascii=False) + "\n" for a in actions)
-        aside = self.folder / f".{uuid.uuid4().hex}.tmp"
+        aside = self._aside()
         with clear_errors(str(self.folder)):
             try:
                 with aside.open("x", encoding="utf-8") as file:
@@ -188,7 +187,7 @@ class Log:
         ]
         lines += [{"add": a} for a in snapshot.files.values()] + [{"remove": a} for a in gone]
         path = self.folder / f"{snapshot.version:020}.checkpoint.parquet"
-        aside = self.folder / f".{uuid.uuid4().hex}.tmp"
+        aside = self._aside()
         try:
             checkpoint.write(aside, lines)
             aside.replace(path)
@@ -206,8 +205,8 @@ class Log:
                 path.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Deletes what writers that died have left in the log's folder; call it when there can be no other writer."""
-        for path in self.folder.glob(".*.tmp"):
+        """Deletes what writers of ours that died have left in the log's folder; call it when there can be none."""
+        for path in self.folder.glob(".instep-*.tmp"):
             path.unlink(missing_ok=True)
 
 

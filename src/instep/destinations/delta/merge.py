@@ -122,7 +122,7 @@ def merge(
     outcome = _since(change, files, how, commit) if how.since else _upsert(change, files, how, commit, prefix)
     marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
     deleted = marks and bool(SystemColumns.of(held.record.table, prefix).deleted)
-    before = held.snapshot.rows
+    before = held.rows
     gone = 0 if marks and deleted else outcome.deleted
     rows = before + outcome.inserted - gone
     change.record = held.record.after_load(commit, rows, files, new=outcome.inserted, deleted=deleted)

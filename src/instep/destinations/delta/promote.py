@@ -33,7 +33,7 @@ def promote(warehouse: Warehouse, ref: Ref, columns: Mapping[str, Kept], extra: 
     edit, misfits = _found(held, columns, extra)
     if len(edit.at):
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-        change = Change(held, held.record.after_load(own, held.snapshot.rows, new=0))
+        change = Change(held, held.record.after_load(own, held.rows, new=0))
         edited(change, [edit], None, commit)
         change.land("UPDATE", own, warehouse)
     crashpoint("promote.committed")

@@ -30,7 +30,7 @@ def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:
     if not len(edit.at):
         return 0
     own = replace(commit, cursor=state.cursor, accepted=state.accepted)
-    change = Change(held, held.record.after_load(own, held.snapshot.rows, new=0))
+    change = Change(held, held.record.after_load(own, held.rows, new=0))
     edited(change, [edit], None, commit)
     change.land("UPDATE", own, warehouse)
     return len(edit.at)

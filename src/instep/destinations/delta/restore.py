@@ -13,7 +13,7 @@ from typing import Any
 from instep.destinations.base import Commit, Ref
 from instep.destinations.delta.files import path_of
 from instep.destinations.delta.held import Change, Held, held_at, loaded, named, require
-from instep.destinations.delta.log import Log, Snapshot
+from instep.destinations.delta.log import Log, Snapshot, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.savepoints import Savepoint
 from instep.errors import Conflict, DestinationError
@@ -65,7 +65,7 @@ def _savepoint(held: Held, then: Snapshot, info: dict[str, Any], *, current: boo
     if before is not None and not why_not:
         had, own = {f.physical for f in before.fields}, held.record.table.by_name
         later = tuple(f.name for f in held.fields if f.physical not in had and own[f.name].alias)
-    return Savepoint(then.version, at, said.get("run", ""), then.rows, cursor, current, later, why_not)
+    return Savepoint(then.version, at, said.get("run", ""), rows, cursor, current, later, why_not)
 
 
 def _why_not(held: Held, before: Held | None) -> str:
@@ -95,7 +95,7 @@ def _at(held: Held, version: int) -> Held:
 
 def rows_at(warehouse: Warehouse, ref: Ref, version: int) -> int:
     """Looks for each of the version's files first."""
-    return _at(require(warehouse, ref), version).snapshot.rows
+    return _at(require(warehouse, ref), version).rows
 
 
 def restore(warehouse: Warehouse, ref: Ref, version: int, base: int, rows: int, commit: Commit) -> None:

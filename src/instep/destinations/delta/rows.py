@@ -94,7 +94,7 @@ def amend(warehouse: Warehouse, ref: Ref, met: Met, change: Amendment, commit: C
     held.record.check(commit.fence)
     if held.record.version != seen.version or frozenset(held.snapshot.files) != seen.files:
         raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
-    rows = held.snapshot.rows + len(change.inserted)
+    rows = held.rows + len(change.inserted)
     work = Change(held, held.record.after_load(commit, rows, new=len(change.inserted)))
     at = seen.at[np.array(change.rows, dtype=np.int64)]
     edits = [Edit(at, change.updated)] if len(at) else []
