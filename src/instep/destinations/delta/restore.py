@@ -65,6 +65,7 @@ def _savepoint(held: Held, then: Snapshot, info: dict[str, Any], *, current: boo
     if before is not None and not why_not:
         had, own = {f.physical for f in before.fields}, held.record.table.by_name
         later = tuple(f.name for f in held.fields if f.physical not in had and own[f.name].alias)
+    rows = sum(rows_of(f) for f in then.files.values())
     return Savepoint(then.version, at, said.get("run", ""), rows, cursor, current, later, why_not)
 
 
