@@ -36,6 +36,7 @@ class LogWorld(World):
 
     database: Database | None = None
     log: dict[str, Any] = field(default_factory=dict)
+    follows: bool = True
 
     @classmethod
     def of(cls, database: Database, folder: Path, destination: Any = None) -> LogWorld:
@@ -54,7 +55,9 @@ class LogWorld(World):
 
     @property
     def pipe(self) -> Pipe:
-        return replace(super().pipe, settings=lambda t: self.settings.get(t.name, LOG), log=NAMES)
+        return replace(
+            super().pipe, settings=lambda t: self.settings.get(t.name, LOG), log=NAMES if self.follows else None
+        )
 
     def sql(self, statement: str) -> Any:
         """The only value of a query's only row."""

@@ -248,3 +248,31 @@ def test_from_another_mode_and_back(loaded: LogWorld) -> None:
     loaded.run("UPDATE t SET v = 2 WHERE id = 1")
     assert counts(loaded.sync(), "t")[0] == 1
     assert loaded.differing() == {}
+
+
+@pytest.mark.slow
+def test_a_table_that_fails_does_not_hold_the_others_back(loaded: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded.log["messages"] = 10
+    merge = loaded.destination.merge
+
+    def failing(spark: Any, ref: Any, *rest: Any) -> Any:
+        if ref == ("shop", "t"):
+            raise RuntimeError("the disk is full")
+        return merge(spark, ref, *rest)
+
+    loaded.run(*(f"UPDATE {table} SET v = v + 1 WHERE id = 1" for table in "tu" * 15))  # noqa: S608
+    with monkeypatch.context() as patch:
+        patch.setattr(loaded.destination, "merge", failing)
+        report = loaded.sync()
+    assert loaded.statuses(report) == {"t": "failed", "u": "done"}
+    assert "public.t is far behind the log" in notes(report)
+    assert set(loaded.differing()) == {"t"}
+    assert "read as a whole" in notes(loaded.sync())
+    assert loaded.differing() == {}
+
+
+def test_a_slot_that_nobody_reads_any_more_is_named(loaded: LogWorld) -> None:
+    loaded.follows = False
+    loaded.settings = {"t": TableSettings(), "u": TableSettings()}
+    assert "instep source log drop shop --slot instep_shop" in notes(loaded.sync())
+    assert loaded.differing() == {}

@@ -62,6 +62,7 @@ class Following:
     def begin(self) -> None:
         """Before the snapshot of a pass: makes the log where there was none, and looks how it stands."""
         if self.log is None:
+            self._leave_behind()
             return
         waits, self.pending, self.goes_on, self._found = bool(self.pending), frozenset(), False, None
         self._idle, self._reads, self._trouble = set(), {}, None
@@ -72,6 +73,13 @@ class Following:
             self.log.begin(wait=waits)
         except InstepError as error:
             self._trouble = error
+
+    def _leave_behind(self) -> None:
+        """A connection that follows no log any more has a slot that somebody has to drop."""
+        records = (_log(r.cursor) for r in self.pipe.store.cursors.of(self.pipe.name).values())
+        for slot in sorted({r["slot"] for r in records if r}):
+            command = f"instep source log drop {self.pipe.name} --slot {slot}"
+            self.note(f"the server keeps its log for the slot {slot}, which nobody reads any more: {command}")
 
     def _ready(self, log: ChangeLog) -> LogState:
         state = log.state()
@@ -187,7 +195,13 @@ class Following:
     def _cursor(self, said: Followed) -> str:
         assert self._found is not None
         assert self._state is not None
-        found = {"at": self._found.reached, "server": self._state.server, "shape": said.shape}
+        assert self.pipe.log is not None
+        found = {
+            "slot": self.pipe.log.slot,
+            "at": self._found.reached,
+            "server": self._state.server,
+            "shape": said.shape,
+        }
         return json.dumps({"log": found})
 
     def _seen(self, base: str) -> str:
@@ -222,18 +236,16 @@ class Following:
         return self.pending | (frozenset(self._reads) if self.goes_on else frozenset())
 
     def _release(self, reached: str) -> None:
-        """Up to what every table has that runs; those that fail for long do not hold the server's disk for ever."""
+        """Up to what every table has that runs. One that fails must not hold the server's disk for ever, nor the other
+        tables back, for which the log goes on behind what one read of it takes."""
         assert self.log is not None
-        at = {ref: self._at.get(ref) or self._mirrored(ref) for ref in self._reads}
-        known = {ref: position for ref, position in at.items() if position}
-        lowest = min([reached, *known.values()], key=self.log.order)
-        if self.log.order(reached) - self.log.order(lowest) > HOLD:
-            for ref, position in known.items():
-                if self.log.order(reached) - self.log.order(position) > HOLD:
-                    self.note(
-                        f"{'.'.join(ref)} is far behind the log, which is let go: its next load reads it as a whole"
-                    )
-            lowest = reached
+        order, to = self.log.order, self.log.order(reached)
+        known = {ref: at for ref in self._reads if (at := self._at.get(ref) or self._mirrored(ref))}
+        behind = {ref: at for ref, at in known.items() if order(at) < to}
+        late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > HOLD}
+        for ref in late:
+            self.note(f"{'.'.join(ref)} is far behind the log, which is let go: its next load reads it as a whole")
+        lowest = min([reached, *(at for ref, at in behind.items() if ref not in late)], key=order)
         try:
             self.log.release(lowest)
         except InstepError as error:
