@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from instep.destinations.base import Commit, Ref
@@ -29,9 +29,9 @@ from instep.destinations.duckdb.records import (
 from instep.destinations.duckdb.rewrite import rewrite
 from instep.destinations.duckdb.shape import as_it_is, check_names, comments, physical, sql_type
 from instep.destinations.duckdb.views import apart
-from instep.destinations.sql.evolve import Evolution, Source, evolve
+from instep.destinations.sql.evolve import Source, evolve
 from instep.destinations.sql.merge import q
-from instep.destinations.sql.records import Parked, Record, load, numbered
+from instep.destinations.sql.records import Record, load, numbered
 from instep.destinations.types import DUCKDB_PROMOTIONS
 from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
@@ -201,7 +201,7 @@ def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Ta
     now = table_as_it_is(session, record)
     evolution = evolve(now, record.parked, steps, wanted)
     name, at = session.name(*record.ref), now_ms()
-    gone = [*_parking(record, evolution, at)]
+    gone = evolution.parking(record, PARKED, at)
     for column, waits in gone:
         _hide(session, name, column, waits.place)
     _rename(session, name, [(s.place, s.column.name) for s in evolution.columns if s.place and s.rewrite is None])
@@ -210,7 +210,7 @@ def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Ta
         replace(
             record,
             table=replace(wanted, columns=tuple(s.column for s in evolution.columns)),
-            numbers=_numbers(record, evolution),
+            numbers=evolution.numbers(record),
             parked=(*(p for p in record.parked if p.place not in back), *(p for _, p in gone)),
         )
     )
@@ -221,21 +221,6 @@ def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Ta
     if (now.comment or "") != (wanted.comment or ""):
         _comment(session, f"TABLE {name}", wanted.comment)
     return with_types(session, made)
-
-
-def _numbers(record: Record, evolution: Evolution) -> dict[str, int]:
-    """What stays, whatever it is called, keeps its number; cast values are those of another column."""
-    kept = [s for s in evolution.columns if s.before is not None and s.rewrite is None]
-    found = {s.column.name: record.numbers[s.place] for s in kept if s.place in record.numbers}
-    return found | {s.column.name: s.parked.field for s in evolution.columns if s.parked}
-
-
-def _parking(record: Record, evolution: Evolution, at: int) -> Iterable[tuple[Column, Parked]]:
-    """Dropped columns, and the old values of rewritten ones, wait in the table under other names."""
-    lost = [*evolution.dropped, *(s.before for s in evolution.columns if s.before and s.rewrite)]
-    for column in lost:
-        place = f"{PARKED}{uuid.uuid4().hex[:8]}"
-        yield column, Parked(column.name, place, record.numbers.get(column.name, 0), at)
 
 
 def _hide(session: Session, table: str, column: Column, place: str) -> None:

@@ -11,11 +11,12 @@ import pyarrow as pa
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.duckdb.file import DatabaseFile, Session
-from instep.destinations.duckdb.load import ORDER, consume, loading, rows, stage
+from instep.destinations.duckdb.load import ORDER, loading, rows, stage
 from instep.destinations.duckdb.records import named, put, require
 from instep.destinations.notes import merged
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import KEPT, Record
+from instep.destinations.sql.staged import consume
 from instep.errors import DestinationError
 
 VALUES, NOTES = "_instep_values", "_instep_notes"

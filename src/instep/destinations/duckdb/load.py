@@ -6,10 +6,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
@@ -19,17 +17,13 @@ from instep.destinations.duckdb.records import find, named, prepare, put, requir
 from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q
 from instep.destinations.sql.records import Record
+from instep.destinations.sql.staged import consume, filled, local
 from instep.errors import DestinationError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
 
 _WILD = re.compile(r"([*?\[])")
 OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_instep_staged"
 ORDER = "_instep_order"
-
-
-def local(uri: str) -> Path:
-    """The path of a staged file."""
-    return Path(unquote(urlparse(uri).path)) if uri.startswith("file://") else Path(uri)
 
 
 @contextmanager
@@ -95,17 +89,12 @@ def insert(session: Session, record: Record, files: Sequence[StagedFile]) -> int
     """Adds the rows of the files to the table; returns how many."""
     names = [c.name for c in record.table.columns]
     into = f"INSERT INTO {session.name(*record.ref)} ({columns(names)})"
-    return session.count(f"{into} SELECT {columns(names)} FROM {_scan()}", _paths(files)) if _filled(files) else 0
-
-
-def _filled(files: Sequence[StagedFile]) -> list[StagedFile]:
-    """The files that hold rows, in the order of their chunks."""
-    return sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
+    return session.count(f"{into} SELECT {columns(names)} FROM {_scan()}", _paths(files)) if filled(files) else 0
 
 
 def _paths(files: Sequence[StagedFile]) -> list[str]:
     """Their paths as patterns that nothing else matches."""
-    return [_WILD.sub(r"[\1]", str(local(f.path))) for f in _filled(files)]
+    return [_WILD.sub(r"[\1]", str(local(f.path))) for f in filled(files)]
 
 
 def _scan() -> str:
@@ -114,15 +103,6 @@ def _scan() -> str:
 
 def rows(session: Session, record: Record) -> int:
     return session.count(f"SELECT count(*) FROM {session.name(*record.ref)}")
-
-
-def consume(files: Sequence[StagedFile]) -> None:
-    """The rows are in the table: their files have served, and the folder of their run with them."""
-    for file in files:
-        with suppress(OSError):
-            local(file.path).unlink(missing_ok=True)
-            if (folder := local(file.path).parent).name != "data":
-                folder.rmdir()
 
 
 def merge(
@@ -183,7 +163,7 @@ def stage(session: Session, record: Record, table: str, names: Sequence[str], fi
     """A temporary table with the rows of the files; `ORDER` numbers them as they came."""
     kinds = {c.name: sql_type(c.type) for c in record.table.columns}
     session.run(f"CREATE TEMP TABLE {table} ({', '.join(f'{q(n)} {kinds[n]}' for n in names)}, {ORDER} BIGINT)")
-    if _filled(files):
+    if filled(files):
         sql = f"INSERT INTO {table} SELECT {columns(names)}, row_number() OVER () FROM {_scan()}"
         session.run(sql, [_paths(files)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any
 
 import duckdb
@@ -11,9 +11,11 @@ import pyarrow as pa
 from instep.destinations.duckdb.file import Session
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
+from instep.destinations.sql.shape import Physical
+from instep.destinations.sql.shape import as_it_is as as_database_tells
 from instep.destinations.types import duckdb_primitive
 from instep.errors import SchemaError
-from instep.schema.table import Column, Table
+from instep.schema.table import Table
 from instep.schema.types import (
     Array,
     Binary,
@@ -103,16 +105,6 @@ def _check_names(names: list[str], where: str) -> None:
             )
 
 
-@dataclass(frozen=True)
-class Physical:
-    """A column as the file has it."""
-
-    name: str
-    type: str
-    nullable: bool
-    comment: str | None
-
-
 _COLUMNS = (
     "SELECT schema_name, table_name, column_name, data_type, is_nullable, comment FROM duckdb_columns() "
     "WHERE database_name = ? AND NOT internal ORDER BY column_index"
@@ -134,23 +126,9 @@ def comments(session: Session) -> dict[tuple[str, str], str | None]:
     return {(schema, name): comment for schema, name, comment in rows}
 
 
-def as_it_is(record: Record, there: tuple[Physical, ...], comment: str | None) -> Table:
-    """The table as its record and the file together tell: what the file says wins."""
-    if record.pending is not None:
-        return record.pending
-    hidden = {p.place for p in record.parked}
-    by_name = {p.name: p for p in there if p.name not in hidden}
-    known = [_column(c, by_name.pop(c.name), record) for c in record.table.columns if c.name in by_name]
-    foreign = [Column(p.name, data_type(p.type), nullable=p.nullable, comment=p.comment) for p in by_name.values()]
-    return replace(record.table, columns=(*known, *foreign), comment=comment or None)
-
-
-def _column(column: Column, there: Physical, record: Record) -> Column:
-    """A recorded type holds only while the column is still stored as it."""
-    kind, note = column.type, column.note
-    if there.type != record.stored.get(column.name):
-        kind, note = data_type(there.type), ""
-    return replace(column, type=kind, note=note, nullable=there.nullable, comment=there.comment or None)
+def as_it_is(record: Record, there: Sequence[Physical], comment: str | None) -> Table:
+    """The table as its record and the file together tell."""
+    return as_database_tells(record, there, comment, data_type)
 
 
 def data_type(text: str) -> DataType:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from instep.destinations.base import Ref
 from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.records import SCHEMA, find, named, prepare
-from instep.destinations.duckdb.shape import Physical, physical
+from instep.destinations.duckdb.shape import physical
 from instep.destinations.sql.merge import q
+from instep.destinations.sql.shape import Physical
 from instep.errors import Conflict
 from instep.schema.old_names import View, carried
 from instep.schema.step import Step

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.base import Commit, Ref
-from instep.destinations.postgres.ingest import local
 from instep.destinations.postgres.records import SCHEMA, dropped, remove_dropped
+from instep.destinations.sql.staged import local
 from instep.errors import InstepError
 from instep.model import Check
 from instep.schema.change import ColumnAdded, TableAdded, TableRemoved

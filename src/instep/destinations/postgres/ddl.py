@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from instep.destinations.base import Commit, Ref
@@ -206,7 +206,7 @@ def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Ta
     now = table_as_it_is(session, record)
     evolution = evolve(now, record.parked, steps, wanted)
     name, at = session.name(*record.ref), now_ms()
-    gone = [*_parking(record, evolution, at)]
+    gone = evolution.parking(record, PARKED, at)
     check_names(wanted, len(record.parked) + len(gone))
     refuse_lost(session, record.ref, gone)
     for column, waits in gone:
@@ -217,7 +217,7 @@ def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Ta
         replace(
             record,
             table=replace(wanted, columns=tuple(s.column for s in evolution.columns)),
-            numbers=_numbers(record, evolution),
+            numbers=evolution.numbers(record),
             parked=(*(p for p in record.parked if p.place not in back), *(p for _, p in gone)),
         )
     )
@@ -240,21 +240,6 @@ def _key_places(evolution: Evolution, wanted: Table) -> tuple[str, ...]:
 def refuse_lost(session: Session, ref: Ref, gone: Sequence[tuple[Column, Parked]]) -> None:
     for column, _ in gone:
         refuse(session, ref, f"column {column.name!r} of table {named(ref)}", [column.name])
-
-
-def _numbers(record: Record, evolution: Evolution) -> dict[str, int]:
-    """What stays, whatever it is called, keeps its number; cast values are those of another column."""
-    kept = [s for s in evolution.columns if s.before is not None and s.rewrite is None]
-    found = {s.column.name: record.numbers[s.place] for s in kept if s.place in record.numbers}
-    return found | {s.column.name: s.parked.field for s in evolution.columns if s.parked}
-
-
-def _parking(record: Record, evolution: Evolution, at: int) -> Iterable[tuple[Column, Parked]]:
-    """Dropped columns, and the old values of rewritten ones, wait in the table under other names."""
-    lost = [*evolution.dropped, *(s.before for s in evolution.columns if s.before and s.rewrite)]
-    for column in lost:
-        place = f"{PARKED}{uuid.uuid4().hex[:8]}"
-        yield column, Parked(column.name, place, record.numbers.get(column.name, 0), at)
 
 
 def _hide(session: Session, table: str, column: Column, place: str) -> None:

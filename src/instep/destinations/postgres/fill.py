@@ -10,13 +10,14 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.notes import merged
 from instep.destinations.postgres.ingest import ORDER, Staging, rows_of, whole
-from instep.destinations.postgres.load import consume, known, loading, rows, same
+from instep.destinations.postgres.load import known, loading, rows, same
 from instep.destinations.postgres.records import named, put, require
 from instep.destinations.postgres.rewrite import copy_rows
 from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import as_document
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import KEPT, Record
+from instep.destinations.sql.staged import consume
 from instep.errors import DestinationError
 
 NOTES = "_instep_notes"

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +22,7 @@ from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import sql_type
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
+from instep.destinations.sql.staged import filled, local
 from instep.errors import DestinationError, InstepError, StageError
 from instep.schema.table import Table
 from instep.stage.spec import StagedFile
@@ -32,11 +31,6 @@ BATCH = 50_000
 ORDER = "_instep_order"
 """Numbers staged rows as they came."""
 _FILE = 1 << 40
-
-
-def local(uri: str) -> Path:
-    """The path of a staged file."""
-    return Path(unquote(urlparse(uri).path)) if uri.startswith("file://") else Path(uri)
 
 
 @dataclass(frozen=True)
@@ -118,11 +112,6 @@ def whole(session: Session, staged: str, rows: int) -> None:
 
 def rows_of(files: Iterable[StagedFile]) -> int:
     return sum(f.rows for f in files)
-
-
-def filled(files: Iterable[StagedFile]) -> list[StagedFile]:
-    """The files that hold rows, in the order of their chunks."""
-    return sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
 
 
 def plain_reader(file: StagedFile, names: Sequence[str]) -> Callable[[], pa.RecordBatchReader]:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.postgres.index import loosen
-from instep.destinations.postgres.ingest import ORDER, Staging, local, rows_of, whole
+from instep.destinations.postgres.ingest import ORDER, Staging, rows_of, whole
 from instep.destinations.postgres.records import find, named, prepare, put, require
 from instep.destinations.postgres.server import Server, Session, literal
 from instep.destinations.postgres.shape import as_document, sql_type
 from instep.destinations.postgres.swap import exchange, next_generation
 from instep.destinations.sql.merge import MergeSql, columns, q
 from instep.destinations.sql.records import Record
+from instep.destinations.sql.staged import consume
 from instep.errors import DestinationError, InstepError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
 
@@ -125,15 +126,6 @@ def fitting(server: Server, ref: Ref, attempt: Callable[[], T]) -> T:
         if not loosen(server, ref, error.__cause__):
             raise
     return attempt()
-
-
-def consume(files: Sequence[StagedFile]) -> None:
-    """The rows are in the table: their files have served, and the folder of their run with them."""
-    for file in files:
-        with suppress(OSError):
-            local(file.path).unlink(missing_ok=True)
-            if (folder := local(file.path).parent).name != "data":
-                folder.rmdir()
 
 
 def merge(server: Server, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str) -> Outcome:

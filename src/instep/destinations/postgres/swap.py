@@ -14,11 +14,12 @@ from dataclasses import replace
 from instep.destinations.postgres.ddl import definitions, describe, park, with_types
 from instep.destinations.postgres.dependants import copy_rights, is_plain
 from instep.destinations.postgres.index import INDEX, index
-from instep.destinations.postgres.ingest import Staging, filled, plain_reader
+from instep.destinations.postgres.ingest import Staging, plain_reader
 from instep.destinations.postgres.records import SCHEMA
 from instep.destinations.postgres.server import Session
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
+from instep.destinations.sql.staged import filled
 from instep.stage.spec import StagedFile
 
 _OLD = "_instep_old"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from instep.destinations.sql.records import Parked
+from instep.destinations.sql.records import Parked, Record
 from instep.errors import DestinationError
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed
 from instep.schema.step import ReviveColumn, RewriteColumn, Step
@@ -36,6 +37,22 @@ class Evolution:
 
     columns: tuple[Source, ...]
     dropped: tuple[Column, ...]
+
+    @property
+    def lost(self) -> tuple[Column, ...]:
+        """Columns that wait under other names: dropped ones, and the old values of rewritten ones."""
+        return (*self.dropped, *(s.before for s in self.columns if s.before and s.rewrite))
+
+    def numbers(self, record: Record) -> dict[str, int]:
+        """What stays, whatever it is called, keeps its number; cast values are those of another column."""
+        kept = [s for s in self.columns if s.before is not None and s.rewrite is None]
+        found = {s.column.name: record.numbers[s.place] for s in kept if s.place in record.numbers}
+        return found | {s.column.name: s.parked.field for s in self.columns if s.parked}
+
+    def parking(self, record: Record, prefix: str, at: int) -> list[tuple[Column, Parked]]:
+        """The lost columns with the names under which they wait, from `at` (milliseconds since 1970 UTC) on."""
+        places = ((c, f"{prefix}{uuid.uuid4().hex[:8]}") for c in self.lost)
+        return [(c, Parked(c.name, place, record.numbers.get(c.name, 0), at)) for c, place in places]
 
 
 @dataclass
