@@ -19,11 +19,11 @@ from test_crash_duckdb import BEFORE, CHANGE, PROJECT, STANDING, seen, sql, sync
 
 from instep.bootstrap import open_project
 from instep.crash import VARIABLE
-from instep.destinations.base import Commit
+from instep.destinations.base import Commit, Merge
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.held import find
 from instep.errors import Fenced
-from instep.schema.change import TableRemoved, TableRenamed
+from instep.schema.change import TableComment, TableRemoved, TableRenamed
 from instep.schema.step import step
 from instep.sync.verify import verify
 from lake import ORDERS, REF, create, rows_of, stage
@@ -133,14 +133,20 @@ def late(folder: Path, action: str) -> None:
     """Prints what becomes of a commit of run 1."""
     to = destination(folder)
     files = [stage(to, REF, [{"id": 7}])]
-    calls = {"append": to.append, "overwrite": to.overwrite}
+    commit, wider = Commit("late", 1), replace(ORDERS, comment="late")
+    calls = {
+        "append": lambda: to.append(REF, files, commit),
+        "overwrite": lambda: to.overwrite(REF, files, commit),
+        "merge": lambda: to.merge(None, REF, files, Merge(("id",)), commit),
+        "alter": lambda: to.execute(REF, [step(REF, TableComment(REF, None, "late"))], wider, commit),
+    }
     try:
-        calls[action](REF, files, Commit("late", 1))
+        calls[action]()
     except Fenced:
         print("fenced")
 
 
-@pytest.mark.parametrize("action", ["append", "overwrite"])
+@pytest.mark.parametrize("action", ["append", "overwrite", "merge", "alter"])
 def test_a_run_that_wakes_up_late_is_refused(tmp_path: Path, action: str) -> None:
     to = loaded(tmp_path)
     with victim("late", tmp_path, f"delta.commit.before#{action}", "stop") as process:

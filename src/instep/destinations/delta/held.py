@@ -117,7 +117,7 @@ class Held:
         assert self.record.pending is not None, "no replacement waits"
         return first_fields(self.record.pending, count(self.highest + 1))
 
-    @property
+    @cached_property
     def files(self) -> list[Action]:
         return [self.snapshot.files[path] for path in sorted(self.snapshot.files)]
 

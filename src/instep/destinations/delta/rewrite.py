@@ -38,12 +38,17 @@ def edited(change: Change, edits: Sequence[Edit], inserted: pa.Table | None, com
     held = change.held
     fields = held.layout
     touched = sorted({int(n) for e in edits for n in np.unique(e.at[:, 0])}) if edits else []
-    change.remove += [sorted(held.snapshot.files)[n] for n in touched]
-    change.add += write(held, fields, commit.run, _rows(held, fields, touched, edits, inserted))
+    paths = sorted(held.snapshot.files)
+    change.remove += [paths[n] for n in touched]
+    change.add += write(held, fields, commit.run, _rows(held, fields, touched, [_sorted(e) for e in edits], inserted))
 
 
 def _rows(
-    held: Held, fields: Sequence[DeltaField], touched: Sequence[int], edits: Sequence[Edit], inserted: pa.Table | None
+    held: Held,
+    fields: Sequence[DeltaField],
+    touched: Sequence[int],
+    edits: Sequence[_Sorted],
+    inserted: pa.Table | None,
 ) -> Iterator[pa.RecordBatch]:
     physical = {f.name: f.physical for f in held.fields}
     for number in touched:
@@ -78,10 +83,23 @@ class _Own:
     values: pa.Table | None
 
 
-def _of_file(edit: Edit, number: int) -> _Own:
-    lines = np.flatnonzero(edit.at[:, 0] == number)
-    lines = lines[np.argsort(edit.at[lines, 1], kind="stable")]
-    return _Own(edit.at[lines, 1], lines, edit.values)
+@dataclass(frozen=True)
+class _Sorted:
+    """An edit in the order of files and places; `lines` are those of its values."""
+
+    at: Places
+    lines: Places
+    values: pa.Table | None
+
+
+def _sorted(edit: Edit) -> _Sorted:
+    lines = np.lexsort((edit.at[:, 1], edit.at[:, 0]))
+    return _Sorted(edit.at[lines], lines, edit.values)
+
+
+def _of_file(edit: _Sorted, number: int) -> _Own:
+    low, high = np.searchsorted(edit.at[:, 0], [number, number + 1])
+    return _Own(edit.at[low:high, 1], edit.lines[low:high], edit.values)
 
 
 def _apply(batch: pa.RecordBatch, start: int, edits: Iterable[_Own], physical: Mapping[str, str]) -> pa.RecordBatch:
