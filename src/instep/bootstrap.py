@@ -168,6 +168,7 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
     return TableSettings(
         mode=options.mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
         key=options.key, misfit=misfit, keep_old_names=kept if given is None else given,
+        filter=options.filter,
     )  # fmt: skip
 
 

@@ -31,7 +31,8 @@ class TableSettings:
     """How one table is synced. `lookback`: seconds for a time cursor, units for a number. `key`: column names
     to use where the source has no primary key. `mode` auto: see sync/choose.py. `start`: where the first read by a
     cursor that a person chose begins, "" for the whole table. `keep_old_names`: for how many seconds readers can use
-    what it and its columns were called before a rename."""
+    what it and its columns were called before a rename. `filter`: which rows are read, as SQL of the source; None if
+    nothing is said, "" for all."""
 
     mode: Literal["auto", "full_refresh", "append", "upsert", "log"] = "auto"
     cursor: str | None = None
@@ -41,6 +42,7 @@ class TableSettings:
     misfit: Literal["quarantine", "null", "fail"] = "quarantine"
     start: str = ""
     keep_old_names: float = 0.0
+    filter: str | None = None
 
 
 @dataclass(frozen=True)

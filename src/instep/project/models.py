@@ -274,6 +274,7 @@ class TableSection(OverrideSection):
     deletes: Deletes = "soft"
     key: Words = ()
     keep_old_names: Seconds | None = None
+    filter: str | None = None
     enabled: bool = True
 
 

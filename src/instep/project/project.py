@@ -52,6 +52,7 @@ class TableOptions:
     key: tuple[str, ...] = ()
     misfit: Literal["quarantine", "null", "fail"] | None = None
     keep_old_names: float | None = None
+    filter: str | None = None
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,18 @@ class ColumnRead:
 
 @dataclass(frozen=True)
 class TableRead:
-    """An accepted table, the source table under its current name, and its columns in accepted order."""
+    """An accepted table, the source table under its current name, and its columns in accepted order. `where`: a row
+    filter as SQL of the source, "" for all rows."""
 
     table: Table
     source: Table
     columns: tuple[ColumnRead, ...]
+    where: str = ""
+
+    @property
+    def condition(self) -> str:
+        """The filter as a part of a longer condition."""
+        return f"({self.where})" if self.where else ""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,14 @@ class LoadedColumn:
 
 
 @dataclass(frozen=True)
+class LoadedFilter:
+    """Which rows a table has since its last load, and its path at the source when that was said."""
+
+    where: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True)
 class Turned:
     """A column of an accepted table that is chosen otherwise than at the last load."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from instep.model import Check
 from instep.schema.read import TableRead
@@ -95,6 +95,20 @@ class Snapshot(Protocol):
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         """Tables whose schema, read again now outside the snapshot, is not that of `catalog`."""
+        ...
+
+
+@runtime_checkable
+class Filters(Protocol):
+    """A snapshot that reads only the rows for which `TableRead.where` is true, wherever it reads rows."""
+
+    @property
+    def dialect(self) -> str:
+        """What SQL parsers call the filter's language."""
+        ...
+
+    def fault(self, read: TableRead) -> str:
+        """Why the source cannot evaluate the filter, "" if it can. Reads no rows."""
         ...
 
 

@@ -102,7 +102,7 @@ class MySqlSnapshot:
                 if rows.lower is None
                 else []
             )
-        parts, within = _parts(_leading_key(read), ends), _within(read, rows)
+        parts, within = _parts(_leading_key(read), ends), [*_within(read, rows), *_filter(read)]
         share = len(parts)
         return [
             Chunk(key, number, _where(select, [*part, *within]), stats.rows // share, stats.bytes // share, lane=key)
@@ -119,6 +119,7 @@ class MySqlSnapshot:
             f"SELECT CAST({_comparable(source, f'MAX({name})')} AS CHAR), COUNT(*) - COUNT({name})"  # noqa: S608
             f" FROM {quoted_table(*read.source.ref)}"
         )
+        query = _where(query, _filter(read))
         with translated(self.config, f"reading the cursor {read.source.path}.{source.name}"):
             upper, nulls = run(self._connection, query)[0]
             return self._moved_back(read, source, after, lookback), CursorBounds(upper, int(nulls))
@@ -126,7 +127,20 @@ class MySqlSnapshot:
     def count(self, read: TableRead) -> int:
         with translated(self.config, f"counting {read.source.path}"):
             query = f"SELECT COUNT(*) FROM {quoted_table(*read.source.ref)}"  # noqa: S608
-            return int(run(self._connection, query)[0][0])
+            return int(run(self._connection, _where(query, _filter(read)))[0][0])
+
+    @property
+    def dialect(self) -> str:
+        return "mysql"
+
+    def fault(self, read: TableRead) -> str:
+        query = _where(f"EXPLAIN SELECT 1 FROM {quoted_table(*read.source.ref)}", _filter(read))  # noqa: S608
+        try:
+            with translated(self.config, f"the filter of {read.source.path}"):
+                run(self._connection, query)
+        except ReadError as error:
+            return error.message
+        return ""
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         now = self.discover().catalog
@@ -182,6 +196,10 @@ def _parts(key: str, bounds: list[int]) -> list[list[str]]:
 
 def _where(select: str, conditions: list[str]) -> str:
     return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
+
+
+def _filter(read: TableRead) -> list[str]:
+    return [read.condition] if read.where else []
 
 
 def _cursor_column(read: TableRead, column: str) -> Column:

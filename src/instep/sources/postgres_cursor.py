@@ -13,12 +13,13 @@ from instep.sources.postgres_sql import literal, quote, quote_table, select
 
 
 def condition(read: TableRead, rows: CursorRange) -> str:
-    """The rows of the range; a NULL cursor is in no bounded range."""
-    if rows.column is None:
-        return ""
-    column = cursor_column(read, rows.column)
-    bounds = ((">=", rows.lower), ("<=", rows.upper))
-    return " AND ".join(f"{quote(column.name)} {op} {_value(b, column)}" for op, b in bounds if b is not None)
+    """The rows of the range that the filter lets through; a NULL cursor is in no bounded range."""
+    terms = [read.condition] if read.where else []
+    if rows.column is not None:
+        column = cursor_column(read, rows.column)
+        bounds = ((">=", rows.lower), ("<=", rows.upper))
+        terms += [f"{quote(column.name)} {op} {_value(b, column)}" for op, b in bounds if b is not None]
+    return " AND ".join(terms)
 
 
 def cursor_column(read: TableRead, name: str) -> Column:
@@ -34,7 +35,7 @@ def _value(text: str, column: Column) -> str:
     return f"CAST({literal(text)} AS {column.native})"
 
 
-def bounds_statement(table: Table, column: Column) -> str:
+def bounds_statement(table: Table, column: Column, where: str = "") -> str:
     """One row: the greatest value as text, and how many rows have no usable one (NULL, infinity or NaN).
 
     Infinity would be the last cursor value for ever, so it counts as no value. The greatest is that of the column
@@ -42,9 +43,9 @@ def bounds_statement(table: Table, column: Column) -> str:
     """
     name, source = quote(column.name), quote_table(table.schema, table.name)
     finite = _finite(name, column)
-    greatest = select(f"{name}::text", f"{source} AS t", f"{name} IS NOT NULL", finite)
-    nulls = [select("count(*)", source, f"{name} IS NULL")] if column.nullable else []
-    infinite = [select("count(*)", source, f"NOT ({finite})")] if finite else []
+    greatest = select(f"{name}::text", f"{source} AS t", f"{name} IS NOT NULL", finite, where)
+    nulls = [select("count(*)", source, f"{name} IS NULL", where)] if column.nullable else []
+    infinite = [select("count(*)", source, f"NOT ({finite})", where)] if finite else []
     counted = " + ".join(f"({q})" for q in nulls + infinite) or "0"
     return f"SELECT ({greatest} ORDER BY t.{name} DESC LIMIT 1), {counted}"
 

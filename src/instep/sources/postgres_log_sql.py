@@ -21,7 +21,7 @@ def row_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
     key = ", ".join(map(quote, changed.columns))
     table = quote_table(*read.source.ref)
     return [
-        Chunk(name, number, select(what, table, f"({key}) IN ({values})"), count)
+        Chunk(name, number, select(what, table, f"({key}) IN ({values})", read.condition), count)
         for number, (values, count) in enumerate(_values(read, changed))
     ]
 

@@ -56,7 +56,8 @@ class PostgresSnapshot:
     def _finds(self, read: TableRead, limit: str) -> bool:
         """Whether the planner would fetch the range through an index."""
         query = select("1", quote_table(*read.source.ref), limit)
-        row = self._connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone()
+        with self._connection.transaction():
+            row = self._connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone()
         kinds = set(_nodes(row[0][0]["Plan"])) if row else set()
         return any("Index" in k for k in kinds) and not any("Seq Scan" in k for k in kinds)
 
@@ -69,8 +70,8 @@ class PostgresSnapshot:
     ) -> tuple[str | None, CursorBounds]:
         """`column` is an accepted column. Rows whose cursor is NULL, infinite or NaN count as NULL."""
         source = cursor_column(read, column)
-        with translated(self._config, read.source.path):
-            row = self._connection.execute(bounds_statement(read.source, source).encode()).fetchone()
+        with translated(self._config, read.source.path), self._connection.transaction():
+            row = self._connection.execute(bounds_statement(read.source, source, read.condition).encode()).fetchone()
             assert row is not None
             if after is not None and lookback:
                 back = moved_back(source, after, lookback, read.source.path)
@@ -80,9 +81,28 @@ class PostgresSnapshot:
 
     def count(self, read: TableRead) -> int:
         """Exact number of rows as of this snapshot."""
-        with translated(self._config, read.source.path):
-            row = self._connection.execute(select("count(*)", quote_table(*read.source.ref)).encode()).fetchone()
+        query = select("count(*)", quote_table(*read.source.ref), read.condition)
+        with translated(self._config, read.source.path), self._connection.transaction():
+            row = self._connection.execute(query.encode()).fetchone()
         return int(row[0]) if row else 0
+
+    @property
+    def dialect(self) -> str:
+        return "postgres"
+
+    def fault(self, read: TableRead) -> str:
+        """As the planner sees it, within a savepoint."""
+        import psycopg
+
+        query = "EXPLAIN " + select("1", quote_table(*read.source.ref), read.condition)
+        try:
+            with self._connection.transaction():
+                self._connection.execute(query.encode())
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error as error:
+            return error.diag.message_primary or str(error)
+        return ""
 
     def transactions(self) -> str:
         """Which transactions this snapshot shows, as the text of `pg_current_snapshot()`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -125,7 +126,7 @@ class SqliteSnapshot:
             )
         out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in wanted)
         select = f"SELECT {out} FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
-        within = _within(read, rows)
+        within = [*_within(read, rows), *_filter(read)]
         count, bounds = self._bounds(read, storage) if rows.lower is None else (0, [])
         parts = _parts(f"t.{quoted(storage.rowid)}", bounds)
         lane = "sqlite" if self.reader.state.wal else ""
@@ -140,7 +141,10 @@ class SqliteSnapshot:
         """(`after` moved back, the greatest value and the number of NULLs); text forms as SQLite stores them."""
         source = _cursor_column(read, column)
         name = _column(source)
-        query = f"SELECT max({name}), count(*) - count({name}) FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
+        query = _where(
+            f"SELECT max({name}), count(*) - count({name}) FROM main.{quoted(read.source.name)} AS t",  # noqa: S608
+            _filter(read),
+        )
         with describing(self.config.path, ReadError, f"reading the cursor {read.source.path}.{source.name}"):
             upper, nulls = self._connection.execute(query).fetchone()
         if isinstance(upper, bytes):
@@ -150,8 +154,20 @@ class SqliteSnapshot:
 
     def count(self, read: TableRead) -> int:
         with describing(self.config.path, ReadError, f"counting {read.source.path}"):
-            query = f"SELECT count(*) FROM main.{quoted(read.source.name)}"  # noqa: S608
-            return int(self._connection.execute(query).fetchone()[0])
+            query = f"SELECT count(*) FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
+            return int(self._connection.execute(_where(query, _filter(read))).fetchone()[0])
+
+    @property
+    def dialect(self) -> str:
+        return "sqlite"
+
+    def fault(self, read: TableRead) -> str:
+        query = _where(f"EXPLAIN SELECT 1 FROM main.{quoted(read.source.name)} AS t", _filter(read))  # noqa: S608
+        try:
+            self._connection.execute(query).fetchall()
+        except sqlite3.Error as error:
+            return str(error)
+        return ""
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         now = SqliteSource(self.config).discover().catalog
@@ -175,7 +191,7 @@ class SqliteSnapshot:
             low, high = row_id_range(self._connection, read.source.name, storage.rowid)
             if low is None or high - low < CHUNK_ROWS:
                 return 0 if low is None else high - low + 1, []
-            rows = self.count(read)
+            rows = self.count(replace(read, where=""))
             step = -(-rows // -(-rows // CHUNK_ROWS))
             if high - low + 1 == rows:
                 return rows, list(range(low + step, high + 1, step))
@@ -198,6 +214,10 @@ def _parts(rowid: str, bounds: list[int]) -> list[list[str]]:
 
 def _where(select: str, conditions: list[str]) -> str:
     return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
+
+
+def _filter(read: TableRead) -> list[str]:
+    return [read.condition] if read.where else []
 
 
 def _column(column: Column) -> str:

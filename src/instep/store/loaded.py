@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, delete, insert, select
 
-from instep.schema.reselect import LoadedColumn
+from instep.schema.reselect import LoadedColumn, LoadedFilter
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import loaded_columns
@@ -19,15 +19,25 @@ class LoadedColumns:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def save(self, connection: str, found: Mapping[Ref, Sequence[LoadedColumn]]) -> None:
-        """The columns of these accepted tables, in the place of what was recorded of them."""
+    def save(
+        self,
+        connection: str,
+        found: Mapping[Ref, Sequence[LoadedColumn]],
+        filters: Mapping[Ref, LoadedFilter] | None = None,
+    ) -> None:
+        """The columns of these accepted tables, in the place of what was recorded of them; a table without one of the
+        `filters` keeps its own."""
         with self._db.write() as transaction:
-            now = self._db.now()
+            now, filters = self._db.now(), {**self.filters(connection), **(filters or {})}
             ensure(transaction, connection, now)
             for table, columns in found.items():
                 transaction.execute(delete(loaded_columns).where(*_of(connection, table)))
                 values = {"connection": connection, "table_schema": table[0], "table_name": table[1], "at": now}
-                transaction.execute(insert(loaded_columns).values(**values, columns=[asdict(c) for c in columns]))
+                transaction.execute(
+                    insert(loaded_columns).values(
+                        **values, columns=[asdict(c) for c in columns], filter=_said(filters.get(table))
+                    )
+                )
 
     def of(self, connection: str) -> dict[Ref, tuple[LoadedColumn, ...]]:
         """By accepted table; those that were never loaded are not there."""
@@ -36,13 +46,25 @@ class LoadedColumns:
             rows = transaction.execute(query).all()
         return {(r.table_schema, r.table_name): tuple(LoadedColumn(**c) for c in r.columns) for r in rows}
 
+    def filters(self, connection: str) -> dict[Ref, LoadedFilter]:
+        """By accepted table; a table that is not there has all rows."""
+        query = select(loaded_columns).where(loaded_columns.c.connection == connection)
+        with self._db.read() as transaction:
+            rows = transaction.execute(query).all()
+        return {(r.table_schema, r.table_name): LoadedFilter(**r.filter) for r in rows if r.filter}
+
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """What is known of renamed tables goes on under their new names; all at once, names may be swapped."""
         with self._db.write() as transaction:
-            known = self.of(connection)
+            known, filters = self.of(connection), self.filters(connection)
             for table in moves:
                 transaction.execute(delete(loaded_columns).where(*_of(connection, table)))
-            self.save(connection, {moves[t]: columns for t, columns in known.items() if t in moves})
+            moved = {moves[t]: columns for t, columns in known.items() if t in moves}
+            self.save(connection, moved, {moves[t]: filters.get(t, LoadedFilter()) for t in known if t in moves})
+
+
+def _said(one: LoadedFilter | None) -> dict[str, str] | None:
+    return asdict(one) if one is not None and one.where else None
 
 
 def _of(connection: str, table: Ref) -> tuple[ColumnElement[bool], ...]:

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, inspect, text
 from instep.errors import Conflict
 from instep.store.database import Database
 
-HEAD = "0013"
+HEAD = "0014"
 _PLACE = "instep.store:migrations"
 
 

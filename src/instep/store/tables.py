@@ -410,6 +410,7 @@ loaded_columns = Table(
     *_table_ref(primary_key=True),
     Column("columns", JSON, nullable=False),
     Column("at", Utc, nullable=False),
+    Column("filter", JSON),
 )
 
 source_files = Table(

@@ -19,6 +19,7 @@ from instep.stage.conform import Conformer
 from instep.sync.changes.selected import selected_reads
 from instep.sync.choose import choose
 from instep.sync.detection.detect import detect
+from instep.sync.detection.filters import faulty_filters
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress, Silent
 from instep.sync.rows.loads import Load
@@ -52,8 +53,9 @@ def verify(pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | 
     with pipe.source.snapshot() as snapshot:
         detection = detect(pipe, snapshot.discover())
         found, missing = selected_reads(pipe, detection)
+        closed = {**faulty_filters(pipe, snapshot, found), **detection.denied}
         for number, read in enumerate(r for r in found if not only or r.table.path in only):
-            if why := detection.denied.get(read.table.ref):
+            if why := closed.get(read.table.ref):
                 verdicts.append(Verdict(read.table.path, False, 0, 0, (why,)))
                 continue
             told.table(read.table.path, step="verifying")

@@ -19,6 +19,7 @@ from instep.sync.changes.undo import resume_undos
 from instep.sync.choose import Choice, choose
 from instep.sync.claim import claimed
 from instep.sync.detection.detect import Detection, asked, look, record
+from instep.sync.detection.filters import planned_faults
 from instep.sync.detection.pause import hold, reconsider
 from instep.sync.journal import plan_id
 from instep.sync.old_names import announced
@@ -28,8 +29,9 @@ from instep.sync.pipe import Pipe, Ref
 @dataclass(frozen=True)
 class Preview:
     """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
-    what new columns will lack until a backfill. `waiting`: ids of the changes that wait for a person now. `old_names`:
-    what stays readable under its old name, and what does not any more."""
+    what new columns will lack until a backfill, and which tables a sync refuses or reads again because of their
+    filter. `waiting`: ids of the changes that wait for a person now. `old_names`: what stays readable under its old
+    name, and what does not any more."""
 
     connection: str
     detection: Detection
@@ -62,7 +64,7 @@ def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview
         made,
         _impact(pipe, made),
         _choices(pipe, made.after),
-        partial_columns(pipe, detection, made.after),
+        (*planned_faults(pipe, detection.discovery.catalog), *partial_columns(pipe, detection, made.after)),
         asked(pipe, detection, reviews),
         announced(pipe, made),
     )

@@ -21,6 +21,7 @@ from instep.schema.types import DataType, Date, Int
 from instep.schema.types import Decimal as DecimalType
 from instep.sync.changes.setting import Found, find_table, settle
 from instep.sync.claim import claimed
+from instep.sync.detection.filters import where_of
 from instep.sync.pipe import Pipe
 
 
@@ -90,7 +91,8 @@ def _checked(pipe: Pipe, found: Found, column: str, start: str) -> NewCursor:
         raise Blocked(f"{name} is {source.type} at the source by now", hint="decide about its type first")
     if start:
         _check_value(name, accepted.type, start)
-    read = TableRead(found.source, found.source, tuple(ColumnRead(c, c) for c in found.source.columns))
+    columns = tuple(ColumnRead(c, c) for c in found.source.columns)
+    read = TableRead(found.source, found.source, columns, where_of(pipe, table, found.source))
     with pipe.source.snapshot() as snapshot:
         _, bounds = snapshot.cursor_bounds(read, source.name, None, 0)
     if bounds.nulls:

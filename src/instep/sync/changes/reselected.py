@@ -6,16 +6,17 @@ What the last load of each table had is recorded with its cursor and compared wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from instep.errors import Blocked, ProjectError
 from instep.schema.kinds import ColumnAdded, ColumnRetyped, ColumnWidened
 from instep.schema.read import TableRead
-from instep.schema.reselect import LoadedColumn, Turned, is_read_again, left_out, loaded_columns, turned
+from instep.schema.reselect import LoadedColumn, LoadedFilter, Turned, is_read_again, left_out, loaded_columns, turned
 from instep.sync.changes.selected import selected_reads
 from instep.sync.choose import choose
 from instep.sync.detection.detect import Detection
+from instep.sync.detection.filters import filter_said, lost_filter
 from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe, Ref
 
@@ -25,7 +26,9 @@ _LATER = "rows that the source has deleted and older snapshots of the destinatio
 def remember_loaded(pipe: Pipe, reads: Sequence[TableRead]) -> None:
     """What these reads have brought. Belongs into the transaction that records their cursors."""
     known = pipe.store.loaded.of(pipe.name)
-    pipe.store.loaded.save(pipe.name, {r.table.ref: loaded_columns(r, known.get(r.table.ref, ())) for r in reads})
+    filters = {r.table.ref: LoadedFilter(r.where, r.table.path) for r in reads}
+    columns = {r.table.ref: loaded_columns(r, known.get(r.table.ref, ())) for r in reads}
+    pipe.store.loaded.save(pipe.name, columns, filters)
 
 
 def want_again(pipe: Pipe, detection: Detection, reads: Sequence[TableRead]) -> dict[Ref, str]:
@@ -33,15 +36,55 @@ def want_again(pipe: Pipe, detection: Detection, reads: Sequence[TableRead]) -> 
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
     known = pipe.store.loaded.of(pipe.name)
     refused = {t.table.ref: str(_refusal(t)) for t in _turned(detection, reads, known) if _is_key(t)}
+    refiltered = [*_refiltered(pipe, reads, known)]
+    refused |= {one.ref: str(lost_filter(one.read, one.before.path)) for one in refiltered if one.lost}
+    others = [one for one in refiltered if one.ref not in refused]
     wanted = [t for t in _turned(detection, reads, known) if _read_again(pipe, t) and t.table.ref not in refused]
     marked = {r.table.ref: left_out(r, known[r.table.ref]) for r in reads if r.table.ref in known}
     less = {ref: columns for ref, columns in marked.items() if columns != known[ref] and ref not in refused}
-    if wanted or less:
+    if wanted or less or others:
         with pipe.transaction():
             pipe.store.loaded.save(pipe.name, less)
             for one in wanted:
                 pipe.store.backfills.want(pipe.name, one.table.ref, why=one.why)
+            for other in others:
+                pipe.store.backfills.want(pipe.name, other.ref, why=other.why)
     return refused
+
+
+@dataclass(frozen=True)
+class _Refiltered:
+    """A loaded table whose filter is another one now. `lost`: because the file gives it to the table's former name."""
+
+    read: TableRead
+    before: LoadedFilter
+    lost: bool
+
+    @property
+    def ref(self) -> Ref:
+        return self.read.table.ref
+
+    @property
+    def why(self) -> str:
+        return "its filter is another one" if self.read.where else "it has no filter any more"
+
+
+def _refiltered(pipe: Pipe, reads: Sequence[TableRead], known: Mapping[Ref, object]) -> Iterator[_Refiltered]:
+    filters = pipe.store.loaded.filters(pipe.name)
+    for read in reads:
+        before = filters.get(read.table.ref, LoadedFilter())
+        if read.table.ref in known and before.where != read.where:
+            moved = before.path != read.table.path and filter_said(pipe, read.table, read.source) is None
+            yield _Refiltered(read, before, bool(before.where) and moved)
+
+
+def _filter_text(pipe: Pipe, one: _Refiltered) -> str:
+    if one.lost:
+        return f"{lost_filter(one.read, one.before.path).message}: the table is not synced"
+    ignored = bool(one.read.table.key) and pipe.settings(one.read.table).deletes == "ignore"
+    gone = "stay, as `deletes: ignore` says" if ignored else "go as if they were deleted"
+    left = f"; rows that do not match any more {gone}" if one.read.where else ""
+    return f"{one.read.table.path}: {one.why}, so a sync reads the whole table{left}"
 
 
 def reselected_notes(pipe: Pipe, detection: Detection) -> Iterator[str]:
@@ -51,6 +94,7 @@ def reselected_notes(pipe: Pipe, detection: Detection) -> Iterator[str]:
     if not known:
         return
     reads = [_as_decided(detection, r) for r in selected_reads(pipe, detection)[0]]
+    yield from (_filter_text(pipe, one) for one in _refiltered(pipe, reads, known) if one.ref not in whole)
     for one in _turned(detection, reads, known):
         if one.table.ref not in whole and (text := _text(pipe, one)):
             yield f"{one.path}: {text}"

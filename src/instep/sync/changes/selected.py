@@ -10,6 +10,7 @@ from instep.schema.switch import Sides, sides, with_switches
 from instep.schema.table import Catalog, Table
 from instep.store.store import Store
 from instep.sync.detection.detect import Detection
+from instep.sync.detection.filters import where_of
 from instep.sync.pipe import Pipe
 
 
@@ -30,7 +31,7 @@ def selected_reads(pipe: Pipe, detection: Detection) -> tuple[tuple[TableRead, .
     chosen = sides(pipe.said, switches, seen.catalog, accepted, seen.identity)
     on = Catalog.of(t for t in accepted.tables if is_on(chosen.before, t)[0])
     found, missing = reads(on, detection.discovery.catalog, held=detection.replaced)
-    now = (r for r in found if is_on(chosen.now, r.source)[0])
+    now = (replace(r, where=where_of(pipe, r.table, r.source)) for r in found if is_on(chosen.now, r.source)[0])
     return tuple(_switched(chosen, r) for r in now), tuple(_why(m, detection) for m in missing)
 
 
@@ -45,7 +46,7 @@ def _switched(chosen: Sides, read: TableRead) -> TableRead:
     columns = tuple(_column(chosen, read, c) for c in read.columns)
     off = {c.column.name for c in columns if c.source is None}
     cursor = None if read.table.cursor in off else read.table.cursor
-    return TableRead(replace(read.table, cursor=cursor), read.source, columns)
+    return replace(read, table=replace(read.table, cursor=cursor), columns=columns)
 
 
 def _column(chosen: Sides, read: TableRead, one: ColumnRead) -> ColumnRead:

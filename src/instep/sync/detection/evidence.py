@@ -29,6 +29,7 @@ from instep.schema.widen import fitting
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.cast import cast
 from instep.stage.conform import hashed as digests
+from instep.sync.detection.filters import where_of
 from instep.sync.pipe import Pipe, Ref
 
 LARGEST = 50_000_000
@@ -174,7 +175,8 @@ class _Work:
     def source_rows(self, columns: Sequence[_Column], *, spread: bool) -> list[pa.Array]:
         """The first rows of the source, each column as the destination holds the accepted one."""
         source = {c.new.name: c.new for c in columns}
-        read = TableRead(self.raw, self.raw, tuple(ColumnRead(c, c) for c in source.values()))
+        where = where_of(self.pipe, self.table, self.raw)
+        read = TableRead(self.raw, self.raw, tuple(ColumnRead(c, c) for c in source.values()), where)
         batch = _first(self.snapshot, read)
         if batch is None:
             return [pa.nulls(0, self.target(c)) for c in columns]

@@ -12,12 +12,13 @@ from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Column, Table
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.spec import Chunk, ReadSession
+from instep.sync.detection.filters import where_of
 from instep.sync.pipe import Pipe
 
 
-def alone(table: Table, column: Column) -> TableRead:
+def alone(table: Table, column: Column, where: str = "") -> TableRead:
     """Reads only this column of a source table."""
-    return TableRead(table, table, (ColumnRead(column, column),))
+    return TableRead(table, table, (ColumnRead(column, column),), where)
 
 
 def values(
@@ -25,7 +26,8 @@ def values(
 ) -> Iterator[pa.Array]:
     """Up to `most` values that are not NULL, from the first and the last chunk: half of them from each, if there are
     two."""
-    chunks = sorted(snapshot.chunks(alone(table, column), f"{table.path}.{column.name}", CursorRange()), key=_number)
+    read = alone(table, column, where_of(pipe, table))
+    chunks = sorted(snapshot.chunks(read, f"{table.path}.{column.name}", CursorRange()), key=_number)
     ends = chunks[:1] + chunks[1:][-1:]
     for place, chunk in enumerate(ends):
         left = most // len(ends) if place else most - most // len(ends) * (len(ends) - 1)

@@ -22,6 +22,7 @@ from instep.sync.changes.selected import selected_reads
 from instep.sync.detection.chosen import settings_of
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.fill_since import noted
+from instep.sync.detection.filters import faulty_filters
 from instep.sync.detection.places import Places
 from instep.sync.named import unknown_table
 from instep.sync.pipe import Pipe, Ref
@@ -93,7 +94,9 @@ class Pass:
         stopped, anew = self._stopped(), rebuilds(self.pipe)
         if self.follow is not None:
             self.follow.look(self.snapshot, found, stopped)
-        refused = want_again(self.pipe, self.detection, found)
+        faulty = faulty_filters(self.pipe, self.snapshot, found)
+        sound = [r for r in found if r.table.ref not in faulty]
+        refused = want_again(self.pipe, self.detection, sound) | faulty
         waiting = whole_tables(self.pipe)
         dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
         holds, extras = holds_of(self.pipe, self.detection), held_columns(self.detection)

@@ -1,0 +1,73 @@
+"""Row filters: what the project file says of a table, whether the source can evaluate it, and what else it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from instep.errors import Blocked, ProjectError
+from instep.schema.read import TableRead
+from instep.schema.selection import is_on
+from instep.schema.table import Catalog, Table
+from instep.sources.base import Filters, Snapshot
+from instep.sync.pipe import Pipe, Ref
+
+
+def filter_said(pipe: Pipe, *tables: Table) -> str | None:
+    """The filter that a table has under the first of its names of which the settings say one; None: under none."""
+    said = (pipe.settings(table).filter for table in tables)
+    return next((text.strip() for text in said if text is not None), None)
+
+
+def where_of(pipe: Pipe, *tables: Table) -> str:
+    """The filter, "" for all rows."""
+    return filter_said(pipe, *tables) or ""
+
+
+def faulty_filters(pipe: Pipe, snapshot: Snapshot, reads: Iterable[TableRead]) -> dict[Ref, str]:
+    """The accepted tables whose filter cannot be used, and why in a sentence for people."""
+    found = ((read, fault_of(pipe, snapshot, read)) for read in reads if read.where)
+    return {read.table.ref: str(error) for read, error in found if error is not None}
+
+
+def fault_of(pipe: Pipe, snapshot: Snapshot, read: TableRead) -> ProjectError | None:
+    if not isinstance(snapshot, Filters):
+        return ProjectError(
+            f"table {read.table.path} has a filter, and sources of the type {pipe.source.kind} have none",
+            hint="take `filter` out of its settings",
+        )
+    why = _text_fault(snapshot, read) or snapshot.fault(read)
+    if not why:
+        return None
+    return ProjectError(
+        f"the filter of table {read.table.path} cannot be used: {why.strip()}",
+        hint=f"correct it in instep.yml: a condition over columns of {read.source.path}, as its source writes SQL",
+    )
+
+
+def _text_fault(snapshot: Filters, read: TableRead) -> str:
+    try:
+        from instep.lineage.condition import fault
+    except ImportError as error:
+        if error.name != "sqlglot":
+            raise
+        return "the package sqlglot, which reads it, is not installed (pip install 'instep[lineage]')"
+    columns = [c.name for c in read.source.columns] if snapshot.dialect == "sqlite" else []
+    return fault(read.where, snapshot.dialect, columns)
+
+
+def planned_faults(pipe: Pipe, source: Catalog) -> Iterator[str]:
+    """The tables that a sync would refuse because of their filter. Opens a snapshot if some table has one."""
+    on = (t for t in source.tables if is_on(pipe.selection, t)[0])
+    reads = [r for t in on if (r := TableRead(t, t, (), where_of(pipe, t))).where]
+    if reads:
+        with pipe.source.snapshot() as snapshot:
+            yield from faulty_filters(pipe, snapshot, reads).values()
+
+
+def lost_filter(read: TableRead, path: str) -> Blocked:
+    """A table that was read by a filter must not be read without one because it has another name by now."""
+    now = read.table.path
+    return Blocked(
+        f"table {now} was read by a filter that instep.yml gives to {path}, which is its former name",
+        hint=f'name it {now} there; tables: {{"{now}": {{filter: ""}}}} reads all of its rows',
+    )
