@@ -47,9 +47,8 @@ class Staging:
 
     def bare(self, what: str) -> str:
         """What it is called in the schema `_instep`: at most 63 bytes."""
-        return f"{what}_{self.record.place[:8]}_{self.commit.fence}_{self.commit.run}".encode()[:63].decode(
-            "utf-8", "ignore"
-        )
+        name = f"{what}_{self.record.place[:8]}_{self.commit.fence}_{self.commit.run}"
+        return name.encode()[:63].decode(errors="ignore")
 
     def make(self, what: str, columns: Mapping[str, str], *, logged: bool = False) -> str:
         """An empty table with these types by column, in the place of what an earlier try has left; its SQL name."""
@@ -89,9 +88,11 @@ class Staging:
 
     def drop(self, *names: str) -> None:
         """Best effort: what stays is swept."""
-        with suppress(InstepError), self.server.writing() as session:
-            for name in names:
-                session.run(f"DROP TABLE IF EXISTS {self.name(name)}")
+        for _ in range(2):  # a server that was restarted has ended the connections that wait
+            with suppress(InstepError), self.server.writing() as session:
+                for name in names:
+                    session.run(f"DROP TABLE IF EXISTS {self.name(name)}")
+                return
 
     @contextmanager
     def used(self, *names: str) -> Iterator[None]:

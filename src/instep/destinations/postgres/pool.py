@@ -29,6 +29,7 @@ class Pool(Generic[T]):
             yield connection
         except BaseException:
             self._end(connection)
+            self.close()  # what has broken it may have broken those that wait
             raise
         with self._lock:
             self._idle.append((time.monotonic(), connection))
