@@ -35,7 +35,7 @@ BAD: list[tuple[str, str, list[str]]] = [
             "2: connections.a.source: is required (no sources are defined)",
             "3: connections.a.qqq: unknown key (known: app_options, backfill, backfill_limits, destination, detect,"
             " detect_and_propagate_schema_changes, downstream, exclude, hash, include, keep_old_names,"
-            " maintain, max_new_columns, namespace,"
+            " log, maintain, max_new_columns, mode, namespace,"
             " notify, notify_schema_changes, policy, protect, salt, schedule, schema_change_handling, source,"
             " table_options, tables, tags)",
         ],
@@ -108,7 +108,7 @@ BAD: list[tuple[str, str, list[str]]] = [
     ("cursor of a full refresh", SOURCES + "connections:\n  c: {tables: {a.b: {mode: full_refresh, cursor: x}}}",
      ["6: connections.c.tables.a.b.cursor: a full refresh reads every row and has no cursor"]),
     ("a wrong mode", SOURCES + "connections:\n  c: {tables: {a.b: {mode: upsrt}}}",
-     ["6: connections.c.tables.a.b.mode: must be one of 'auto', 'full_refresh', 'append' or 'upsert', "
+     ["6: connections.c.tables.a.b.mode: must be one of 'auto', 'full_refresh', 'append', 'upsert' or 'log', "
       "did you mean 'upsert'?"]),
     ("a wrong duration", SOURCES + "connections:\n  c: {detect: {min_interval: soon}}",
      ["6: connections.c.detect.min_interval: must be a duration such as 30, 90s, 15m, 2h or 1d"]),

@@ -62,6 +62,7 @@ SELECT s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status, s.active,
        current_database(), pg_current_wal_lsn()::text
 FROM pg_replication_slots s WHERE s.slot_name = {slot}
 """
+_LISTED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = {publication}"
 _PUBLICATION = "SELECT to_json(p) FROM pg_publication p WHERE p.pubname = {publication}"
 
 
@@ -75,6 +76,7 @@ class PostgresLog:
     limit: int = KEYS
     wait: float = WAIT
     _known: dict[Ref, LogTable] = field(default_factory=dict)
+    _listed: frozenset[Ref] = frozenset()
     _mark: int = 0
 
     def order(self, position: str) -> int:
@@ -156,7 +158,8 @@ class PostgresLog:
             return known is not None
 
     def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
-        """Those that can be followed are taken into the publication; one that is new there is `pending`."""
+        """Those that can be followed are taken into the publication; one that is new there since `begin` is `pending`,
+        whoever has put it there."""
         with self._session() as session:
             keys = {read.source.ref: source_key(read) for read in reads}
             known = log_tables(session, self.names.publication, keys)
@@ -165,9 +168,9 @@ class PostgresLog:
             if new and not why:
                 known = log_tables(session, self.names.publication, keys)
             self._known |= known
-            fresh = {k.ref for k in new}
-            found = {ref: followed(known.get(ref), key, pending=ref in fresh) for ref, key in keys.items()}
-        return {ref: Followed(f.shape, why) if why and ref in fresh else f for ref, f in found.items()}
+            found = {ref: followed(known.get(ref), key, pending=ref not in self._listed) for ref, key in keys.items()}
+        lack = {k.ref for k in new} if why else set()
+        return {ref: Followed(f.shape, why) if ref in lack else f for ref, f in found.items()}
 
     def _add(self, session: psycopg.Connection[Any], new: Sequence[LogTable]) -> str:
         """Why the tables could not be taken in, "" if they are."""
@@ -185,6 +188,8 @@ class PostgresLog:
         """Waits a moment for transactions that began before the tables were taken in: their changes until then are not
         in the log, and a snapshot that does not show them would miss them for good."""
         with self._session() as session:
+            listed = _LISTED.replace("{publication}", literal(self.names.publication))
+            self._listed = frozenset((s, n) for s, n in session.execute(listed.encode()).fetchall())
             following = int(_one(session, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")[0])
             self._mark = following
             ends = time.monotonic() + (self.wait if wait else 0)
