@@ -69,6 +69,9 @@ def test_a_log_is_dropped_with_what_is_ours(world: LogWorld) -> None:
     assert log.drop()
     assert not log.state().exists
     assert world.sql("SELECT count(*) FROM pg_publication") == 0
+    world.run("CREATE PUBLICATION by_hand")
+    PostgresSource(world.database.config).log(LogNames("instep_shop", "by_hand")).drop()
+    assert world.sql("SELECT count(*) FROM pg_publication") == 1
 
 
 PROJECT = """\

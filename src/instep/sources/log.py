@@ -48,7 +48,6 @@ class Followed:
     why: str = ""
     pending: bool = False
 
-
     def holds(self, before: Mapping[str, str]) -> bool:
         """Whether positions of the time of that shape still count; what only one of the two has does no harm."""
         return all(self.shape.get(name, value) == value for name, value in before.items())

@@ -146,14 +146,15 @@ class PostgresLog:
                 session.execute(f"SELECT pg_create_logical_replication_slot({slot}, '{PLUGIN}')".encode())
 
     def drop(self) -> bool:
-        """The slot, and the publication if it is this user's."""
+        """The slot, and the publication if it is this user's and bears the slot's name, as by default."""
         with self._session() as session:
             slot = literal(self.names.slot)
             known = session.execute(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot}".encode()).fetchone()
             if known:
                 self._held(lambda: session.execute(f"SELECT pg_drop_replication_slot({slot})".encode()))
-            owned = "SELECT 1 FROM pg_publication WHERE pubname = {} AND pg_has_role(pubowner, 'MEMBER')"
-            if session.execute(owned.format(literal(self.names.publication)).encode()).fetchone():
+            owned = "SELECT 1 FROM pg_publication WHERE pubname = {} AND pg_get_userbyid(pubowner) = current_user"
+            same = self.names.publication == self.names.slot
+            if same and session.execute(owned.format(literal(self.names.publication)).encode()).fetchone():
                 session.execute(f"DROP PUBLICATION {quote(self.names.publication)}".encode())
             return known is not None
 
