@@ -257,3 +257,17 @@ def test_into_real_tables(database: Database, tmp_path: Path, kind: str) -> None
     assert counts(world.sync(), "doc")[:4] == (0, 0, 0, 4)
     assert world.differing() == {}
     world.close()
+
+
+def test_rows_that_enter_and_leave_a_filter(world: LogWorld) -> None:
+    world.settings["doc"] = TableSettings(mode="log", filter="n > 0")
+    world.run(*TOAST, "UPDATE doc SET n = id - 2")
+    world.sync()
+    assert world.rows("doc", "id") == [(3,), (4,), (5,)]
+    world.run("UPDATE doc SET n = 1 WHERE id = 1", "UPDATE doc SET n = 0 WHERE id = 5")
+    assert counts(world.sync(), "doc")[:4] == (1, 1, 0, 1)
+    assert world.rows("doc", "id") == [(1,), (3,), (4,)]
+    world.settings["doc"] = TableSettings(mode="log", filter="n >= 0")
+    world.sync()
+    assert world.rows("doc", "id") == [(1,), (2,), (3,), (4,), (5,)]
+    assert world.differing() == {}
