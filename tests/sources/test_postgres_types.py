@@ -71,7 +71,7 @@ TYPES: list[tuple[str, str, bool, str, Any]] = [
     ("mood", "string", True, "'so so'", "so so"),
     ("price", "decimal(9,2)", True, "1.5", "1.50"),
     ("discount", "decimal(9,2)", True, "1.5", "1.50"),
-    ("pair", "json", True, "row(1, 'x')", '{"a": 1, "b": "x"}'),
+    ("pair", "json", True, "row(1, 'x')", '{"a":1,"b":"x"}'),
     ("integer[]", "array(int32)", False, "'{1,NULL}'", [1, None]),
     ("integer[]", "array(int32)", False, "'[5:6]={1,2}'", [1, 2]),
     ("integer[]", "array(int32)", False, "'{}'", []),
@@ -84,8 +84,8 @@ TYPES: list[tuple[str, str, bool, str, Any]] = [
     ("mood[]", "array(string)", True, "'{so so}'", ["so so"]),
     ("price[]", "array(string)", True, "'{1.5}'", ["1.50"]),
     ("jsonb[]", "json", True, """array['{"a":1}'::jsonb]""", '[{"a": 1}]'),
-    ("pair[]", "json", True, "array[row(1, 'x')::pair]", '[{"a": 1, "b": "x"}]'),
-    ("integer[][]", "json", True, "'{{1,2},{3,4}}'", "[[1, 2], [3, 4]]"),
+    ("pair[]", "json", True, "array[row(1, 'x')::pair]", '[{"a":1,"b":"x"}]'),
+    ("integer[][]", "json", True, "'{{1,2},{3,4}}'", "[[1,2],[3,4]]"),
 ]  # fmt: skip
 OWN = """
 CREATE TYPE mood AS ENUM ('so so', 'fine'); CREATE DOMAIN price AS numeric(9,2) CHECK (value > 0);

@@ -448,7 +448,7 @@ def test_sliced_arrays_are_cast_where_they_start() -> None:
         pytest.param(NOT_UTF8, "binary", "\\xff", id="bytes as hex"),
         pytest.param(pa.array([2**63 - 1], UTC), "timestamptz", "infinity", id="infinity by name"),
         pytest.param(pa.array([-2147472691], pa.int32()).view(pa.date32()), "date", "-infinity", id="infinite date"),
-        pytest.param(pa.array([2**62], LOCAL), "timestamp", str(2**62), id="an instant without a text"),
+        pytest.param(pa.array([2**62], LOCAL), "timestamp", "148108-07-06T14:00:27.387904", id="a far instant"),
         pytest.param(pa.array(["NaN"]), "decimal(3,1)", "NaN", id="numeric"),
     ],
 )

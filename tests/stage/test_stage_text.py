@@ -17,6 +17,10 @@ from instep.stage.text import clock, iso_interval, plain, to_text
 INTERVAL = pa.month_day_nano_interval()
 
 
+FAR = "148108-07-06T14:00:27.387904"
+FAR_DATES = pa.array([[1, -2147472692], None, [2145042905, None], []], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))
+
+
 @pytest.mark.parametrize(
     ("values", "source", "expected"),
     [
@@ -34,7 +38,11 @@ INTERVAL = pa.month_day_nano_interval()
         (pa.array([0], UTC), "timestamptz", ["1970-01-01T00:00:00.000000Z"]),
         (pa.array([0], pa.timestamp("us", "Europe/Berlin")), "timestamptz", ["1970-01-01T00:00:00.000000Z"]),
         (pa.array([1], pa.timestamp("ns")), "timestamp", ["1970-01-01T00:00:00.000000001"]),
-        (pa.array([-(2**63), 2**63 - 1, 2**62, None], LOCAL), "timestamp", ["-infinity", "infinity", str(2**62), None]),
+        (pa.array([1 - 2**63], pa.timestamp("ns")), "timestamp", ["1677-09-21T00:12:43.145224193"]),
+        (pa.array([-(2**63), 2**63 - 1, None], LOCAL), "timestamp", ["-infinity", "infinity", None]),
+        (pa.array([2**62, -(2**62)], UTC), "timestamptz", [f"{FAR}Z", "-144169-06-28T09:59:32.612096Z"]),
+        (pa.array([-9222426057710551616], LOCAL), "timestamp", ["294276-12-31T23:59:59.000000"]),
+        (pa.array([2145042905, -735160], pa.int32()).view(pa.date32()), "date", ["5874897-12-31", "-0043-03-15"]),
         (pa.array([3_600_000_000, 86_400_000_000], pa.time64("us")), "time", ["01:00:00.000000", "24:00:00.000000"]),
         (pa.array([1_500], pa.time32("ms")), "time", ["00:00:01.500000"]),
         (pa.array([-1, 90_000_000_000], pa.duration("us")), "time", ["-00:00:00.000001", "25:00:00.000000"]),
@@ -46,6 +54,12 @@ INTERVAL = pa.month_day_nano_interval()
         (pa.array([[dt.timedelta(seconds=1)]]), "array(time)", ['["00:00:01.000000"]']),
         (pa.array([[dt.time(1, 2, 3), None]]), "array(time)", ['["01:02:03",null]']),
         (pa.array([[dt.date(2020, 1, 1)]]), "array(date)", ['["2020-01-01"]']),
+        (FAR_DATES, "array(date)", ['["1970-01-02","infinity"]', None, '["5874897-12-31",null]', "[]"]),
+        (
+            pa.StructArray.from_arrays([FAR_DATES], ["d"]).slice(2),
+            "unknown",
+            ['{"d":["5874897-12-31",null]}', '{"d":[]}'],
+        ),
     ],
 )
 def test_text(values: pa.Array, source: str, expected: list[str | None]) -> None:

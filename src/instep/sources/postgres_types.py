@@ -147,7 +147,8 @@ def expression(quoted: str, native: str, mapped: DataType, name: str) -> str:
         case Array():
             return _array(quoted, native[:-2], mapped, name)
         case Json():
-            return quoted if native in ("json", "jsonb") else f"to_jsonb({quoted})::text"
+            # to_jsonb would drop names that occur twice, and fail on \u0000 and on texts over 256 MB
+            return quoted if native in ("json", "jsonb") else f"to_json({quoted})::text"
         case Decimal() | Time():
             return f"{quoted}::text"
         case String():

@@ -143,9 +143,11 @@ def _json(text: str, kind: pa.DataType) -> str:
     if not (is_text(kind) or numeric or pa.types.is_boolean(kind)):
         return json.dumps(text, ensure_ascii=False)
     try:
-        json.loads(text, parse_constant=_refuse)
+        json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse)
     except ValueError:
         raise Misfit("not JSON") from None
+    except RecursionError:
+        raise Misfit("nested too deeply to be checked") from None
     return text
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -13,21 +15,56 @@ from instep.stage.cast import Cast
 from instep.stage.text import is_text
 
 _KEY, _NO_NUL = b"instep:text", b"without NUL"
+_JSON, _VALID, _WHOLE = b"instep:json", b"valid", b"without half surrogates"
 WITHOUT_NUL: Final[Mapping[bytes | str, bytes | str]] = {_KEY: _NO_NUL}
 """Metadata of a field whose texts may not contain a NUL."""
+VALID_JSON: Final[Mapping[bytes | str, bytes | str]] = {_JSON: _VALID}
+"""Metadata of a field that the destination parses as JSON: some servers take for JSON what is none."""
+WHOLE_JSON: Final[Mapping[bytes | str, bytes | str]] = {_JSON: _WHOLE}
+"""The same where an escaped half of a surrogate pair is not taken either."""
 NUL = "a NUL in the text"
+NO_JSON = "not JSON"
+HALF = "half of a surrogate pair in the JSON"
+_SUSPECT = r"""\\[^"\\/bfnrtu]|\\u[dD][89a-fA-F]|[0-9]\.([^0-9]|$)"""
 
 
 def limited(done: Cast, field: pa.Field) -> Cast:
     """The cast with NULL, and a misfit, in the place of each value that the field cannot hold."""
-    if (field.metadata or {}).get(_KEY) != _NO_NUL:
-        return done
-    odd = _with_nul(done.values)
+    metadata = field.metadata or {}
+    odd: dict[int, str] = {}
+    if metadata.get(_KEY) == _NO_NUL:
+        odd |= dict.fromkeys(_with_nul(done.values), NUL)
+    if (wanted := metadata.get(_JSON)) and is_text(done.values.type):
+        odd |= _bad_json(done.values, _valid if wanted == _VALID else _whole)
     if not odd:
         return done
     mask = pa.array([at in odd for at in range(len(done.values))])
     values = pc.if_else(mask, pa.scalar(None, done.values.type), done.values)
-    return replace(done, values=values, misfits={**done.misfits, **dict.fromkeys(sorted(odd), NUL)})
+    return replace(done, values=values, misfits={**done.misfits, **dict(sorted(odd.items()))})
+
+
+def _bad_json(texts: pa.Array, reason: Callable[[str], str]) -> dict[int, str]:
+    """Position to reason; only what looks like one of the known faults is parsed."""
+    suspects = pc.indices_nonzero(pc.fill_null(pc.match_substring_regex(texts, _SUSPECT), False)).to_pylist()
+    found = {at: reason(texts[at].as_py()) for at in suspects}
+    return {at: why for at, why in found.items() if why}
+
+
+def _valid(text: str) -> str:
+    try:
+        json.loads(text, parse_int=str, parse_float=str)  # Python reads no integers of over 4300 digits
+    except RecursionError:
+        return ""
+    except ValueError:
+        return NO_JSON
+    return ""
+
+
+def _whole(text: str) -> str:
+    if why := _valid(text):
+        return why
+    pairs = re.sub(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..", "", text)
+    return HALF if re.search(r"\\u[dD][89a-fA-F]", pairs) else ""
 
 
 def _with_nul(values: pa.Array) -> set[int]:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from instep.schema.types import DataType, Uuid
 
 _MICROS_PER_DAY = 86_400_000_000
+_EPOCH, _CYCLE = 719_162, 146_097  # days from 0001-01-01 to 1970, and in 400 years
 # An infinity arrives as the extreme of its integer, or as that extreme moved from 2000 to 1970 with wrap-around.
 INFINITE_DAYS = {2**31 - 1: "infinity", -(2**31): "-infinity", -2147472692: "infinity", -2147472691: "-infinity"}
 INFINITE_MICROS = {
@@ -27,6 +28,7 @@ INFINITE_MICROS = {
     -9222425352054775809: "infinity",
     -9222425352054775808: "-infinity",
 }
+_LAST_WRAPPED = -9222425352054775809
 
 
 def plain(values: pa.Array) -> pa.Array:
@@ -128,16 +130,37 @@ def _timestamp_text(values: pa.Array) -> pa.Array:
     texts = pc.replace_substring(texts, " ", "T", max_replacements=1)
     if values.type.tz:
         texts = pc.binary_join_element_wise(texts, "Z", "")
-    return _named(texts, numbers, INFINITE_MICROS)
+    return _named(texts, numbers, INFINITE_MICROS) if values.type.unit == "us" else texts
 
 
 def _named(texts: pa.Array, numbers: pa.Array, names: dict[int, str]) -> pa.Array:
-    """`texts` with infinities by name, and the bare number where Arrow has no text for an instant."""
+    """`texts` with infinities by name, and the years that Arrow has no text for."""
     odd = pc.or_(pc.match_substring(texts, "<"), pc.is_in(numbers, pa.array(list(names), numbers.type)))
+    if numbers.type == pa.int64():
+        odd = pc.or_(odd, pc.less(numbers, _LAST_WRAPPED))
     if not pc.any(odd, min_count=0).as_py():
         return texts
     pairs: Iterable[tuple[str | None, int | None]] = zip(texts.to_pylist(), numbers.to_pylist(), strict=True)
-    return pa.array([None if t is None or n is None else names.get(n, str(n) if "<" in t else t) for t, n in pairs])
+    far = _far_day if numbers.type == pa.int32() else _far_moment
+    return pa.array([None if t is None or n is None else names.get(n) or far(n, t) for t, n in pairs], pa.string())
+
+
+def _far_day(number: int, text: str) -> str:
+    if "<" not in text:
+        return text
+    cycles, day = divmod(number + _EPOCH, _CYCLE)
+    inside = date.fromordinal(day + 1)
+    year = inside.year + 400 * cycles
+    return f"{'-' if year < 0 else ''}{abs(year):04}{inside:-%m-%d}"
+
+
+def _far_moment(number: int, text: str) -> str:
+    """An instant just above the least number has wrapped around: PostgreSQL's go on after 2^63 - 1."""
+    micros = number + 2**64 if number < _LAST_WRAPPED else number
+    if micros == number and "<" not in text:
+        return text
+    days, rest = divmod(micros, _MICROS_PER_DAY)
+    return f"{_far_day(days, '<')}T{clock(rest)}{'Z' if text.endswith('Z') else ''}"
 
 
 def _time_text(values: pa.Array) -> pa.Array:
@@ -181,7 +204,31 @@ def _split(number: int, size: int) -> tuple[int, int]:
 
 
 def _json_text(values: pa.Array) -> pa.Array:
-    return _each(values, lambda v: json.dumps(v, default=_json_value, ensure_ascii=False, separators=(",", ":")))
+    try:
+        return _each(values, _dumped)
+    except (OverflowError, ValueError):  # Python has no dates and moments outside the years 1 to 9999
+        if len(values) == 1:
+            return _each(_dates_as_text(values), _dumped)
+        return pa.concat_arrays([_json_text(values.slice(at, 1)) for at in range(len(values))])
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, default=_json_value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _dates_as_text(values: pa.Array) -> pa.Array:
+    kind = values.type
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return to_text(values)
+    if pa.types.is_struct(kind):
+        parts = [_dates_as_text(part) for part in values.flatten()]
+        return pa.StructArray.from_arrays(parts, [f.name for f in kind], mask=values.is_null())
+    if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
+        return values
+    found = _dates_as_text(values.flatten())
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int32()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.ListArray.from_arrays(offsets, found, mask=values.is_null())
 
 
 def _json_value(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -34,6 +34,7 @@ from instep.schema.types import (
     TimestampTz,
     Uuid,
 )
+from instep.stage.limits import WHOLE_JSON
 
 FIELD_ID = "PARQUET:field_id"
 _INTS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
@@ -81,11 +82,15 @@ def arrow_type(kind: DataType) -> pa.DataType:
 
 
 def arrow_schema(record: Record) -> pa.Schema:
-    """What a task writes: the columns in order, with their numbers."""
+    """What a task writes: the columns in order, with their numbers, and which take no odd JSON."""
     return pa.schema([
-        pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name])})
+        pa.field(c.name, arrow_type(c.type), c.nullable, {FIELD_ID: str(record.numbers[c.name]), **_limits(c.type)})
         for c in record.table.columns
     ])  # fmt: skip
+
+
+def _limits(kind: DataType) -> Mapping[bytes | str, bytes | str]:
+    return WHOLE_JSON if isinstance(kind, Json) else {}
 
 
 def check_names(table: Table) -> None:

@@ -33,7 +33,7 @@ from instep.schema.types import (
     Unknown,
     Uuid,
 )
-from instep.stage.limits import WITHOUT_NUL
+from instep.stage.limits import VALID_JSON, WITHOUT_NUL
 
 MAX_COLUMNS = 1_600
 FIELD_ID = "PARQUET:field_id"
@@ -96,6 +96,8 @@ def arrow_schema(record: Record) -> pa.Schema:
 
 def limits(kind: DataType) -> Mapping[bytes | str, bytes | str]:
     inner = kind.element if isinstance(kind, Array) and as_array(kind) else kind
+    if isinstance(kind, Json):
+        return {**WITHOUT_NUL, **VALID_JSON}
     return WITHOUT_NUL if isinstance(inner, String | Time | Unknown | Json) else {}
 
 

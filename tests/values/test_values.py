@@ -1,0 +1,136 @@
+"""Every type and edge value of both servers through every destination: equal to what the source prints, or held with
+its original. One table has all types as columns; its rows are their values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import psycopg
+import pytest
+from mariadb_cases import CASES as MARIADB
+from postgres_cases import BY_EXTENSION, OWN
+from postgres_cases import CASES as POSTGRES
+from value_cases import DESTINATIONS, Case
+from value_text import found, printed, same_original
+
+from instep.schema.names import destination_ref
+from instep.schema.types import Array, DataType
+from instep.sources.postgres_connect import conninfo
+from instep.stage.entries import read_entries
+from sync_world import World
+
+Connect = Callable[[str, str], World]
+Ask = Callable[[str], list[tuple[Any, ...]]]
+_EACH = "CASE WHEN {} IS NOT NULL THEN ARRAY(SELECT e::text FROM unnest({}) e) END"
+_SESSION = "SET intervalstyle = iso_8601; SET timezone = 'UTC'; SET bytea_output = hex; SET datestyle = 'ISO, YMD'"
+
+
+def _statements(cases: Sequence[Case]) -> list[str]:
+    """The table of these cases and its rows; values that a case has no more of are NULL."""
+    columns = ", ".join(f"c{at} {case.native}" for at, case in enumerate(cases))
+    rows = zip_longest(*(case.values for case in cases), fillvalue="NULL")
+    made = [f"INSERT INTO t VALUES ({at}, {', '.join(row)})" for at, row in enumerate(rows)]  # noqa: S608 - from the table
+    return [f"CREATE TABLE t (id int PRIMARY KEY, {columns})", *made]
+
+
+def _shown(ask: Ask, world: World, cases: Sequence[Case], cast: str) -> dict[tuple[int, int], Any]:
+    """(row, column) to what the server prints, NULLs left out."""
+    parts, table = [], world.accepted("t")
+    for at, case in enumerate(cases):
+        kind, name = table.by_name[f"c{at}"].type, f"c{at}"
+        if isinstance(kind, Array):
+            parts.append(_EACH.replace("{}", name))
+        else:
+            parts.append((case.shown or cast).replace("{}", name))
+    rows = ask(f"SELECT id, {', '.join(parts)} FROM t ORDER BY id")  # noqa: S608 - from the table
+    return {(row, at): v for row, *vs in rows for at, v in enumerate(vs) if v is not None}
+
+
+def _differences(world: World, cases: Sequence[Case], shown: dict[tuple[int, int], Any], at: str) -> list[str]:
+    """Each cell that is neither equal, nor held as its case says."""
+    table = world.accepted("t")
+    ref = destination_ref(table, world.pipe.naming)
+    rows = {row["id"]: row for row in world.destination.read(ref).read_all().to_pylist()}
+    target = world.destination.target(ref)
+    held = {(json.loads(e.key)["id"], e.column): e for e in read_entries(target.quarantine, target.io).entries}
+    wrong = []
+    for (row, number), text in shown.items():
+        case, name = cases[number], f"c{number}"
+        kind = table.by_name[name].type
+        reason = case.reasons(at).get(row)
+        value, entry = rows[row][name], held.pop((str(row), name), None)
+        what = f"{case.native} {case.values[row][:60] if row < len(case.values) else '?'} ({kind})"
+        if reason is None and (entry or found(kind, value) != printed(kind, text)):
+            got = f"held: {entry.reason}: {entry.original}" if entry else repr(found(kind, value))
+            wrong.append(f"{what}: {str(printed(kind, text))[:80]} came as {got[:120]}")
+        elif reason is not None:
+            wrong += _held(what, kind, reason, text, value, entry, rows[row]["_instep_meta"], name)
+    return [*wrong, *(f"held, though it is NULL: {key}" for key in held)]
+
+
+def _held(
+    what: str, kind: DataType, reason: str, text: Any, value: Any, entry: Any, meta: str | None, name: str
+) -> list[str]:  # fmt: skip
+    if value is not None or entry is None:
+        return [f"{what}: not held: {value!r}"]
+    if reason not in entry.reason or not same_original(kind, text, entry.original):
+        return [f"{what}: held as {entry.original} ({entry.reason}), not {text}"]
+    noted = {c["field"] for c in json.loads(meta or '{"changes":[]}')["changes"]}
+    return [] if name in noted else [f"{what}: {meta} does not say that it was nulled"]
+
+
+def _missing(world: World, cases: Sequence[Case], shown: dict[tuple[int, int], Any]) -> list[str]:
+    """Values that the server does not show at all: the table of cases would not test them."""
+    return [
+        f"{c.native} {v}" for n, c in enumerate(cases) for at, v in enumerate(c.values) if (at, n) not in shown
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("destination", DESTINATIONS)
+def test_postgres(connect: Connect, destination: str) -> None:
+    world = connect("postgres", destination)
+    with psycopg.connect(conninfo(world.case.source().config), autocommit=True) as server:
+        server.execute(_SESSION)
+        cases = (*POSTGRES, *_extensions(server))
+        world.run(*OWN, *_statements(cases))
+        assert [(t.status, t.error) for t in world.sync().tables] == [("done", "")]
+        shown = _shown(lambda sql: server.execute(sql.encode()).fetchall(), world, cases, "{}::text")
+    assert _missing(world, cases, shown) == []
+    assert _differences(world, cases, shown, destination) == []
+    assert world.differing() == {}
+
+
+def _extensions(server: psycopg.Connection) -> list[Case]:
+    """The cases of the extensions that the server has."""
+    cases = []
+    for name, case in BY_EXTENSION.items():
+        try:
+            if name == "xml":
+                server.execute("SELECT '<a/>'::xml")
+            else:
+                server.execute(f"CREATE EXTENSION {name}".encode())
+        except psycopg.errors.FeatureNotSupported:
+            continue
+        cases.append(case)
+    return cases
+
+
+@pytest.mark.parametrize("destination", DESTINATIONS)
+def test_mariadb(connect: Connect, destination: str) -> None:
+    world = connect("mysql", destination)
+    create, *rows = _statements(MARIADB)
+    options = "SET STATEMENT sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00' FOR"
+    world.run(create, *(f"{options} {row}" for row in rows))
+    assert [(t.status, t.error) for t in world.sync().tables] == [("done", "")]
+
+    def ask(sql: str) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = world.case.execute(f"SET STATEMENT time_zone = '+00:00' FOR {sql}")
+        return [tuple(v.decode() if isinstance(v, bytes) else v for v in row) for row in found]
+
+    shown = _shown(ask, world, MARIADB, "CAST({} AS CHAR)")
+    assert _missing(world, MARIADB, shown) == []
+    assert _differences(world, MARIADB, shown, destination) == []
+    assert world.differing() == {}
