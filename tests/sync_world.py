@@ -42,7 +42,7 @@ class World:
     restricted: bool = False
     include: tuple[str, ...] = ()
     limits: BackfillLimits = field(default_factory=BackfillLimits)
-    engine: Literal["spark", "inline"] = "spark"
+    engine: Literal["spark", "inline"] = "inline"
 
     def __post_init__(self) -> None:
         self.store = Store(f"sqlite:///{self.folder / 'control.db'}")

@@ -242,7 +242,8 @@ def test_what_duckdb_cannot_do_is_merged_by_spark(tmp_path: Path, spark: Any, mo
         (replace(WHOLE, key=("name", "amount")), {}, True),
         (replace(WHOLE, key=("id", "ratio")), {}, False),
         (replace(WHOLE, key=("parts",)), {}, False),
-        (Merge((), since=("id", "3")), {}, False),
+        (Merge((), since=("id", "3")), {}, True),
+        (Merge((), since=("ratio", "3")), {}, False),
     ],
 )
 def test_what_fits(tmp_path: Path, how: Merge, limits: dict[str, int], expected: bool) -> None:

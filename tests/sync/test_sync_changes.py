@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from events.shows import shows
-from lake import SPARK
 from sync_world import MakeWorld, World
 
-pytestmark = [*SPARK]
 Rows = list[tuple[Any, ...]]
 IDS = ("postgres",)
 TYPED = ("postgres", "mysql")

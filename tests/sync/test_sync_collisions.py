@@ -16,7 +16,7 @@ TAKE = Rule(("name.collided",), "apply")
 
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
-    return make_world(engine="inline")
+    return make_world()
 
 
 def alias(world: World, table: str, column: str) -> str:
@@ -155,7 +155,7 @@ def test_a_system_column_s_name_is_prefixed_without_a_question(world: World) -> 
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
 @shows(trap=7)
 def test_tables_that_meet(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     quote = world.case.quote
     world.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
     world.sync()

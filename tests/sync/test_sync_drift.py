@@ -151,7 +151,7 @@ def test_an_edit_that_is_taken_back_is_no_question_any_more(left: World) -> None
 
 
 def test_values_are_back_after_the_next_sync(make_world: MakeWorld) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 10), (2, 20)")
     world.run("CREATE TABLE u (id int PRIMARY KEY)")
     world.sync()
@@ -167,7 +167,7 @@ def test_values_are_back_after_the_next_sync(make_world: MakeWorld) -> None:
 
 
 def test_a_column_that_somebody_added_stops_nothing(make_world: MakeWorld) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 10)")
     world.sync()
     by_hand(world, lambda u: u.add_column("mine", StringType()))

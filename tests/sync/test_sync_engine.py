@@ -47,7 +47,7 @@ def run(world: World, told: Told, small: int = SMALL) -> None:
 
 
 def test_small_work_needs_no_session(make_world: MakeWorld) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     told = Told(lambda: pytest.fail("Spark was started"))
     for statements in (SETUP, MORE):
         world.run(*statements)
@@ -57,7 +57,7 @@ def test_small_work_needs_no_session(make_world: MakeWorld) -> None:
 
 @with_spark
 def test_large_work_is_done_by_spark(make_world: MakeWorld, session: Callable[[], Any]) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.run(*SETUP)
     told = Told(session)
     run(world, told, small=0)
@@ -67,7 +67,7 @@ def test_large_work_is_done_by_spark(make_world: MakeWorld, session: Callable[[]
 
 @with_spark
 def test_a_merge_that_only_spark_can_do_starts_it(make_world: MakeWorld, session: Callable[[], Any]) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.settings = {"t": cursor("id")}
     world.destination = IcebergDestination(IcebergConfig("lake", str(world.folder / "lake"), upsert_rows=0))
     world.run(*SETUP)

@@ -12,7 +12,6 @@ from instep.schema.selection import Selection, patterns
 from instep.sync.changes.evolve import evolve, preview
 from instep.sync.run import Wanted, sync
 from instep.sync.verify import verify
-from lake import SPARK
 from sync_world import MakeWorld, World, cursor
 
 EXTRA = "_instep_extra"
@@ -98,9 +97,6 @@ def extra(world: World) -> dict[int, Any]:
     return {id: None if text is None else json.loads(text) for id, text in rows}
 
 
-@SPARK[0]
-@SPARK[1]
-@SPARK[2]
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_values_are_kept_until_somebody_decides(make_world: MakeWorld, kind: str) -> None:
     world = make_world(kind)
@@ -130,9 +126,6 @@ def test_values_are_kept_until_somebody_decides(make_world: MakeWorld, kind: str
     assert world.differing() == {}
 
 
-@SPARK[0]
-@SPARK[1]
-@SPARK[2]
 def test_what_only_the_lake_has_is_kept(world: World) -> None:
     world.settings["t"] = cursor("n")
     world.run(TABLE, "INSERT INTO t VALUES (1, 1), (2, 2)")

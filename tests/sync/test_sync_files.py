@@ -59,7 +59,7 @@ def drop(tmp_path: Path) -> Iterator[Drop]:
             return FilesSource(found[0].config, files.source_files)
 
         case = Case("files", "files", _nothing, source, str, views=False)
-        world = World(case, tmp_path, engine="inline")
+        world = World(case, tmp_path)
         stack.callback(world.close)
         found.append(Drop(folder, FilesConfig(str(folder), metadata=("_file_number",)), world))
         yield found[0]

@@ -46,7 +46,7 @@ def waiting(world: World) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_sync_fills_what_it_has_let_in(make_world: MakeWorld, kind: str) -> None:
-    world = begun(make_world(kind, engine="inline"))
+    world = begun(make_world(kind))
     world.run(ADD, "UPDATE t SET size = 8 WHERE id = 2", "DELETE FROM t WHERE id = 1")
     before = world.store.cursors.of("shop")
     report = world.sync()
@@ -60,21 +60,21 @@ def test_the_sync_fills_what_it_has_let_in(make_world: MakeWorld, kind: str) -> 
 
 @pytest.mark.parametrize("mark", [pytest.param(None, marks=SPARK)])
 def test_on_spark(make_world: MakeWorld, mark: None) -> None:
-    world = begun(make_world())
+    world = begun(make_world(engine="spark"))
     world.run(ADD, "ALTER TABLE t ADD COLUMN words text[]", "UPDATE t SET words = '{x,y}', size = 9 WHERE id = 1")
     assert world.sync().status == "done"
     assert world.rows("t", "id", "size", "words") == [(1, 9, ["x", "y"]), (2, 7, None), (3, 7, None)]
 
 
 def test_a_newer_value_is_never_overwritten(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run(ADD, "UPDATE t SET at = 3, size = NULL WHERE id = 1", "UPDATE t SET at = 3, size = 5 WHERE id = 2")
     world.sync()
     assert sizes(world) == {1: None, 2: 5, 3: 7}
 
 
 def test_a_failure_leaves_the_load_and_the_wish(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run(ADD, "INSERT INTO t VALUES (4, 'd', 4, 4)")
 
     def fails(*_: object) -> None:
@@ -93,7 +93,7 @@ def test_a_failure_leaves_the_load_and_the_wish(make_world: MakeWorld, monkeypat
 @pytest.mark.parametrize("point", ["fill.before", "fill.read", "fill.rewritten", "fill.committed", "fill.done"])
 def test_interrupted_it_goes_on(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """Between the attempts an upsert writes NULL over a row that was read."""
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run("INSERT INTO t VALUES (4, 'd', 4)")
     world.sync()
     monkeypatch.setattr(iceberg_fill, "PART_ROWS", 1)
@@ -113,7 +113,7 @@ def test_interrupted_it_goes_on(make_world: MakeWorld, monkeypatch: pytest.Monke
 
 
 def test_tables_without_a_key_are_read_whole(make_world: MakeWorld) -> None:
-    world = make_world(engine="inline")
+    world = make_world()
     world.policy = preset("allow_all", backfill="column")
     world.settings["log"] = cursor("at")
     world.run("CREATE TABLE log (at int, word varchar(9))", "INSERT INTO log VALUES (1, 'a'), (2, 'b')")
@@ -128,7 +128,7 @@ def test_tables_without_a_key_are_read_whole(make_world: MakeWorld) -> None:
 
 
 def test_a_waiting_column_follows_renames(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.limits = BackfillLimits(max_bytes=1)
     world.run(ADD)
     assert "the budget is 1" in notes(world.sync())
@@ -142,7 +142,7 @@ def test_a_waiting_column_follows_renames(make_world: MakeWorld) -> None:
 
 
 def test_a_column_that_is_gone_is_not_waited_for(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.limits = BackfillLimits(max_bytes=1)
     world.run(ADD)
     world.sync()
@@ -152,7 +152,7 @@ def test_a_column_that_is_gone_is_not_waited_for(make_world: MakeWorld) -> None:
 
 
 def test_a_person_is_not_held_up(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"), backfill="none")
+    world = begun(make_world(), backfill="none")
     world.limits = BackfillLimits(max_bytes=1)
     world.run(ADD)
     world.sync()
@@ -164,7 +164,7 @@ def test_a_person_is_not_held_up(make_world: MakeWorld) -> None:
 
 
 def test_minutes_are_a_budget_too(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run("INSERT INTO t VALUES (4, 'd', 4)")
     world.sync()
     monkeypatch.setattr(iceberg_fill, "PART_ROWS", 1)
@@ -180,7 +180,7 @@ def test_minutes_are_a_budget_too(make_world: MakeWorld, monkeypatch: pytest.Mon
 
 
 def test_values_that_do_not_fit_are_held(make_world: MakeWorld) -> None:
-    world = begun(make_world("sqlite", engine="inline"))
+    world = begun(make_world("sqlite"))
     world.run("ALTER TABLE t ADD COLUMN size int", "UPDATE t SET size = 'many' WHERE id = 1")
     world.run("UPDATE t SET size = 2 WHERE id = 2")
     report = world.sync()
@@ -194,7 +194,7 @@ def test_values_that_do_not_fit_are_held(make_world: MakeWorld) -> None:
 
 
 def test_a_table_that_is_read_whole_needs_no_fill(make_world: MakeWorld) -> None:
-    world = make_world(engine="inline")
+    world = make_world()
     world.policy = preset("allow_all", backfill="column")
     world.run(*SETUP)
     world.sync()
@@ -206,7 +206,7 @@ def test_a_table_that_is_read_whole_needs_no_fill(make_world: MakeWorld) -> None
 
 
 def test_cancelled_it_leaves_whole_files_and_goes_on(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run("INSERT INTO t VALUES (4, 'd', 4)", "INSERT INTO t VALUES (5, 'e', 5)")
     world.sync()
     monkeypatch.setattr(iceberg_fill, "PART_ROWS", 1)
@@ -236,7 +236,7 @@ def test_cancelled_it_leaves_whole_files_and_goes_on(make_world: MakeWorld, monk
 
 
 def test_a_person_hears_what_was_not_filled(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"), backfill="none")
+    world = begun(make_world(), backfill="none")
     world.run(ADD)
     world.sync()
     ref = (world.case.schema, "t")

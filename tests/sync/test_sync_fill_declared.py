@@ -8,7 +8,7 @@ TABLE = "CREATE TABLE t (id int, name varchar(20), at int NOT NULL)"
 
 
 def test_a_key_that_is_not_unique_fills_nothing(make_world: MakeWorld) -> None:
-    world = make_world(engine="inline")
+    world = make_world()
     world.settings["t"] = cursor("at", key=("id",))
     world.policy = preset("allow_all", backfill="column")
     world.run(TABLE, "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2)")

@@ -37,7 +37,7 @@ def approved(world: World) -> None:
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 @shows(trap=17)
 def test_updates_between_seen_and_accepted_arrive(make_world: MakeWorld, kind: str) -> None:
-    world = begun(make_world(kind, engine="inline"))
+    world = begun(make_world(kind))
     world.run("ALTER TABLE t ADD COLUMN size int")
     world.sync()
     world.run("UPDATE t SET size = 20, at = 10 WHERE id = 2", "UPDATE t SET size = 30, at = 11 WHERE id = 3")
@@ -54,7 +54,7 @@ def test_updates_between_seen_and_accepted_arrive(make_world: MakeWorld, kind: s
 
 def test_under_the_names_of_the_day(make_world: MakeWorld) -> None:
     """The column and its table are renamed while the column waits, and once more while its rows do."""
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run("ALTER TABLE t ADD COLUMN size int")
     world.sync()
     world.run("UPDATE t SET size = 20, at = 10 WHERE id = 2")
@@ -72,7 +72,7 @@ def test_under_the_names_of_the_day(make_world: MakeWorld) -> None:
 def test_an_interrupted_load_begins_there_again(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     from instep.crash import VARIABLE, Crashed
 
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run("ALTER TABLE t ADD COLUMN size int")
     world.sync()
     world.run("UPDATE t SET size = 20, at = 10 WHERE id = 2")
@@ -87,7 +87,7 @@ def test_an_interrupted_load_begins_there_again(make_world: MakeWorld, monkeypat
 
 
 def test_several_columns_begin_at_the_lowest(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run("ALTER TABLE t ADD COLUMN a int")
     world.sync()
     world.run("UPDATE t SET a = 5, at = 5 WHERE id = 1")

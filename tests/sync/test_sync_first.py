@@ -58,7 +58,7 @@ def awkward(world: World) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 @shows(trap=10)
 def test_the_first_and_the_second_sync_leave_everything_equal(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind, policy=MEET)
+    world = make_world(kind, policy=MEET, engine="spark")
     world.run(*awkward(world))
     for _ in range(2):
         report = world.sync()

@@ -46,7 +46,7 @@ def _content(path: Path) -> str:
 
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 def test_a_hashed_column_is_in_clear_nowhere(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     world.run(T)
     world.evolve()
     switch(world, hashed=True)
@@ -59,7 +59,7 @@ def test_a_hashed_column_is_in_clear_nowhere(make_world: MakeWorld, kind: str) -
 
 @shows(trap=12)
 def test_a_renamed_column_goes_on_as_hashes(make_world: MakeWorld) -> None:
-    world = make_world("postgres", engine="inline")
+    world = make_world("postgres")
     world.run(T)
     world.evolve()
     switch(world, hashed=True)
@@ -72,7 +72,7 @@ def test_a_renamed_column_goes_on_as_hashes(make_world: MakeWorld) -> None:
 
 
 def test_hashing_later_reads_the_table_again(make_world: MakeWorld) -> None:
-    world = make_world("postgres", engine="inline")
+    world = make_world("postgres")
     world.run(T, ROW)
     world.sync()
     assert in_clear(world.folder, SECRET), "until then it is there"
@@ -83,7 +83,7 @@ def test_hashing_later_reads_the_table_again(make_world: MakeWorld) -> None:
 
 
 def test_switched_off_and_on_again(make_world: MakeWorld) -> None:
-    world = make_world("postgres", engine="inline")
+    world = make_world("postgres")
     world.run(T, ROW)
     world.sync()
     switch(world, enabled=False)
@@ -96,7 +96,7 @@ def test_switched_off_and_on_again(make_world: MakeWorld) -> None:
 
 
 def test_what_looks_personal_is_neither_loaded_nor_kept_aside(make_world: MakeWorld) -> None:
-    world = make_world("postgres", engine="inline")
+    world = make_world("postgres")
     world.run("CREATE TABLE t (id int PRIMARY KEY, x varchar(200))", "INSERT INTO t VALUES (1, 'ann@example.org')")
     sync(replace(world.pipe, protect=Protect("on")), engine=Inline())
     assert [c.name for c in world.accepted("t").columns] == ["id"]

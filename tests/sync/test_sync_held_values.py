@@ -20,7 +20,7 @@ CASES: list[tuple[str, str, tuple[int, int]]] = [
 
 def retyped(make_world: MakeWorld, kind: str, rows: str, **options: object) -> World:
     """A whole number that becomes a date, which waits."""
-    world = make_world(kind, engine="inline", policy=preset("allow_all"), **options)
+    world = make_world(kind, policy=preset("allow_all"), **options)
     world.run(TABLE)
     world.evolve()
     world.run("ALTER TABLE t DROP COLUMN v", "ALTER TABLE t ADD COLUMN v date")
@@ -70,7 +70,7 @@ def test_what_has_moved_since_is_said(make_world: MakeWorld) -> None:
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
 def test_a_server_counts_too(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     world.run("CREATE TABLE t (id int PRIMARY KEY, v date)")
     world.evolve()
     change = "ALTER v TYPE int USING 0" if kind == "postgres" else "MODIFY v int"

@@ -19,7 +19,7 @@ SETUP = (
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql", "sqlite"])
 def test_first_load_upsert_and_schema_change(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     world.run(*SETUP)
     assert world.statuses(world.sync()) == {"t": "done", "keyless": "done"}
     assert world.differing() == {}
@@ -38,7 +38,7 @@ def test_no_session_is_asked_for(make_world: MakeWorld) -> None:
     def never() -> None:
         raise AssertionError("no session is needed")
 
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.start = never
     world.run(*SETUP)
     before = "pyspark.sql.session" in sys.modules
@@ -48,7 +48,7 @@ def test_no_session_is_asked_for(make_world: MakeWorld) -> None:
 
 @pytest.fixture
 def by_spark_only(make_world: MakeWorld) -> World:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     lake = IcebergConfig("lake", str(world.folder / "lake"), upsert_rows=0)
     world.destination = IcebergDestination(lake)
     return world

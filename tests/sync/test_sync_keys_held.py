@@ -63,7 +63,7 @@ CASES = [(kind, way) for way in WAYS for kind in way.kinds]
 @pytest.mark.parametrize(("kind", "way"), CASES, ids=[f"{kind}: {way.name}" for kind, way in CASES])
 @shows(trap=(8, 9), event=48)
 def test_what_a_key_or_cursor_does(make_world: MakeWorld, kind: str, way: Way) -> None:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     world.settings["t"] = way.settings
     world.run(way.before, "INSERT INTO t VALUES (1, 1, 1), (2, 2, 2)")
     assert world.statuses(world.sync()) == {"t": "done"}
@@ -79,7 +79,7 @@ def test_what_a_key_or_cursor_does(make_world: MakeWorld, kind: str, way: Way) -
 
 @shows(event=48)
 def test_a_reordered_key_reads_nothing_anew(make_world: MakeWorld) -> None:
-    world = make_world(engine="inline")
+    world = make_world()
     world.run(PAIR, "INSERT INTO t VALUES (1, 1, 1)")
     world.sync()
     world.run(DROP["postgres"], "ALTER TABLE t ADD PRIMARY KEY (b, a)")
@@ -92,7 +92,7 @@ def test_a_reordered_key_reads_nothing_anew(make_world: MakeWorld) -> None:
 @pytest.mark.parametrize("name", ["allow_all", "allow_columns", "block_all", "propagate_all", "propagate_columns",
                                   "approve", "stop"])  # fmt: skip
 def test_a_reverted_key_resumes_only_under_our_own_policies(make_world: MakeWorld, name: str) -> None:
-    world = make_world(engine="inline")
+    world = make_world()
     world.run(SINGLE, "INSERT INTO t VALUES (1, 1, 1)")
     world.sync()
     world.policy = preset(name)
@@ -109,7 +109,7 @@ def test_a_reverted_key_resumes_only_under_our_own_policies(make_world: MakeWorl
 @pytest.fixture
 def cursored(make_world: MakeWorld) -> World:
     """A table that is read by a cursor which a person chose."""
-    world = make_world(engine="inline")
+    world = make_world()
     world.run("CREATE TABLE t (a int PRIMARY KEY, c int NOT NULL, d int NOT NULL)")
     world.run("INSERT INTO t VALUES (1, 1, 10), (2, 2, 20), (3, 3, 30)")
     world.sync()

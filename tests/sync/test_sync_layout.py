@@ -13,7 +13,7 @@ from sync_world import MakeWorld, World, preset
 @pytest.fixture
 def laid(make_world: MakeWorld) -> World:
     """A loaded table of a source where a new table of the old name is the old one."""
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int, b text)", "INSERT INTO t VALUES (1, 1, 'x'), (2, 1, 'y')")
     world.sync()
     return world

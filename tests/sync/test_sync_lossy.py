@@ -8,7 +8,7 @@ from sync_world import MakeWorld, World
 
 
 def filled(make_world: MakeWorld, **options: object) -> World:
-    world = make_world("sqlite", engine="inline", **options)
+    world = make_world("sqlite", **options)
     world.run(
         "CREATE TABLE t (id int PRIMARY KEY, a text, n bigint)",
         "INSERT INTO t VALUES (1, '5', 1), (2, 'six', 2), (3, NULL, 5000000000), (4, '7', 4)",

@@ -38,7 +38,7 @@ def change(world: World, number: int) -> None:
 @pytest.fixture
 def grown(world: World) -> World:
     """A table with a key after three syncs, and one that was loaded once."""
-    world.engine, world.policy = "inline", preset("allow_all", removed="drop")
+    world.policy = preset("allow_all", removed="drop")
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int, b text)", TEN, "CREATE TABLE u (id int PRIMARY KEY)")
     world.run("INSERT INTO u VALUES (1)")
     world.sync()
@@ -139,7 +139,7 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
 def test_a_duckdb_file_is_vacuumed(make_world: MakeWorld) -> None:
     world = make_world("sqlite")
     file: Any = DuckDbDestination(DuckDbConfig("warehouse", str(world.folder / "shop.duckdb")))
-    world.destination, world.engine = file, "inline"
+    world.destination = file
     assert by_command(world).vacuumed == (0, 0)
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int, b text)", "INSERT INTO t VALUES (1, 1, 'x')")
     world.sync()

@@ -8,11 +8,11 @@ import pytest
 
 from events.shows import shows
 from instep.errors import Blocked, InstepError
-from instep.schema.policy import Rule
+from instep.schema.policy import Policy, Rule
 from instep.schema.selection import Selection, patterns
 from instep.sync.changes import map as mapping
+from instep.sync.changes import undo
 from instep.sync.claim import claimed
-from lake import SPARK
 from sync_world import MakeWorld, World, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, a int, b varchar(20), c bigint)"
@@ -147,9 +147,6 @@ def _resumed(world: World) -> None:
         mapping.resume_mappings(replace(world.pipe, run=run), run)
 
 
-@SPARK[0]
-@SPARK[1]
-@SPARK[2]
 @pytest.mark.parametrize("kind", ["postgres"])
 @shows(trap=5)
 def test_old_rows_keep_their_values_and_new_ones_arrive(make_world: MakeWorld, kind: str) -> None:
@@ -168,3 +165,37 @@ def test_old_rows_keep_their_values_and_new_ones_arrive(make_world: MakeWorld, k
     assert world.rows("t", "id", "z") == [(1, 10), (2, 20), (3, 30)]
     assert world.differing() == {}
     assert world.store.backfills.waiting("shop") == []
+
+
+LEFT = [("pending", HOLD, ("z",)), ("let in", preset("allow_all"), ("z", "z__v1"))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("policy", "added"), [c[1:] for c in LEFT], ids=[c[0] for c in LEFT])
+def test_a_wrong_pair_is_taken_back_and_mapped_to_another(
+    make_world: MakeWorld, kind: str, policy: Policy, added: tuple[str, ...]
+) -> None:
+    world = make_world(kind, policy=policy, engine="inline")
+    world.run(TABLE, "INSERT INTO t VALUES (1, 10, 'x', 1)")
+    world.sync()
+    world.run(*RENAMED, "ALTER TABLE t ADD COLUMN y int", "UPDATE t SET z = 7, y = 10")
+    world.settled()
+    mapping.carry_out(world.pipe, mapped(world))
+    (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.renamed"]
+    (plan, *_) = world.store.plans.history("shop")
+    assert undo.find(world.pipe, plan.id) == [review]
+    made = undo.prepare(world.pipe, [review])
+    assert any("z itself is not read until it is approved" in limit for limit in made.limits)
+    undo.takeback(world.pipe, made)
+    assert world.rows("t", "id", "a") == [(1, 10)]
+    world.sync()
+    assert not any(r.kind == "column.renamed" for r in world.store.reviews.find("shop", ("open",)))
+    assert world.rows("t", "id", "a") == [(1, 10)]
+    for one in world.store.reviews.find("shop", ("rejected", "open")):
+        if one.kind == "column.added":
+            world.store.reviews.decide(one.id, "approved", "ann")
+    world.sync()
+    mapping.carry_out(world.pipe, mapped(world, "a", "y"))
+    world.sync()
+    assert world.rows("t", "id", "y", *added) == [(1, 10, *(7 for _ in added))]
+    assert world.differing() == {}

@@ -8,7 +8,7 @@ import pytest
 
 from instep.errors import InstepError
 from instep.schema.policy import Rule
-from instep.sync.changes import map_tables
+from instep.sync.changes import map_tables, undo
 from instep.sync.changes.map import resume_mappings
 from instep.sync.claim import claimed
 from sync_world import MakeWorld, World, preset
@@ -24,7 +24,7 @@ KINDS = ["postgres", "sqlite"]
 
 
 def begun(make_world: MakeWorld, kind: str, *, let_in: bool, new: tuple[str, ...] = NEW) -> World:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     world.run(*OLD)
     world.sync()
     world.policy = world.policy if let_in else HOLD
@@ -105,3 +105,15 @@ def test_an_interrupted_mapping_is_finished_by_the_next_run(
     world.sync()
     assert world.rows("fresh", "id") == [(1,), (3,)]
     assert world.differing() == {}
+
+
+@pytest.mark.parametrize("let_in", [False, True], ids=["pending", "let in"])
+def test_a_wrong_pair_is_taken_back(make_world: MakeWorld, let_in: bool) -> None:
+    world = begun(lambda kind: make_world(kind, engine="inline"), "sqlite", let_in=let_in)
+    map_tables.carry_out(world.pipe, mapped(world))
+    (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "table.renamed"]
+    undo.takeback(world.pipe, undo.prepare(world.pipe, [review]))
+    assert world.rows("old", "id", "a", "b") == [(1, 10, "x"), (2, 20, "y")]
+    assert [r for r in world.store.reviews.find("shop", ("open",)) if r.kind == "table.renamed"] == []
+    world.settled()
+    assert world.rows("old", "id", "a", "b") == [(1, 10, "x"), (2, 20, "y")]

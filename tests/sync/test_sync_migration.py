@@ -23,7 +23,7 @@ POLICY = Policy(rules=(Rule(("column.removed",), "review"), FILLS))
 
 
 def loaded(make_world: MakeWorld, kind: str) -> World:
-    world = make_world(kind, policy=POLICY, engine="inline")
+    world = make_world(kind, policy=POLICY)
     world.run(
         "create table orders (id bigint primary key, note varchar(20) not null, gone int, amount int)",
         "create table passing (id bigint primary key)",

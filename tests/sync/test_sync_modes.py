@@ -11,7 +11,6 @@ from instep.schema.selection import Selection, patterns
 from lake import SPARK
 from sync_world import MakeWorld, World, counts, cursor, preset
 
-pytestmark = [*SPARK]
 KINDS = ("postgres", "mysql", "sqlite")
 CURSORS = {
     "int": ("int", "9", "10", "100", 0.0),
@@ -21,9 +20,11 @@ CURSORS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["postgres", "mysql"])
-def test_append_reads_from_the_last_value_on(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind)
+@pytest.mark.parametrize(
+    ("kind", "engine"), [("postgres", "inline"), ("mysql", "inline"), pytest.param("postgres", "spark", marks=SPARK)]
+)
+def test_append_reads_from_the_last_value_on(make_world: MakeWorld, kind: str, engine: str) -> None:
+    world = make_world(kind, engine=engine)
     if kind == "mysql":
         world.run("SET GLOBAL explicit_defaults_for_timestamp = ON")
     for name, (column, one, two, _, _) in CURSORS.items():
@@ -60,9 +61,11 @@ def test_append_looks_back(world: World) -> None:
     assert sorted(v for (v,) in world.rows("t", "v")) == [1, 3, 5]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_upsert_by_cursor_sees_updates_and_deletes(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind)
+@pytest.mark.parametrize(
+    ("kind", "engine"), [*((k, "inline") for k in KINDS), pytest.param("postgres", "spark", marks=SPARK)]
+)
+def test_upsert_by_cursor_sees_updates_and_deletes(make_world: MakeWorld, kind: str, engine: str) -> None:
+    world = make_world(kind, engine=engine)
     for deletes in ("soft", "hard", "ignore"):
         name = f"t_{deletes}"
         world.settings[name] = cursor("c", deletes=deletes)  # type: ignore[arg-type]

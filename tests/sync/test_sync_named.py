@@ -12,7 +12,7 @@ from sync_world import MakeWorld, preset
 
 @pytest.mark.parametrize("wanted", [{}, {"drop_retained": True}], ids=str)
 def test_a_wrong_name_is_refused_before_anything_is_accepted(make_world: MakeWorld, wanted: dict[str, bool]) -> None:
-    world = make_world("sqlite", engine="inline", selection=Selection(exclude_tables=patterns(["*.hidden"])))
+    world = make_world("sqlite", selection=Selection(exclude_tables=patterns(["*.hidden"])))
     world.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in ("orders", "hidden")))
     for name, hint in (("main.order", "did you mean main.orders?"), ("main.hidden", "")):
         with pytest.raises(InstepError, match=rf"syncs no table {name}(\n|$)") as error:
@@ -26,7 +26,7 @@ def test_a_wrong_name_is_refused_before_anything_is_accepted(make_world: MakeWor
 
 def test_a_table_that_waits_is_no_wrong_name(make_world: MakeWorld) -> None:
     """Its review is there for whoever is told that it is not synced."""
-    world = make_world("sqlite", engine="inline", policy=preset("approve"))
+    world = make_world("sqlite", policy=preset("approve"))
     world.run("CREATE TABLE u (id int PRIMARY KEY)")
     world.evolve()
     world.run("CREATE TABLE t (id int PRIMARY KEY)")

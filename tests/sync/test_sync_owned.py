@@ -31,7 +31,7 @@ def moved(world: World, namespace: str) -> Pipe:
 
 
 def test_names_belong_to_who_creates_the_tables(make_world: MakeWorld) -> None:
-    world = begun(make_world("sqlite", engine="inline"))
+    world = begun(make_world("sqlite"))
     ref = (world.case.schema, "t")
     assert world.store.names.of("shop") == {ref: ("shop", "t")}
     world.run("CREATE TABLE u (id int PRIMARY KEY)", "DROP TABLE t")
@@ -40,7 +40,7 @@ def test_names_belong_to_who_creates_the_tables(make_world: MakeWorld) -> None:
 
 
 def test_a_renamed_table_takes_its_name_along(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run("CREATE TABLE u (id int PRIMARY KEY, name varchar(20))")
     world.sync()
     world.run("ALTER TABLE t RENAME TO w", "ALTER TABLE u RENAME TO t", "ALTER TABLE w RENAME TO u")
@@ -50,7 +50,7 @@ def test_a_renamed_table_takes_its_name_along(make_world: MakeWorld) -> None:
 
 
 def test_a_loaded_connection_keeps_its_namespace(make_world: MakeWorld) -> None:
-    world = begun(make_world("sqlite", engine="inline"))
+    world = begun(make_world("sqlite"))
     elsewhere = moved(world, "other")
     for attempt in (lambda: sync(elsewhere, Wanted(), engine=Inline()), lambda: preview(elsewhere)):
         with pytest.raises(Blocked, match="already loaded into namespace 'shop', which stays") as refused:
@@ -61,7 +61,7 @@ def test_a_loaded_connection_keeps_its_namespace(make_world: MakeWorld) -> None:
 
 
 def test_before_its_first_load_it_may_move(make_world: MakeWorld) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.run(TABLE, ROWS)
     world.preview()
     sync(moved(world, "other"), Wanted(), engine=Inline())
@@ -69,7 +69,7 @@ def test_before_its_first_load_it_may_move(make_world: MakeWorld) -> None:
 
 
 def test_only_tables_that_collide_are_refused(make_world: MakeWorld) -> None:
-    world = begun(make_world("sqlite", engine="inline"))
+    world = begun(make_world("sqlite"))
     world.run("CREATE TABLE u (id int PRIMARY KEY)")
     other = sync(replace(world.pipe, name="other"), Wanted(), engine=Inline())
     assert {t.table[1]: t.status for t in other.tables} == {"t": "failed", "u": "done"}
@@ -81,7 +81,7 @@ def test_only_tables_that_collide_are_refused(make_world: MakeWorld) -> None:
 
 
 def test_the_same_name_in_another_lake_is_no_conflict(make_world: MakeWorld) -> None:
-    world = begun(make_world("sqlite", engine="inline"))
+    world = begun(make_world("sqlite"))
     lake = IcebergDestination(IcebergConfig("second", str(world.folder / "second")))
     there = replace(world.pipe, name="other", destination=lake, destination_name="second")
     assert sync(there, Wanted(), engine=Inline()).status == "done"

@@ -99,7 +99,7 @@ def found(world: World) -> tuple[str, ...]:
 @pytest.mark.parametrize("poll", [c[1] for c in CASES], ids=[c[0] for c in CASES])
 @shows(trap=13, event=(43, 45, 46))
 def test_whole_compare(make_world: MakeWorld, kind: str, poll: Poll) -> None:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     begun(world, poll)
     at = KINDS.index(kind)
     columns = world.accepted("t").columns
@@ -113,7 +113,7 @@ def test_whole_compare(make_world: MakeWorld, kind: str, poll: Poll) -> None:
 @shows(trap=13, event=(43, 45))
 def test_with_a_cursor(make_world: MakeWorld, kind: str, poll: Poll) -> None:
     """Either equal to the source, or what is not is said with what to do."""
-    world = make_world(kind, engine="inline", settings={"t": cursor("n")})
+    world = make_world(kind, settings={"t": cursor("n")})
     notes = begun(world, poll)
     assert found(world) == poll.changes[KINDS.index(kind)]
     if kind in poll.stale:
@@ -126,7 +126,7 @@ def test_with_a_cursor(make_world: MakeWorld, kind: str, poll: Poll) -> None:
 
 
 def test_what_is_said_of_a_name_that_comes_back(make_world: MakeWorld) -> None:
-    world = make_world(engine="inline", settings={"t": cursor("n")})
+    world = make_world(settings={"t": cursor("n")})
     [note] = begun(world, dict(CASES)["dropped and added with the same type"])
     assert "rows that do not change keep what they had in it until" in note
     assert world.rows("t", "id", "a") == [(1, 10), (2, None), (3, None)]

@@ -29,7 +29,7 @@ def run(world: World, **wanted: Any) -> Report:
 
 def held(make_world: MakeWorld, kind: str = "postgres", *columns: str, **settings: Any) -> World:
     """Three rows whose column `a` is kept as JSON: 10, 20 and 30."""
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     if settings:
         world.settings["t"] = cursor("n", **settings)
     world.run(*SETUP)

@@ -16,7 +16,7 @@ from instep.schema.selection import Selection, patterns
 from instep.stage.conform import Held
 from instep.sync.held.quarantine import discard, erase, expire, holdings
 from instep.sync.held.replay import replay
-from lake import PREFIX, with_spark
+from lake import PREFIX
 from sync_world import MakeWorld, World
 
 NOTED = note("a")
@@ -289,7 +289,6 @@ def test_what_is_old_goes_at_the_first_sync_of_a_day(held: HeldWorld) -> None:
     assert expire(held.world.pipe, run) == 0
 
 
-@with_spark
 def test_a_held_retype_is_approved_and_its_values_come_back(world: World) -> None:
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 5), (2, 6), (3, 7)")
     world.sync()

@@ -24,7 +24,7 @@ def set_key(world: World, *columns: str, way: rekey.Way = "rekey", allowed: tupl
 @pytest.fixture
 def paused(make_world: MakeWorld) -> World:
     """Rows under one key, and another key at the source."""
-    world = make_world(engine="inline")
+    world = make_world()
     world.run(PAIRS, ROWS)
     world.sync()
     world.run(*OTHER_KEY, "INSERT INTO t VALUES (1, 2, 4)")
@@ -91,7 +91,7 @@ def test_clear_empties_the_table_named(paused: World) -> None:
 
 
 def test_a_chosen_key_outlives_detections_and_renames(make_world: MakeWorld) -> None:
-    world = make_world(engine="inline")
+    world = make_world()
     world.run("CREATE TABLE t (a int NOT NULL, b int, c int)", "INSERT INTO t VALUES (1, 1, 1), (2, 2, 2)")
     world.sync()
     made = set_key(world, "a")
@@ -114,7 +114,7 @@ def test_a_chosen_key_outlives_detections_and_renames(make_world: MakeWorld) -> 
 
 @shows(trap=9)
 def test_duplicates_and_nulls_are_counted_and_refused(make_world: MakeWorld) -> None:
-    world = make_world(engine="inline")
+    world = make_world()
     world.run("CREATE TABLE t (a int, b int, c int)", "INSERT INTO t VALUES (1, 1, 1), (1, 2, NULL), (2, 2, 3)")
     world.sync()
     for columns, way, source, why in (
@@ -138,7 +138,7 @@ def test_duplicates_and_nulls_are_counted_and_refused(make_world: MakeWorld) -> 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
 def test_without_ids(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     world.run("CREATE TABLE t (a int, b int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
     world.sync()
     set_key(world, "a")

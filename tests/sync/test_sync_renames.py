@@ -42,7 +42,7 @@ def proposals(world: World) -> list[Review]:
 @pytest.mark.parametrize("kind", KINDS)
 @shows(event=44)
 def test_a_rename_is_proposed_with_evidence_and_mapped(make_world: MakeWorld, kind: str) -> None:
-    world = renamed(filled(make_world(kind, engine="inline")))
+    world = renamed(filled(make_world(kind)))
     world.run("UPDATE t SET client_name = 'moved' WHERE id = 7", "INSERT INTO t VALUES (99, 'late', 1)")
     report = world.sync()
     (found,) = proposals(world)
@@ -70,7 +70,7 @@ def test_a_rename_is_proposed_with_evidence_and_mapped(make_world: MakeWorld, ki
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rule_lets_it_in_as_a_rename(make_world: MakeWorld, kind: str) -> None:
-    world = renamed(filled(make_world(kind, engine="inline", policy=preset("allow_all", AUTO))))
+    world = renamed(filled(make_world(kind, policy=preset("allow_all", AUTO))))
     world.run("UPDATE t SET client_name = 'moved' WHERE id = 7")
     world.sync()
     assert world.reviews("applied")["column t.customer_name renamed to client_name"] == "apply"
@@ -100,7 +100,7 @@ def test_what_no_rule_lets_in(
     make_world: MakeWorld, options: dict[str, object], then: tuple[str, ...], threshold: float
 ) -> None:
     rule = Rule(on=("column.renamed",), decide="apply", modifiers={"rename_threshold": threshold})
-    world = make_world("sqlite", engine="inline", policy=preset("allow_all", rule))
+    world = make_world("sqlite", policy=preset("allow_all", rule))
     values = options.get("values", ())
     renamed(filled(world, "customer_name varchar(30), n int", *values, rows=options.get("rows", ROWS)))  # type: ignore[misc,arg-type]
     world.run(*then)
@@ -111,7 +111,7 @@ def test_what_no_rule_lets_in(
 
 def test_a_column_that_only_looks_like_it_is_no_rename(make_world: MakeWorld) -> None:
     world = filled(
-        make_world("sqlite", engine="inline", policy=preset("propagate_all")),
+        make_world("sqlite", policy=preset("propagate_all")),
         "n int, customer_name varchar(30)",
         "i",
         "concat('c', i)",
@@ -123,7 +123,7 @@ def test_a_column_that_only_looks_like_it_is_no_rename(make_world: MakeWorld) ->
 
 
 def test_a_proposal_keeps_the_old_column_where_policy_drops(make_world: MakeWorld) -> None:
-    world = renamed(filled(make_world("sqlite", engine="inline", policy=preset("propagate_all"))))
+    world = renamed(filled(make_world("sqlite", policy=preset("propagate_all"))))
     world.settled()
     assert len(proposals(world)) == 1
     assert world.accepted("t").by_name["customer_name"].retained
@@ -131,7 +131,7 @@ def test_a_proposal_keeps_the_old_column_where_policy_drops(make_world: MakeWorl
 
 @pytest.mark.parametrize("preset_name", ["block_all", "approve"])
 def test_presets_that_ask(make_world: MakeWorld, preset_name: str) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     renamed(filled(world))
     world.policy = preset(preset_name)
     world.sync()
@@ -146,7 +146,7 @@ def test_presets_that_ask(make_world: MakeWorld, preset_name: str) -> None:
 
 
 def test_a_rejected_proposal_is_not_made_again(make_world: MakeWorld) -> None:
-    world = renamed(filled(make_world("sqlite", engine="inline", policy=preset("approve"))))
+    world = renamed(filled(make_world("sqlite", policy=preset("approve"))))
     world.policy = preset("allow_all")
     world.detect()
     (found,) = proposals(world)
@@ -159,7 +159,7 @@ def test_a_rejected_proposal_is_not_made_again(make_world: MakeWorld) -> None:
 
 
 def test_a_proposal_goes_when_the_source_takes_it_back(make_world: MakeWorld) -> None:
-    world = renamed(filled(make_world("sqlite", engine="inline")))
+    world = renamed(filled(make_world("sqlite")))
     world.detect()
     assert len(proposals(world)) == 1
     renamed(world, "client_name", "customer_name")
@@ -168,7 +168,7 @@ def test_a_proposal_goes_when_the_source_takes_it_back(make_world: MakeWorld) ->
 
 
 def test_two_renames_are_told_apart_by_their_values(make_world: MakeWorld) -> None:
-    world = make_world("sqlite", engine="inline", policy=preset("allow_all", AUTO))
+    world = make_world("sqlite", policy=preset("allow_all", AUTO))
     filled(world, "a varchar(30), b varchar(30)", "'a' || i", "'b' || i")
     world.run(
         "ALTER TABLE t RENAME COLUMN a TO q",
@@ -184,7 +184,7 @@ def test_two_renames_are_told_apart_by_their_values(make_world: MakeWorld) -> No
 
 
 def test_without_a_key_values_are_compared_as_heaps(make_world: MakeWorld) -> None:
-    world = make_world("sqlite", engine="inline", policy=preset("allow_all", AUTO))
+    world = make_world("sqlite", policy=preset("allow_all", AUTO))
     world.run("CREATE TABLE t (customer_name varchar(30), n int)")
     world.run(*(f"INSERT INTO t VALUES ('c{i}', {i})" for i in range(ROWS)))
     world.sync()
@@ -196,7 +196,7 @@ def test_without_a_key_values_are_compared_as_heaps(make_world: MakeWorld) -> No
 
 
 def test_before_the_first_load_there_is_only_the_schema(make_world: MakeWorld) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.run("CREATE TABLE t (id int PRIMARY KEY, customer_name varchar(30), n int)")
     world.evolve()
     renamed(world)
@@ -206,7 +206,7 @@ def test_before_the_first_load_there_is_only_the_schema(make_world: MakeWorld) -
 
 
 def test_hashed_columns_are_compared_by_their_hashes(make_world: MakeWorld) -> None:
-    world = make_world("sqlite", engine="inline", selection=Selection(hashed=patterns(["*.customer_name"])))
+    world = make_world("sqlite", selection=Selection(hashed=patterns(["*.customer_name"])))
     renamed(filled(world))
     world.policy = preset("allow_all", AUTO)
     world.detect()
@@ -218,7 +218,7 @@ def test_hashed_columns_are_compared_by_their_hashes(make_world: MakeWorld) -> N
 
 
 def test_rows_that_changed_since_are_left_out_where_a_cursor_tells(make_world: MakeWorld) -> None:
-    world = make_world("sqlite", engine="inline", settings={"t": TableSettings(cursor="n")})
+    world = make_world("sqlite", settings={"t": TableSettings(cursor="n")})
     renamed(filled(world))
     world.run("UPDATE t SET client_name = 'x' || id, n = n + 100 WHERE id <= 20")
     world.detect()
@@ -230,7 +230,7 @@ def test_a_failed_sample_is_no_failed_detection(make_world: MakeWorld, monkeypat
     from instep.errors import ReadError
     from instep.sync.detection import evidence
 
-    world = renamed(filled(make_world("sqlite", engine="inline")))
+    world = renamed(filled(make_world("sqlite")))
 
     def broken(*_: object) -> None:
         raise ReadError("the disk is gone")
@@ -247,7 +247,7 @@ def test_a_failed_sample_is_no_failed_detection(make_world: MakeWorld, monkeypat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_renamed_table_is_proposed(make_world: MakeWorld, kind: str) -> None:
-    world = filled(make_world(kind, engine="inline"))
+    world = filled(make_world(kind))
     if kind == "mysql":
         world.run("CREATE TABLE orders AS SELECT * FROM t", "ALTER TABLE orders ADD PRIMARY KEY (id)", "DROP TABLE t")
     else:
@@ -265,7 +265,7 @@ def test_an_interrupted_rename_is_finished_by_the_next_run(
     """The destination has the new name already, so that the old values cannot be compared any more."""
     from instep.sync.changes import apply
 
-    world = renamed(filled(make_world("sqlite", engine="inline", policy=preset("allow_all", AUTO))))
+    world = renamed(filled(make_world("sqlite", policy=preset("allow_all", AUTO))))
 
     def killed(*_: object, **__: object) -> int:
         raise KeyboardInterrupt
@@ -284,7 +284,7 @@ def test_an_interrupted_rename_is_finished_by_the_next_run(
 def test_a_rename_is_undone(make_world: MakeWorld) -> None:
     from instep.sync.changes import undo
 
-    world = renamed(filled(make_world("sqlite", engine="inline", policy=preset("allow_all", AUTO))))
+    world = renamed(filled(make_world("sqlite", policy=preset("allow_all", AUTO))))
     world.sync()
     (review,) = [r for r in world.store.reviews.find("shop", ("applied",)) if r.kind == "column.renamed"]
     undo.takeback(world.pipe, undo.prepare(world.pipe, [review]))
@@ -305,7 +305,7 @@ def test_two_columns_that_exchange_their_types_may_be_two_names(
     make_world: MakeWorld, values: tuple[str, str], swapped: bool
 ) -> None:
     """Either the names were swapped, with their values, or both columns were written anew."""
-    world = filled(make_world("sqlite", engine="inline", policy=preset("propagate_all")), "a text, b int", *values)
+    world = filled(make_world("sqlite", policy=preset("propagate_all")), "a text, b int", *values)
     old = ("b", "a") if swapped else ("i * 7", "'z' || i")
     world.run("ALTER TABLE t RENAME TO o", "CREATE TABLE t (id int PRIMARY KEY, a int, b text)")
     world.run(f"INSERT INTO t SELECT id, {old[0].replace('i ', 'id ')}, {old[1].replace('|| i', '|| id')} FROM o")

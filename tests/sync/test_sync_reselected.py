@@ -68,7 +68,7 @@ def clear(world: World, *values: str) -> list[tuple[Any, ...]]:
 @KINDS
 @pytest.mark.parametrize("backfill", ["column", "table"])
 def test_a_column_that_is_on_again_has_what_the_source_has(make_world: MakeWorld, kind: str, backfill: str) -> None:
-    world = begun(make_world(kind, engine="inline"), backfill=backfill)
+    world = begun(make_world(kind), backfill=backfill)
     moved_while_off(world)
     [note] = notes(world)
     assert "on again with old values, so a sync reads the whole table" in note
@@ -77,7 +77,7 @@ def test_a_column_that_is_on_again_has_what_the_source_has(make_world: MakeWorld
 
 
 def test_without_a_backfill_it_is_said_once(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"), backfill="none")
+    world = begun(make_world(), backfill="none")
     moved_while_off(world)
     [note] = notes(world)
     assert "keep what they had in it until `instep backfill" in note
@@ -86,7 +86,7 @@ def test_without_a_backfill_it_is_said_once(make_world: MakeWorld) -> None:
 
 
 def test_a_table_without_a_cursor_is_read_as_a_whole_anyway(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"), by=TableSettings(), backfill="column")
+    world = begun(make_world(), by=TableSettings(), backfill="column")
     moved_while_off(world)
     assert notes(world) == []
     assert world.rows("t", "id", "name") == [(1, "z"), (2, "b"), (3, "c")]
@@ -94,7 +94,7 @@ def test_a_table_without_a_cursor_is_read_as_a_whole_anyway(make_world: MakeWorl
 
 @KINDS
 def test_what_is_hashed_later_is_nowhere_in_clear(make_world: MakeWorld, kind: str) -> None:
-    world = begun(make_world(kind, engine="inline"), backfill="none")
+    world = begun(make_world(kind), backfill="none")
     world.selection = HASHED
     [note] = notes(world)
     assert "hashed now, so a sync reads the whole table" in note
@@ -104,7 +104,7 @@ def test_what_is_hashed_later_is_nowhere_in_clear(make_world: MakeWorld, kind: s
 
 
 def test_what_is_shown_again(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"), HASHED, backfill="none")
+    world = begun(make_world(), HASHED, backfill="none")
     assert clear(world, "a", "b", "c") == []
     world.selection = ALL
     [note] = notes(world)
@@ -113,7 +113,7 @@ def test_what_is_shown_again(make_world: MakeWorld) -> None:
 
 
 def test_on_again_and_hashed_at_once(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"), backfill="none")
+    world = begun(make_world(), backfill="none")
     moved_while_off(world)
     world.selection = HASHED
     notes(world)
@@ -124,7 +124,7 @@ def test_on_again_and_hashed_at_once(make_world: MakeWorld) -> None:
 def test_a_number_that_is_hashed_later(make_world: MakeWorld, rules: tuple[Rule, ...]) -> None:
     """Its type changes too, which policy decides: while that waits it is said, and nothing is left once it is in."""
     table = "CREATE TABLE t (id int PRIMARY KEY, name int, at int NOT NULL)"
-    world = begun(make_world(engine="inline"), table=table, rows="INSERT INTO t VALUES (1, 41, 1), (2, 42, 2)")
+    world = begun(make_world(), table=table, rows="INSERT INTO t VALUES (1, 41, 1), (2, 42, 2)")
     world.policy, world.selection = preset("allow_all", *rules), HASHED
     [note] = notes(world)
     assert len(world.reviews("open")) == len(rules)
@@ -143,7 +143,7 @@ KEY = (Pattern("*.t.id"),)
 @pytest.mark.parametrize("selection", [Selection(hashed=KEY), Selection(exclude_columns=KEY)], ids=["hash", "exclude"])
 def test_a_key_is_not_hashed_once_it_is_loaded(make_world: MakeWorld, selection: Selection) -> None:
     table = TABLE.replace("id int", "id varchar(9)")
-    world = begun(make_world(engine="inline"), table=table, rows="INSERT INTO t VALUES ('k1', 'a', 1)")
+    world = begun(make_world(), table=table, rows="INSERT INTO t VALUES ('k1', 'a', 1)")
     before, world.selection = world.rows("t"), selection
     report = world.sync()
     assert report.status == "failed"
@@ -163,7 +163,7 @@ class Lost(Inline):
 @pytest.mark.parametrize("then", [ALL, OFF], ids=["on", "off again"])
 def test_a_run_that_ends_early_forgets_nothing(make_world: MakeWorld, then: Selection) -> None:
     """The backfill stands from the planning on, whatever the file says meanwhile."""
-    world = begun(make_world(engine="inline"), backfill="column")
+    world = begun(make_world(), backfill="column")
     moved_while_off(world)
     with pytest.raises(ReadError):
         sync(world.pipe, Wanted(), engine=Lost())
@@ -176,7 +176,7 @@ def test_a_run_that_ends_early_forgets_nothing(make_world: MakeWorld, then: Sele
 
 
 def test_a_renamed_column_and_table_keep_what_is_known_of_them(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"), backfill="column")
+    world = begun(make_world(), backfill="column")
     moved_while_off(world)
     world.selection = Selection(exclude_columns=(Pattern("*.name"), Pattern("*.nick")))
     world.settings["u"] = world.settings["t"]

@@ -14,7 +14,6 @@ from instep.destinations.savepoints import Savepoint
 from instep.errors import Blocked, Conflict, DestinationError, InstepError
 from instep.model import TableSettings
 from instep.sync.changes.restore import Restoring, prepare, restore, savepoints
-from lake import SPARK
 from sync_world import MakeWorld, World, cursor, preset
 
 SETUP = ("CREATE TABLE t (id int PRIMARY KEY, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
@@ -24,7 +23,7 @@ LOG = ("CREATE TABLE t (id int, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a
 @pytest.fixture
 def world(make_world: MakeWorld) -> World:
     """Over PostgreSQL, in this process."""
-    return make_world(engine="inline")
+    return make_world()
 
 
 def points(world: World) -> list[Savepoint]:
@@ -57,9 +56,6 @@ CASES = [
 
 
 @pytest.mark.parametrize("how", [c[1] for c in CASES], ids=[c[0] for c in CASES])
-@SPARK[0]
-@SPARK[1]
-@SPARK[2]
 def test_the_next_sync_reads_again_from_there(make_world: MakeWorld, how: How) -> None:
     world = make_world()
     world.settings["t"] = how.settings
@@ -229,7 +225,7 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("point", ["restore.before", "restore.after"])
 def test_interrupted_it_is_done_again(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.run(*SETUP)
     world.sync()
     world.run("DELETE FROM t WHERE id = 1")

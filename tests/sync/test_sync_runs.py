@@ -14,10 +14,7 @@ from instep.errors import Blocked, InstepError, RunInProgress
 from instep.schema.selection import Selection, patterns
 from instep.sync.progress import Silent
 from instep.sync.run import Wanted, sync
-from lake import SPARK
 from sync_world import MakeWorld, World, preset
-
-pytestmark = [*SPARK]
 
 
 @dataclass
@@ -37,7 +34,7 @@ class At(Silent):
 
 
 def run_with(world: World, progress: At, **wanted: object) -> object:
-    return sync(world.pipe, Wanted(**wanted), progress, world.start)  # type: ignore[arg-type]
+    return sync(world.pipe, Wanted(**wanted), progress, world.rows_by)
 
 
 def staged(world: World) -> list[str]:

@@ -49,7 +49,7 @@ def fill(world: World, column: str) -> Report:
 @pytest.mark.parametrize("settled", [False, True], ids=["at once", "let go first"])
 def test_a_column_that_comes_back_has_what_the_source_has(make_world: MakeWorld, kind: str, settled: bool) -> None:
     """Its old values are no NULLs, so that filling alone would leave them."""
-    world = begun(make_world(kind, engine="inline"), setup=SIZED, backfill="column")
+    world = begun(make_world(kind), setup=SIZED, backfill="column")
     world.run("ALTER TABLE t DROP COLUMN size")
     if settled:
         world.settled()
@@ -62,7 +62,7 @@ def test_a_column_that_comes_back_has_what_the_source_has(make_world: MakeWorld,
 
 @KINDS
 def test_a_half_filled_column_comes_back(make_world: MakeWorld, kind: str) -> None:
-    world = begun(make_world(kind, engine="inline"), backfill="column")
+    world = begun(make_world(kind), backfill="column")
     world.limits = BackfillLimits(max_bytes=1)
     world.run(ADD, "UPDATE t SET at = 5 WHERE id = 1")
     world.sync()
@@ -75,7 +75,7 @@ def test_a_half_filled_column_comes_back(make_world: MakeWorld, kind: str) -> No
 
 @KINDS
 def test_an_undone_addition_with_a_waiting_fill_comes_back_whole(make_world: MakeWorld, kind: str) -> None:
-    world = begun(make_world(kind, engine="inline"), backfill="column")
+    world = begun(make_world(kind), backfill="column")
     world.limits = BackfillLimits(max_bytes=1)
     world.run(ADD)
     world.sync()
@@ -92,7 +92,7 @@ def test_an_undone_addition_with_a_waiting_fill_comes_back_whole(make_world: Mak
 @KINDS
 def test_another_table_of_a_kept_name_is_read_as_a_whole(make_world: MakeWorld, kind: str) -> None:
     """The old table's cursor says nothing about the rows of the new one."""
-    world = begun(make_world(kind, engine="inline"))
+    world = begun(make_world(kind))
     world.run("DROP TABLE t")
     world.settled()
     world.run(TABLE, OTHERS)
@@ -102,7 +102,7 @@ def test_another_table_of_a_kept_name_is_read_as_a_whole(make_world: MakeWorld, 
 
 def test_a_table_that_was_missing_once_is_read_as_a_whole(make_world: MakeWorld) -> None:
     """Its removal was not believed yet, so that nothing is added when it is back."""
-    world = begun(make_world("sqlite", engine="inline"))
+    world = begun(make_world("sqlite"))
     world.run("DROP TABLE t")
     world.sync()
     world.run(TABLE, OTHERS)
@@ -112,7 +112,7 @@ def test_a_table_that_was_missing_once_is_read_as_a_whole(make_world: MakeWorld)
 
 
 def test_a_column_that_was_missing_once_is_read_again(make_world: MakeWorld) -> None:
-    world = begun(make_world("sqlite", engine="inline"))
+    world = begun(make_world("sqlite"))
     world.run("ALTER TABLE t RENAME COLUMN name TO away", "UPDATE t SET away = 'q', at = 9 WHERE id = 1")
     world.sync()
     world.run("ALTER TABLE t RENAME COLUMN away TO name")
@@ -122,7 +122,7 @@ def test_a_column_that_was_missing_once_is_read_again(make_world: MakeWorld) -> 
 
 def test_rows_put_back_to_before_the_cursor_began(make_world: MakeWorld) -> None:
     """A cursor that begins at a value would leave out what came below it since."""
-    world = make_world(engine="inline")
+    world = make_world()
     world.run(*SETUP)
     world.sync()
     world.run("INSERT INTO t VALUES (4, 'd', 3)")
@@ -140,7 +140,7 @@ def test_rows_put_back_to_before_the_cursor_began(make_world: MakeWorld) -> None
 
 
 def test_a_fill_leaves_a_table_alone_that_was_changed_by_hand(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     world.run(ADD, "ALTER TABLE t ADD COLUMN more int DEFAULT 8")
     world.sync()
     with world.destination.lake.catalog.load_table(("shop", "t")).update_schema() as update:
@@ -151,7 +151,7 @@ def test_a_fill_leaves_a_table_alone_that_was_changed_by_hand(make_world: MakeWo
 
 @KINDS
 def test_a_table_is_not_mapped_to_one_that_shows_what_was_hashed(make_world: MakeWorld, kind: str) -> None:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     world.policy = preset("allow_all", Rule(("table.added",), "review"))
     world.selection = Selection(hashed=(Pattern("*.t.name"),))
     world.run(*SETUP)
@@ -170,7 +170,7 @@ def test_a_table_is_not_mapped_to_one_that_shows_what_was_hashed(make_world: Mak
 
 @pytest.mark.parametrize("first", ["", "ALTER TABLE t RENAME COLUMN name TO nick"], ids=["table", "column, then table"])
 def test_a_renamed_table_without_ids_shows_nothing_that_was_hashed(make_world: MakeWorld, first: str) -> None:
-    world = make_world("sqlite", engine="inline")
+    world = make_world("sqlite")
     world.selection = Selection(hashed=(Pattern("*.t.name"),))
     world.run(*SETUP)
     world.sync()
@@ -186,7 +186,7 @@ def test_a_renamed_table_without_ids_shows_nothing_that_was_hashed(make_world: M
 
 
 def test_a_fill_by_a_hashed_key_and_of_a_hashed_column(make_world: MakeWorld) -> None:
-    world = make_world(engine="inline")
+    world = make_world()
     world.selection = Selection(hashed=(Pattern("*.t.id"), Pattern("*.t.size")))
     begun(world, backfill="column").run(ADD)
     world.sync()
@@ -194,14 +194,14 @@ def test_a_fill_by_a_hashed_key_and_of_a_hashed_column(make_world: MakeWorld) ->
 
 
 def test_a_fill_by_a_key_that_got_wider(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"), backfill="column")
+    world = begun(make_world(), backfill="column")
     world.run("ALTER TABLE t ALTER COLUMN id TYPE bigint", ADD)
     world.sync()
     assert world.rows("t", "id", "size") == [(1, 7), (2, 7), (3, 7)]
 
 
 def test_two_connections_never_write_one_table(make_world: MakeWorld) -> None:
-    world = begun(make_world(engine="inline"))
+    world = begun(make_world())
     other = sync(replace(world.pipe, name="other"), Wanted(), engine=Inline())
     assert (other.status, world.rows("t", "id")) == ("failed", [(1,), (2,), (3,)])
     assert "connection shop writes shop.t" in other.tables[0].error

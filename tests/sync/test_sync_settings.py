@@ -15,7 +15,6 @@ from instep.schema.counts import Count
 from instep.sync.detection.fresh import seen_now
 from instep.sync.detection.pause import reconsider
 from instep.sync.pipe import Pipe
-from lake import SPARK
 from sync_world import MakeWorld, World
 
 FIRST = ("CREATE TABLE t (id int PRIMARY KEY, a int, b int)", "CREATE TABLE u (id int PRIMARY KEY)")
@@ -185,9 +184,6 @@ def by_sync(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
-@SPARK[0]
-@SPARK[1]
-@SPARK[2]
 def test_a_sync_within_the_interval(by_sync: World) -> None:
     """New tables wait for the next look, moved ones do not, and rows are right in any case."""
     by_sync.run("CREATE TABLE v (id int PRIMARY KEY)", "INSERT INTO t VALUES (1, 2, 3)")
@@ -204,9 +200,6 @@ def test_a_sync_within_the_interval(by_sync: World) -> None:
     assert by_sync.differing() == {}
 
 
-@SPARK[0]
-@SPARK[1]
-@SPARK[2]
 def test_a_paused_connection_stays_so_within_the_interval(by_sync: World) -> None:
     options(by_sync)
     by_sync.run("ALTER TABLE t DROP COLUMN b")

@@ -18,7 +18,7 @@ TOOLS = [("_t_gho", "_t_del"), ("_t_new", "_t_old"), ("_t_gho", "_t_202611211200
 def test_a_swap_is_an_alter_of_the_same_table(
     make_world: MakeWorld, kind: str, shadow: str, old: str, seen: bool
 ) -> None:
-    world = make_world(kind, engine="inline")
+    world = make_world(kind)
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", ROWS.format("t"))
     world.sync()
     world.run(f"CREATE TABLE {shadow} (id int PRIMARY KEY, a int, b int)", ROWS.format(shadow))

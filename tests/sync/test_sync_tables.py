@@ -8,10 +8,7 @@ from dataclasses import replace
 import pytest
 
 from events.shows import shows
-from lake import SPARK
 from sync_world import MakeWorld, World, counts, preset
-
-pytestmark = [*SPARK]
 
 
 def table(name: str, *rows: str, columns: str = "id int PRIMARY KEY, v int") -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def last(world: World) -> Run:
 @pytest.fixture
 def dropped(world: World) -> World:
     """A column and a table are dropped and kept for undoing."""
-    world.engine, world.policy = "inline", preset("allow_all", removed="drop")
+    world.policy = preset("allow_all", removed="drop")
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1)", "CREATE TABLE u (id int)")
     world.sync()
     world.run("ALTER TABLE t DROP COLUMN a", "DROP TABLE u")

@@ -18,7 +18,7 @@ RETYPED = {"postgres": ("ALTER TABLE t ALTER a TYPE int USING a::int",), "sqlite
 @pytest.fixture(params=RETYPED)
 def world(request: pytest.FixtureRequest, make_world: MakeWorld) -> World:
     """Row 2 is gone at the source, and its text would be no number."""
-    made = make_world(request.param, engine="inline")
+    made = make_world(request.param)
     made.run("CREATE TABLE t (id int PRIMARY KEY, a varchar(9))", "CREATE TABLE o (id int PRIMARY KEY)")
     made.run("INSERT INTO t VALUES (1, '5'), (2, 'x')")
     made.sync()

@@ -22,6 +22,7 @@ from instep.destinations.iceberg.rows import Positions, Rows, numbered
 from instep.spark.merge import MergePlan
 
 MEMORY = "1GB"
+_KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
 _LOCK = threading.Lock()
 
 
@@ -68,6 +69,35 @@ def find_delta(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) ->
             db.register("k", numbered(keys, plan.key))
         db.execute(f"CREATE TEMP TABLE met AS {met_sql(plan)}")
         return _read(db)
+
+
+def find_since(since: tuple[str, str, str], staged: Rows, table: Rows) -> Delta:
+    """All staged rows in the place of those from a value on. `since`: (column, literal, SQL type as Spark has it)."""
+    column, low, kind = since
+    with _LOCK:
+        db = _engine().cursor()
+    with db:
+        db.execute("SET TimeZone = 'UTC'")
+        db.register("t", numbered(table, [column]))
+        bound = f"CAST(? AS {_KINDS.get(kind, kind)})"
+        db.execute(f"CREATE TEMP TABLE old AS SELECT f, p, coalesce(c0 >= {bound}, false) AS gone FROM t", [low])
+        [(rows,)] = db.execute("SELECT count(*) FROM old").fetchall()
+        gone = db.execute("SELECT f, p FROM old WHERE gone ORDER BY ALL").fetchnumpy()
+        none = np.empty((0, 2), dtype=np.int64)
+        return Delta(
+            inserted=_all_of(staged),
+            updated=np.empty((0, 4), dtype=np.int64),
+            marked=none,
+            revived=none,
+            removed=np.stack([np.asarray(gone[c], dtype=np.int64) for c in ("f", "p")], axis=1),
+            rows=rows,
+        )
+
+
+def _all_of(rows: Rows) -> Positions:
+    counts = [file.record_count for file in rows.files]
+    numbers = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    return np.stack([numbers, np.concatenate([np.arange(n, dtype=np.int64) for n in [0, *counts]])], axis=1)
 
 
 def _compared(plan: MergePlan) -> list[str]:

@@ -20,7 +20,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Merge, Outcome
 from instep.destinations.iceberg.commit import Change
-from instep.destinations.iceberg.delta import Delta, find_delta
+from instep.destinations.iceberg.delta import Delta, find_delta, find_since
 from instep.destinations.iceberg.files import arrow_schema, data_files
 from instep.destinations.iceberg.positions import Deletes, delete_rows
 from instep.destinations.iceberg.records import current_fields
@@ -37,9 +37,10 @@ _KEYS = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string",
 def fits(
     metadata: Mapping[str, Any], files: Sequence[StagedFile], how: Merge, limit: int = ROWS, size: int = BYTES
 ) -> bool:
-    """Whether table and staged files are small enough, and the key of a type that equals itself in Spark and here."""
+    """Whether table and staged files are small enough, and key or cursor of a type that compares in Spark as here."""
     kinds = {f.name: f.type for f in current_fields(metadata)}
-    if how.since is not None or not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in how.key):
+    used = how.key if how.since is None else [how.since[0]]
+    if not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in used):
         return False
     main = next(s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"])
     coming = [*files, *how.keys, *how.asked]
@@ -76,9 +77,13 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
     keys = staged_rows(table, data_files(known, metadata, schema.select(*how.key))) if known else None
     with suppress(duckdb.Error, pa.ArrowException):
         rows = current_rows(table)
-        delta = find_delta(plan, staged, keys, rows) if rows else None
+        delta = _find(plan, staged, keys, rows) if rows else None
         return Upsert(table, plan, staged, rows, delta) if rows and delta is not None else None
     return None
+
+
+def _find(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) -> Delta | None:
+    return find_delta(plan, staged, keys, table) if plan.since is None else find_since(plan.since, staged, table)
 
 
 @contextmanager
