@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from instep.destinations.base import Destination
     from instep.project.project import Project
+    from instep.schema.given import Given
     from instep.schema.policy import Policy
     from instep.schema.table import Table
     from instep.sources.base import Source
@@ -91,6 +92,7 @@ class App:
             max_bytes=destination.capabilities.max_name_bytes,
             case_sensitive=destination.capabilities.case_sensitive,
             reserved=destination.capabilities.reserved,
+            given=given_names(project, connection),
         )
         return Pipe(
             name=connection,
@@ -158,6 +160,20 @@ class App:
     ) -> None:
         if "store" in self.__dict__:
             self.store.close()
+
+
+def given_names(project: Project, connection: str) -> Given:
+    """The names that the project file gives to tables and columns."""
+    from instep.schema.given import GivenNames, nothing_given
+
+    if not any(t.name or t.columns for t in project.connection(connection).tables.values()):
+        return nothing_given
+
+    def given(ref: tuple[str, str]) -> GivenNames:
+        said = project.table(connection, ref)
+        return GivenNames(said.name, said.columns)
+
+    return given
 
 
 def table_settings(project: Project, connection: str, table: Table, policy: Policy) -> TableSettings:

@@ -275,6 +275,8 @@ class TableSection(OverrideSection):
     key: Words = ()
     keep_old_names: Seconds | None = None
     filter: str | None = None
+    name: str = ""
+    columns: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     enabled: bool = True
 
 
@@ -383,6 +385,15 @@ class Connection(Section):
     keep_old_names: Seconds = 0
     backfill_limits: BackfillSection = BackfillSection()
     maintain: MaintainSection = MaintainSection()
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Connection:
+        """Several tables cannot have one name."""
+        for text, table in self.tables.items():
+            if table.name and not Pattern(text).is_exact:
+                why = f"tables: {text}: `name` is for one table: write its schema and name"
+                raise PydanticCustomError("pattern", "{why}", {"why": why})
+        return self
 
     def selection(self) -> Selection:
         """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,6 +53,8 @@ class TableOptions:
     misfit: Literal["quarantine", "null", "fail"] | None = None
     keep_old_names: float | None = None
     filter: str | None = None
+    name: str = ""
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

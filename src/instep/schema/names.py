@@ -10,12 +10,13 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
 from typing import Literal
 
 from instep.errors import SchemaError
+from instep.schema.given import Followed, Given, follow_given, nothing_given
 from instep.schema.kinds import Ref
 from instep.schema.table import Catalog, Column, Table
 
@@ -34,7 +35,7 @@ class Naming:
     `namespace` holds its tables; `prefix` begins the system columns; tables of `default_schema` are named without
     their schema. `max_bytes` counts UTF-8. `case_sensitive`: the destination tells `A` from `a`.
     `forbidden` characters are mapped in columns, `forbidden_in_tables` in tables, whose names become folders.
-    `reserved`: columns that every table of the destination has.
+    `reserved`: columns that every table of the destination has. `given`: names that people give.
     """
 
     namespace: str
@@ -45,6 +46,7 @@ class Naming:
     forbidden: str = "."
     forbidden_in_tables: str = "./\\?#%:*"
     reserved: frozenset[str] = frozenset()
+    given: Given = field(default=nothing_given, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_name(self.namespace, "the destination namespace")
@@ -122,6 +124,16 @@ def assign(catalog: Catalog, naming: Naming) -> Catalog:
     return Catalog.of(_with_columns(replace(t, alias=a), naming) for t, a in zip(tables, aliases, strict=True))
 
 
+def with_given(catalog: Catalog, before: Catalog, origins: Mapping[Ref, Ref], naming: Naming) -> Followed:
+    """`catalog` with the aliases that people give by now to what has one: see `follow_given`."""
+
+    def legal(kind: str, name: str, original: str) -> str:
+        wanted = name if kind == "table" else _unsystematic(name, naming)
+        return _legal(wanted, original, naming, table=kind == "table")[0]
+
+    return follow_given(catalog, before, origins, naming.given, legal, naming.fold, naming.system)
+
+
 def destination_ref(table: Table, naming: Naming) -> Ref:
     """(namespace, name) of an accepted table at the destination; raises SchemaError before `assign`."""
     if not table.alias:
@@ -144,11 +156,12 @@ def _distinct(columns: tuple[Column, ...], naming: Naming) -> bool:
 
 
 def _table_wish(table: Table, naming: Naming) -> _Wish:
-    plain = table.schema in ("", naming.default_schema)
+    given = naming.given(table.ref).table
+    plain = bool(given) or table.schema in ("", naming.default_schema)
     if not table.alias:
         check_name(table.name, f"a table of schema {table.schema!r}")
         check_name(table.schema or "-", "a schema")
-    full = table.name if plain else f"{table.schema}__{table.name}"
+    full = given or (table.name if plain else f"{table.schema}__{table.name}")
     original = f"{table.schema}\0{table.name}"
     natural, clean = _legal(full, original, naming, table=True)
     return _Wish(table.alias, natural, clean, original, exact=plain and natural == full)
@@ -157,8 +170,9 @@ def _table_wish(table: Table, naming: Naming) -> _Wish:
 def _column_wish(table: Table, column: Column, naming: Naming) -> _Wish:
     if not column.alias:
         check_name(column.name, f"a column of table {table.path}")
-    natural, clean = _legal(_unsystematic(column.name, naming), column.name, naming)
-    return _Wish(column.alias, natural, clean, column.name, exact=natural == column.name)
+    name = naming.given(table.ref).columns.get(column.name, column.name)
+    natural, clean = _legal(_unsystematic(name, naming), column.name, naming)
+    return _Wish(column.alias, natural, clean, column.name, exact=natural == name)
 
 
 def _unsystematic(name: str, naming: Naming) -> str:

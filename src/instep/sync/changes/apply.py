@@ -18,7 +18,7 @@ from instep.schema.accept import accept
 from instep.schema.change import ColumnRemoved, DestinationDrifted, column_of, describe, key
 from instep.schema.extra import was_extra
 from instep.schema.guard import Guards, offences, spared
-from instep.schema.names import assign, destination_ref
+from instep.schema.names import assign, destination_ref, with_given
 from instep.schema.plan import Plan, check_base, desired, plan
 from instep.schema.policy import Decision, Modifiers, is_reordered_key
 from instep.schema.step import RewriteColumn
@@ -48,7 +48,9 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     before, guards = detection.accepted, _guards(pipe, detection.accepted)
     decisions, kept = spared(detection.decisions, before, pipe.naming, guards)
     detection = replace(detection, decisions=decisions)
-    after = assign(accept(detection.decisions, before, detection.source), pipe.naming)
+    origins = {new: old for old, new in Places.of(decisions).moves.items()}
+    named = with_given(accept(detection.decisions, before, detection.source), before, origins, pipe.naming)
+    after = assign(named.catalog, pipe.naming)
     after = record_extra(after, detection)
     wanted = _desired(pipe, after)
     refs = sorted(_refs(pipe, before, after))
@@ -60,7 +62,8 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
     if stuck := offences(made, guards) | _unfit(pipe, made):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
-    made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
+    told = [*((ref, text) for (ref, _), text in kept.items()), *named.kept]
+    made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for ref, text in told)))
     made = repaired(pipe, made, detection.drift, detection.decisions)
     if detection.rebound:
         stored = pipe.store.accepted.catalog(pipe.name)
