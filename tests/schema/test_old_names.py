@@ -38,12 +38,23 @@ def moved(old: str, new: str) -> Group:
 
 
 PARKED = col("parked_1", "a")
+
+
+def bare(name: str) -> Column:
+    """Without an id: equal to any other of its name."""
+    return Column(name, INT)
+
+
 PLANS = [
     ("nothing", [], {}, {}),
     ("one column", [renamed("t", (col("a"), col("b")))], {}, {("t", "a"): "b"}),
     ("two at once", [renamed("t", (col("a"), col("b", "a")), (col("b"), col("c", "b")))], {},
      {("t", "a"): "b", ("t", "b"): "c"}),
     ("swapped at once", [renamed("t", (col("a"), col("b", "a")), (col("b"), col("a", "b")))], {},
+     {("t", "a"): "b", ("t", "b"): "a"}),
+    ("two at once, without ids", [renamed("t", (bare("a"), bare("b")), (bare("b"), bare("c")))], {},
+     {("t", "a"): "b", ("t", "b"): "c"}),
+    ("swapped at once, without ids", [renamed("t", (bare("a"), bare("b")), (bare("b"), bare("a")))], {},
      {("t", "a"): "b", ("t", "b"): "a"}),
     ("swapped by a detour", [renamed("t", (col("a"), PARKED), (col("b"), col("a", "b")), (PARKED, col("b", "a")))], {},
      {("t", "a"): "b", ("t", "b"): "a"}),

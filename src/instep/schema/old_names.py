@@ -12,6 +12,7 @@ from datetime import datetime
 
 from instep.schema.change import ColumnRenamed, TableAdded, TableRemoved, TableRenamed
 from instep.schema.kinds import Ref
+from instep.schema.order import is_parked
 from instep.schema.plan import Group
 from instep.schema.step import Step
 from instep.schema.table import Catalog, Column, Table
@@ -79,12 +80,14 @@ def renames(groups: Iterable[Group]) -> Renames:
 
 
 def _columns(steps: Iterable[Step]) -> dict[str, str]:
-    """Column names before to those after. Renames count as of one moment; one that goes on from where another has left
-    a column is the second half of a detour."""
+    """Column names before to those after. Renames count as of one moment; one that goes on from where another has
+    parked a column is the second half of a detour. Without ids a parked column is known by its name alone: another
+    that is equal to it is one whose name was taken at once."""
     found: dict[str, Column] = {}
     for change in (s.change for s in steps):
         if isinstance(change, ColumnRenamed):
-            first = next((a for a, there in found.items() if there == change.before), change.before.name)
+            parked = is_parked(change.before.name)
+            first = next((a for a, there in found.items() if parked and there == change.before), change.before.name)
             found[first] = change.after
     return {old: column.name for old, column in found.items()}
 

@@ -5,6 +5,7 @@ Drops, then renames (a cycle parked under a temporary name), then alterations, t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,8 @@ from instep.schema.hazard import Capabilities
 from instep.schema.step import RecordIdentity, RewriteColumn, StepChange
 from instep.schema.table import Column, Table
 from instep.schema.widen import widens
+
+_PARKED = re.compile(r"parked_\d+$")
 
 
 @dataclass(frozen=True)
@@ -180,6 +183,11 @@ def renames(
 
 def renamed(have: Column, want: Column) -> Column:
     return replace(have, name=want.name, id=want.id, alias=want.alias)
+
+
+def is_parked(name: str) -> bool:
+    """Whether it is the temporary name of a cycle."""
+    return _PARKED.search(name) is not None
 
 
 def spare(stem: str, taken: set[str]) -> str:
