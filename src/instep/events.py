@@ -109,6 +109,7 @@ class ChangeMapped(Event):
     new: str
     who: str
     version: int
+    change: str = ""
 
 
 @dataclass(frozen=True)

@@ -152,9 +152,12 @@ def _events(store: Store, connection: str, *types: str) -> Iterator[LoggedEvent]
 
 
 def _mapped(store: Store, connection: str, steps: Mapping[int, Sequence[Catalog]]) -> Mapping[int, Sequence[_Mapped]]:
-    """By accepted version; `steps` are the catalogs before and after each."""
+    """By accepted version; `steps` are the catalogs before and after each. Those that are on record as a change are
+    told as such."""
     out: dict[int, list[_Mapped]] = {}
     for event in _events(store, connection, "change.mapped"):
+        if event.data.get("change"):
+            continue
         sides = [t for c in steps.get(event.data["version"], ()) for t in c.tables if t.path == event.data["table"]]
         if len(sides) != 2:
             continue

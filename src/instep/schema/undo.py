@@ -91,12 +91,14 @@ class Undoing:
 
 @dataclass(frozen=True)
 class _Back:
-    """A reverse change, and what `accept` alone would not put back: the name at the destination."""
+    """A reverse change, and what `accept` alone would not put back: the name at the destination, and of a column that
+    was `mapped` to another of the source, what it was before."""
 
     change: Change
     removed: Removed = "retain"
     alias: str = ""
     revives: bool = False
+    mapped: Column | None = None
 
 
 def undo(applied: Sequence[Applied], now: Catalog, naming: Naming) -> Undoing:
@@ -141,7 +143,7 @@ def _finished(catalog: Catalog, back: _Back) -> Catalog:
     """With the earlier name at the destination where it is free, and what was dropped marked as retained."""
     ref, name = _place(back.change)
     table = catalog.get(ref)
-    if table is None or not (back.alias or back.revives):
+    if table is None or not (back.alias or back.revives or back.mapped):
         return catalog
     if not name:
         alias = back.alias if back.alias not in {t.alias for t in catalog.tables if t.ref != ref} else ""
@@ -149,6 +151,8 @@ def _finished(catalog: Catalog, back: _Back) -> Catalog:
     alias = back.alias if back.alias not in {c.alias for c in table.columns if c.name != name} else ""
     edited = replace(table.by_name[name], alias=alias)
     edited = replace(edited, retained=True, key=0) if back.revives else edited
+    if (was := back.mapped) is not None:
+        edited = replace(edited, id=was.id, retained=was.retained)
     return catalog.put(replace(table, columns=tuple(edited if c.name == name else c for c in table.columns)))
 
 
@@ -306,7 +310,10 @@ def _altered(one: Applied, change: Any, table: Table, ref: Ref, now: Column, nam
                 raise _since(one, f"the column is called {now.name} by now")
             old = one.before.get(change.table)
             known = old.by_name.get(change.before.name) if old else None
-            return _Back(ColumnRenamed(ref, now, at), alias=known.alias if known else "")
+            then = after.by_name.get(change.after.name) if (after := one.after.get(change.table)) else None
+            mapped = bool(known and then and (known.retained or known.id != then.id))
+            back = ColumnRenamed(ref, now, replace(at, id=known.id) if known and mapped else at)
+            return _Back(back, alias=known.alias if known else "", mapped=known if mapped else None)
         case ColumnWidened() | ColumnNarrowed():
             if now.type != change.after.type:
                 raise _since(one, f"column {now.name} is of type {now.type} by now")

@@ -113,6 +113,14 @@ class Reviews:
             transaction.execute(update(reviews).where(reviews.c.id == review.id).values(**values))
             return self._one(transaction, review.id)
 
+    def open_approved(self, connection: str, finding: Finding, who: str) -> Review:
+        """A change that a person has named, rather than a detection found; the one that stands, if there is one."""
+        with self._db.write() as transaction:
+            standing = {r.key: r for r in self._select(transaction, connection, STANDING)}
+            if finding.key not in standing:
+                self._open(transaction, connection, finding, "")
+        return self.decide((standing.get(finding.key) or self.standing(connection)[finding.key]).id, "approved", who)
+
     def snooze(self, review_id: str, until: datetime) -> Review:
         """Leaves an open change alone until then; Conflict for one that is not open."""
         with self._db.write() as transaction:

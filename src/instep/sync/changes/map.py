@@ -23,6 +23,7 @@ from instep.schema.change import (
     ColumnWidened,
     TableRenamed,
     change_from_dict,
+    key,
 )
 from instep.schema.diff import pair_columns
 from instep.schema.likeness import PROPOSAL
@@ -36,6 +37,7 @@ from instep.schema.widen import fitting
 from instep.store.mappings import Mapping
 from instep.sync.changes.apply import apply_plan
 from instep.sync.changes.map_tables import resume_mapping
+from instep.sync.changes.mapped import give_up, put_on_record, rename_of
 from instep.sync.changes.setting import recorded_tables
 from instep.sync.claim import claimed
 from instep.sync.detection.detect import look
@@ -108,18 +110,20 @@ def resume_mappings(pipe: Pipe, run: Run) -> None:
         try:
             mapped = prepare(pipe, f"{path}.{wanted.old}", f"{path}.{wanted.new}")
         except InstepError:
-            pipe.store.mappings.end(wanted.number)
+            give_up(pipe, wanted, (wanted.table, wanted.old), (wanted.table, wanted.new))
             continue
         _finish(pipe, run, wanted, mapped)
 
 
 def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: Mapped) -> int:
-    version = apply_plan(pipe, run, mapped.plan, {})
-    _note(pipe, wanted, version, mapped.empty)
+    rename = rename_of(mapped.plan)
+    review = put_on_record(pipe, rename, wanted.who)
+    version = apply_plan(pipe, run, mapped.plan, {key(rename): review})
+    _note(pipe, wanted, version, mapped.empty, review.id)
     return version
 
 
-def _note(pipe: Pipe, wanted: Mapping, version: int, empty: int = 1) -> None:
+def _note(pipe: Pipe, wanted: Mapping, version: int, empty: int = 1, change: str = "") -> None:
     """Both changes are no changes any more. Where it is not known whether rows lack values, they are read again."""
     path = ".".join(filter(None, wanted.table))
     with pipe.transaction():
@@ -127,23 +131,11 @@ def _note(pipe: Pipe, wanted: Mapping, version: int, empty: int = 1) -> None:
         sides = (("column.removed", wanted.old), ("column.added", wanted.new))
         gone = [r.id for r in standing if r.table == wanted.table and (r.kind, r.column) in sides]
         pipe.store.reviews.obsolete(gone)
-        for review in standing:
-            if is_proposal(review, wanted):
-                pipe.store.reviews.decide(review.id, "approved", wanted.who)
-                pipe.store.reviews.applied([review.id])
         if empty:
             why = f"rows were loaded before {wanted.old} was mapped to {wanted.new}"
             pipe.store.backfills.want(pipe.name, wanted.table, column=wanted.new, why=why)
-        pipe.store.events.add(ChangeMapped(pipe.name, path, wanted.old, wanted.new, wanted.who, version))
+        pipe.store.events.add(ChangeMapped(pipe.name, path, wanted.old, wanted.new, wanted.who, version, change))
         pipe.store.mappings.end(wanted.number)
-
-
-def is_proposal(review: Review, wanted: Mapping) -> bool:
-    """Whether the review proposes this very mapping."""
-    if review.rule != PROPOSAL or review.kind != "column.renamed" or review.table != wanted.table:
-        return False
-    change = change_from_dict(review.change)
-    return isinstance(change, ColumnRenamed) and (change.before.name, change.after.name) == (wanted.old, wanted.new)
 
 
 def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:

@@ -16,7 +16,7 @@ from instep.errors import Blocked, IllegalChange, InstepError
 from instep.events import ChangeMapped
 from instep.model import Run
 from instep.schema.accept import accept
-from instep.schema.change import Change, TableAdded, TableRemoved, TableRenamed
+from instep.schema.change import Change, TableAdded, TableRemoved, TableRenamed, key
 from instep.schema.diff import pair
 from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, desired, plan
@@ -26,6 +26,7 @@ from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.widen import fitting
 from instep.store.mappings import Mapping
 from instep.sync.changes.apply import apply_plan, follow
+from instep.sync.changes.mapped import give_up, put_on_record, rename_of
 from instep.sync.changes.setting import recorded_tables
 from instep.sync.claim import claimed
 from instep.sync.detection.detect import look
@@ -96,18 +97,20 @@ def resume_mapping(pipe: Pipe, run: Run, wanted: Mapping) -> None:
     try:
         mapped = prepare(pipe, _path(wanted.table), _path(new))
     except InstepError:
-        pipe.store.mappings.end(wanted.number)
+        give_up(pipe, wanted, (wanted.table, ""), (new, ""))
         return
     _finish(pipe, run, wanted, mapped)
 
 
 def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: MappedTable) -> int:
-    version = apply_plan(pipe, run, mapped.plan, {})
-    _note(pipe, wanted, mapped.new.ref, version)
+    rename = rename_of(mapped.plan)
+    review = put_on_record(pipe, rename, wanted.who)
+    version = apply_plan(pipe, run, mapped.plan, {key(rename): review})
+    _note(pipe, wanted, mapped.new.ref, version, review.id)
     return version
 
 
-def _note(pipe: Pipe, wanted: Mapping, new: Ref, version: int) -> None:
+def _note(pipe: Pipe, wanted: Mapping, new: Ref, version: int, change: str = "") -> None:
     """Both changes are no changes any more, and every row is looked at once: the new table may have moved on."""
     with pipe.transaction():
         standing = pipe.store.reviews.standing(pipe.name).values()
@@ -116,7 +119,7 @@ def _note(pipe: Pipe, wanted: Mapping, new: Ref, version: int) -> None:
         follow(pipe, {wanted.table: new})
         why = f"{_path(wanted.table)} was mapped to {_path(new)}"
         pipe.store.backfills.want(pipe.name, new, why=why)
-        said = ChangeMapped(pipe.name, _path(new), _path(wanted.table), _path(new), wanted.who, version)
+        said = ChangeMapped(pipe.name, _path(new), _path(wanted.table), _path(new), wanted.who, version, change)
         pipe.store.events.add(said)
         pipe.store.mappings.end(wanted.number)
 

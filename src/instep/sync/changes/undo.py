@@ -293,8 +293,12 @@ def _limits(undoing: Undoing) -> Iterator[str]:
     for decision in undoing.decisions:
         change = decision.change
         match change:
-            case ColumnRenamed() if not change.before.id:
-                yield f"{describe(change)}: the source has no column ids, so that new rows have NULL in it"
+            case ColumnRenamed() if not change.before.id or change.before.id != change.after.id:
+                was = change.before.name
+                yield (
+                    f"{describe(change)}: rows loaded since keep what {was} had at the source, new rows have NULL in "
+                    f"it; {was} itself is not read until it is approved (`instep changes list --all`)"
+                )
             case ColumnAdded() | TableAdded():
                 yield f"{describe(change)}: it comes back as kept, nothing at the source feeds it"
 
@@ -373,25 +377,36 @@ def _accept(pipe: Pipe, made: Takeback, record: Journal, wanted: Undo) -> int:
         pipe.store.schemas.add(pipe.name, "destination", made.plan.wanted, run=run, accepted=version)
         follow(pipe, Places.of(made.undoing.decisions).moves)
         pipe.store.events.add(*(ChangeUndone(pipe.name, r.id, r.summary, version, pipe.who) for r in made.reviews))
-        _choose(pipe, made.undoing.tables)
+        _choose(pipe, made.undoing)
         record.close(version, ())
         pipe.store.undos.end(wanted.number)
     return version
 
 
-def _choose(pipe: Pipe, tables: Iterable[Ref]) -> None:
-    """The source is still as it was: what differs from it now, in these tables, is a person's choice."""
+def _choose(pipe: Pipe, undoing: Undoing) -> None:
+    """The source is still as it was: what differs from it now, in these tables, is a person's choice, and that two of
+    them are one rename is answered by now."""
     seen = recall(pipe, {})
     if seen is None:
         return
-    touched = set(tables)
+    touched, renames = undoing.tables, (ColumnRenamed, TableRenamed)
+    undone = {_names(reverse(d.change)) for d in undoing.decisions if isinstance(d.change, renames)}
     mine = [d for d in seen.decisions if table_of(d.change) in touched and key(d.change) not in seen.reviews]
     keys = {key(d.change) for d in mine}
     said = (decide(d.change, pipe.policy, explicit="rejected", tags=pipe.tags) if d in mine else d
             for d in seen.decisions)  # fmt: skip
     reviews = record(pipe, replace(seen, decisions=tuple(said)), count=False)
+    keys |= {k for s in seen.doubt.proposals if _names(s.rename) in undone and (k := key(s.rename)) in reviews}
     for one in keys:
         pipe.store.reviews.decide(reviews[one].id, "rejected", pipe.who)
+
+
+def _names(rename: Change) -> tuple[object, ...]:
+    """A rename by the names before and after it."""
+    if isinstance(rename, TableRenamed):
+        return rename.before.ref, rename.after.ref
+    assert isinstance(rename, ColumnRenamed), "asked before"
+    return rename.table, rename.before.name, rename.after.name
 
 
 __all__ = ["Takeback", "find", "prepare", "resume_undos", "takeback"]
