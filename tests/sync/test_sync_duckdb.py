@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import duckdb
 import pytest
 
 from instep.destinations.base import Commit
@@ -170,3 +171,15 @@ def test_a_dropped_table_comes_back_for_its_time(world: World) -> None:
     assert world.destination.dropped(ref, source)
     world.destination.revive(ref, there, Commit("run", 10))
     assert world.rows("keyless", "v") == [(1,), (1,), (None,)]
+
+
+def test_a_column_that_was_dropped_by_hand_is_made_and_read_again(world: World) -> None:
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a text, b int)", "INSERT INTO t VALUES (1, 'x', 10), (2, 'y', 20)")
+    world.sync()
+    with duckdb.connect(world.folder / "shop.duckdb") as by_hand:
+        by_hand.execute("ALTER TABLE shop.shop.t DROP COLUMN a")
+    world.detect()
+    world.answer("approved", "destination.drifted")
+    assert world.statuses(world.sync()) == {"t": "done"}
+    assert world.rows("t", "id", "a", "b") == [(1, "x", 10), (2, "y", 20)]
+    assert world.differing() == {}

@@ -225,3 +225,14 @@ def test_what_somebody_needs_is_kept(world: World, warehouse: Database) -> None:
     assert world.sync().status == "done"
     assert world.differing() == {}
     assert "n decimal(14,4)" in world.schema("t")
+
+
+def test_a_column_that_was_dropped_by_hand_is_made_and_read_again(world: World, warehouse: Database) -> None:
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a text, b int)", "INSERT INTO t VALUES (1, 'x', 10), (2, 'y', 20)")
+    world.sync()
+    warehouse.execute("ALTER TABLE shop.t DROP COLUMN a")
+    world.detect()
+    world.answer("approved", "destination.drifted")
+    assert world.statuses(world.sync()) == {"t": "done"}
+    assert world.rows("t", "id", "a", "b") == [(1, "x", 10), (2, "y", 20)]
+    assert world.differing() == {}

@@ -10,6 +10,7 @@ from instep.schema.table import Column, Table
 from instep.schema.widen import widens
 
 What = Literal["gone", "added", "renamed", "replaced", "widened", "retyped", "required", "table gone"]
+_BACK = "it comes back, with the values it had where those are kept, and the table is read again"
 LOADABLE = ("added", "widened")
 """The table can go on being loaded as it is: nothing has to be put back."""
 
@@ -45,7 +46,7 @@ def _columns(left: Table, found: Table, prefix: str) -> Iterator[Difference]:
         if new is not None:
             yield from _same(old, new)
         elif (other := named.pop(old.name, None)) is None:
-            yield Difference("gone", old.name, f"column {old.name} is gone", "it comes back with the values it had")
+            yield Difference("gone", old.name, f"column {old.name} is gone", _BACK)
         elif old.alias:
             yield Difference(
                 "replaced", old.name, f"column {old.name} was dropped and made anew as {other.type}",

@@ -31,7 +31,7 @@ def revival(warehouse: Warehouse, ref: Ref, column: str) -> Revival:
         return Revival(f"table {named(ref)} is not there")
     old = latest(held.record.parked, column)
     if old is None:
-        back = column in held.record.table.by_name
+        back = column in held.record.table.by_name.keys() & {f.name for f in held.fields}
         return Revival() if back else Revival(f"no column {column!r} is kept any more")
     return Revival(written=old.written, snapshot=version_before(held, held.parked[old.place].version) is not None)
 

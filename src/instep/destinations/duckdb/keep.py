@@ -12,6 +12,7 @@ from instep.destinations.duckdb.ddl import make, now_ms, parked, with_types
 from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import dropped, find, named, prepare, put, remove, remove_dropped
+from instep.destinations.duckdb.shape import physical
 from instep.destinations.sql.evolve import latest
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
@@ -30,11 +31,16 @@ def revival(file: DatabaseFile, ref: Ref, column: str) -> Revival:
     """A dropped column waits in the table itself: only rows that came since have no value in it."""
     with file.reading() as session:
         record = find(session, ref) if session is not None else None
+        there = {p.name for p in physical(session).get(ref, ())} if session is not None else set[str]()
     if record is None:
         return Revival(f"table {named(ref)} is not there")
     old = latest(record.parked, column)
     if old is None:
-        return Revival() if column in record.table.by_name else Revival(f"no column {column!r} is kept any more")
+        return (
+            Revival()
+            if column in record.table.by_name.keys() & there
+            else Revival(f"no column {column!r} is kept any more")
+        )
     return Revival(written=old.written)
 
 

@@ -14,6 +14,7 @@ from instep.destinations.postgres.index import index
 from instep.destinations.postgres.load import loading, rows
 from instep.destinations.postgres.records import dropped, find, named, prepare, put, remove, remove_dropped
 from instep.destinations.postgres.server import Server, Session
+from instep.destinations.postgres.shape import relations
 from instep.destinations.sql.evolve import latest
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Parked, Record
@@ -31,12 +32,17 @@ def is_kept(server: Server, ref: Ref, source_id: str | None) -> bool:
 def revival(server: Server, ref: Ref, column: str) -> Revival:
     """A dropped column waits in the table itself: only rows that came since have no value in it."""
     with server.reading() as session:
-        record = find(session, ref)
+        record, relation = find(session, ref), relations(session, [ref]).get(ref)
     if record is None:
         return Revival(f"table {named(ref)} is not there")
     old = latest(record.parked, column)
     if old is None:
-        return Revival() if column in record.table.by_name else Revival(f"no column {column!r} is kept any more")
+        there = {p.name for p in relation.columns} if relation else set[str]()
+        return (
+            Revival()
+            if column in record.table.by_name.keys() & there
+            else Revival(f"no column {column!r} is kept any more")
+        )
     return Revival(written=old.written)
 
 
