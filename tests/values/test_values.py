@@ -92,7 +92,8 @@ def _missing(world: World, cases: Sequence[Case], shown: dict[tuple[int, int], A
 @pytest.mark.parametrize("destination", DESTINATIONS)
 def test_postgres(connect: Connect, destination: str) -> None:
     world = connect("postgres", destination)
-    with psycopg.connect(conninfo(world.case.source().config), autocommit=True) as server:
+    source: Any = world.case.source()
+    with psycopg.connect(conninfo(source.config), autocommit=True) as server:
         server.execute(_SESSION)
         cases = (*POSTGRES, *_extensions(server))
         world.run(*OWN, *_statements(cases))

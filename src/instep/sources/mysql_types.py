@@ -118,7 +118,8 @@ def expression(column: str, native: str) -> str:
     """What to select for the quoted `column`, so that its text form is exact.
 
     A float's own text has six digits, a float(m,d)'s is rounded: as a double both have all. Geometry and bits have
-    no text of their own.
+    no text of their own. A geometry's text that is longer than max_allowed_packet would be NULL: then its bytes come
+    behind one that no text begins with, for `stage` to hold.
     """
     base = native.lower().partition("(")[0].partition(" ")[0]
     if base == "float" or (base == "double" and "(" in native):
@@ -126,5 +127,6 @@ def expression(column: str, native: str) -> str:
     if base == "bit":
         return f"{column} + 0"
     if base in _GEOMETRIES:
-        return f"CONCAT('SRID=', ST_SRID({column}), ';', ST_AsText({column}))"
+        text = f"CONCAT('SRID=', ST_SRID({column}), ';', ST_AsText({column}))"
+        return f"COALESCE({text}, CONCAT(x'FF', {column}), {column})"
     return column

@@ -25,6 +25,7 @@ _END, _ERROR = 0xFE, 0xFF
 _WHOLE = 0xFFFFFF  # a packet of this size is continued by the next
 _READ = 1 << 20
 _BLOCK_BYTES = 32 << 20
+_MOST = 2**31 - 1  # Arrow's offsets
 _PADDING = bytes(9)
 Positions = npt.NDArray[np.int64]
 
@@ -122,6 +123,10 @@ class RowStream:
 
 def _columns(data: bytes, starts: list[int], width: int) -> list[pa.Array]:
     """The columns of the rows whose packets' bodies begin at `starts`, back to back up to the end of `data`."""
+    if len(data) > _MOST:
+        raise ReadError(
+            f"a row of {len(data) >> 20} MB: at most 2 GB are read at once", hint="exclude its largest column"
+        )
     octets = np.frombuffer(data + _PADDING, np.uint8)
     at = np.array(starts, np.int64)
     ends = np.append(at[1:] - 4, len(data))

@@ -105,10 +105,14 @@ def _range(start: int, end: int | None) -> str:
     return " AND ".join([*terms, f"ctid < '({end},0)'"] if end is not None else terms)
 
 
-def chunk_list(key: str, what: str, found: Sequence[Part], condition: str, lane: str) -> list[Chunk]:
-    """The chunks, largest first; `what` is the text between SELECT and FROM."""
-    ordered = sorted(found, key=lambda p: -p.bytes)
+def chunk_list(key: str, what: str, found: Sequence[Part], condition: str, lane: str, size: str = "") -> list[Chunk]:
+    """The chunks, largest first; `what` is the text between SELECT and FROM, `size` that for a row's key and size."""
     return [
-        Chunk(key, number, select(what, p.source, p.where, condition), p.rows, p.bytes, lane)
-        for number, p in enumerate(ordered)
+        _chunk(key, number, what, part, condition, lane, size)
+        for number, part in enumerate(sorted(found, key=lambda p: -p.bytes))
     ]
+
+
+def _chunk(key: str, number: int, what: str, part: Part, condition: str, lane: str, size: str) -> Chunk:
+    largest = f"{select(size, part.source, part.where, condition)} ORDER BY 2 DESC LIMIT 1" if size else ""
+    return Chunk(key, number, select(what, part.source, part.where, condition), part.rows, part.bytes, lane, largest)

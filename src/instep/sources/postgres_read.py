@@ -6,6 +6,7 @@ first: one connection per task, many chunks on it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -94,9 +95,32 @@ class PostgresReadSession:
             column = text.split(DIMENSIONS, 1)[1].split('"')[0].splitlines()[0]
             hint = "declare the column with its dimensions in the source (integer[][]), then it is read as json"
             return ReadError(f"{chunk.table}: column {column} holds an array of more than one dimension", hint=hint)
+        if _TOO_LARGE.search(text):
+            return self._too_large(text, chunk)
         return translate(self._config, text, sqlstate, chunk.table)
 
+    def _too_large(self, text: str, chunk: Chunk) -> InstepError:
+        """Names the largest row, which is looked for now, without the snapshot."""
+        import adbc_driver_manager
 
+        row = None
+        with suppress(adbc_driver_manager.Error), self._connection.cursor() as cursor:
+            cursor.execute("ROLLBACK")
+            if chunk.largest:
+                cursor.execute(chunk.largest)
+                row = cursor.fetchone()
+        where = f"; the largest, {row[0] or 'without a key'}, has {row[1] >> 20} MB" if row else ""
+        return ReadError(
+            f"{chunk.table}: a row is larger than the 1 GB that PostgreSQL sends at once{where} ({_server_said(text)})",
+            hint="exclude its largest column, or the row with a row filter",
+        )
+
+
+def _server_said(text: str) -> str:
+    return text.partition("ERROR:")[2].strip().splitlines()[0] if "ERROR:" in text else text.splitlines()[0]
+
+
+_TOO_LARGE = re.compile("exceeds maximum allowed length|invalid memory alloc request size|Cannot enlarge string buffer")
 _BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
 
 

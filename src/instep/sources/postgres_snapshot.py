@@ -16,7 +16,7 @@ from instep.sources.postgres_connect import PostgresConfig, connect, dial, set_s
 from instep.sources.postgres_cursor import bounds_statement, condition, cursor_column, moved_back
 from instep.sources.postgres_read import PostgresReader
 from instep.sources.postgres_sql import literal, quote, quote_table, select
-from instep.sources.postgres_types import expression, yielded
+from instep.sources.postgres_types import expression, octets, yielded
 from instep.sources.replicas import nearest
 from instep.stage.spec import Chunk
 
@@ -51,7 +51,7 @@ class PostgresSnapshot:
             found = parts(storage(self._connection, *read.source.ref), self._connection.info.server_version)
             if limit and len(found) > 1 and self._finds(read, limit):
                 found = parts(storage(self._connection, *read.source.ref)[:1], 0)
-        return chunk_list(key, what, found, limit, self._lane)
+        return chunk_list(key, what, found, limit, self._lane, size(read))
 
     def _finds(self, read: TableRead, limit: str) -> bool:
         """Whether the planner would fetch the range through an index."""
@@ -134,6 +134,14 @@ def _nodes(plan: Mapping[str, Any]) -> Iterator[str]:
         yield from _nodes(below)
 
 
+def size(read: TableRead) -> str:
+    """What to select for a row's key, as far as it may be told, and its size in bytes."""
+    keys = [c.source.name for c in _sourced(read) if c.source and c.source.key and not c.hashed]
+    shown = [f"{literal(f'{name}=')} || left({quote(name)}::text, 100)" for name in keys]
+    parts = [f"coalesce({octets(quote(c.source.name), c.source.native)}, 0)::int8" for c in _sourced(read) if c.source]
+    return f"concat_ws(', ', {', '.join(shown) or 'NULL::text'}), {' + '.join(parts)}"
+
+
 def _expression(column: Column) -> str:
     name = quote(column.name)
     return f"{expression(name, column.native, column.type, column.name)} AS {name}"
@@ -176,13 +184,17 @@ def _take_up(config: PostgresConfig, name: str) -> None:
 
 
 def _task_settings(config: PostgresConfig, connection: psycopg.Connection[Any]) -> Mapping[str, str]:
-    """With a check whether the task still lives, where the server's platform has it: a query of a killed task ends."""
+    """With a check whether the task still lives, where the server's platform has it: a query of a killed task ends.
+    Texts of a server that does not check them come as they are, for `stage` to hold what is not UTF-8."""
     import psycopg
 
+    wanted = settings(config)
+    if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        wanted["client_encoding"] = "SQL_ASCII"
     alive = {"client_connection_check_interval": "1s"}
     try:
         with connection.transaction():
             connection.execute(set_statement(alive).encode())
     except psycopg.Error:
-        return settings(config)
-    return {**settings(config), **alive}
+        return wanted
+    return {**wanted, **alive}

@@ -158,6 +158,11 @@ def expression(quoted: str, native: str, mapped: DataType, name: str) -> str:
     return quoted
 
 
+def octets(quoted: str, native: str) -> str:
+    """How many bytes a value takes; of texts and bytes without being unpacked."""
+    return f"octet_length({quoted})" if _RAW_TEXT.match(native) or native == "bytea" else f"pg_column_size({quoted})"
+
+
 def _text(quoted: str, native: str) -> str:
     if _RAW_TEXT.match(native):
         return quoted

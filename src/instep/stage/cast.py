@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from instep.schema.types import Binary, DataType, Json, String
 from instep.stage.exact import exact
 from instep.stage.parse import OUT_OF_RANGE, Misfit, parse
-from instep.stage.text import is_bytes, is_text, plain, to_text
+from instep.stage.text import is_bytes, is_text, plain, to_text, with_hex
 
 _LEAF = 32
 _MIN_DAY, _MAX_DAY = -719162, 2932896
@@ -161,5 +161,7 @@ def original(values: pa.Array, at: int, source: DataType) -> str:
     try:
         return str(to_text(value, source)[0].as_py())
     except pa.ArrowInvalid:
+        if pa.types.is_nested(value.type):
+            return str(with_hex(value)[0].as_py())
         raw = value.view(pa.large_binary() if pa.types.is_large_string(value.type) else pa.binary())
         return "\\x" + bytes(raw[0].as_py()).hex()

@@ -25,7 +25,8 @@ class Chunk:
     """A part of one table that one query reads: about a million rows or 256 MB.
 
     `query` yields the columns of the table's StageSpec that have a source, in that order. Chunks with the
-    same `lane` are read in order on one connection (a consistent view that cannot be shared).
+    same `lane` are read in order on one connection (a consistent view that cannot be shared). `largest`: a query for
+    the key and size of the largest row, for errors.
     """
 
     table: str
@@ -34,6 +35,7 @@ class Chunk:
     rows: int = 0
     bytes: int = 0
     lane: str = ""
+    largest: str = field(default="", repr=False)
 
 
 class ReadSession(Protocol):

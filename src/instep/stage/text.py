@@ -208,7 +208,7 @@ def _json_text(values: pa.Array) -> pa.Array:
         return _each(values, _dumped)
     except (OverflowError, ValueError):  # Python has no dates and moments outside the years 1 to 9999
         if len(values) == 1:
-            return _each(_dates_as_text(values), _dumped)
+            return _each(_plain_leaves(values, _checked), _dumped)
         return pa.concat_arrays([_json_text(values.slice(at, 1)) for at in range(len(values))])
 
 
@@ -216,16 +216,42 @@ def _dumped(value: Any) -> str:
     return json.dumps(value, default=_json_value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _dates_as_text(values: pa.Array) -> pa.Array:
+def with_hex(values: pa.Array) -> pa.Array:
+    """The texts of nested `values`, with `\\x` and hex in the place of what is not UTF-8."""
+    return _each(_plain_leaves(values, _hexed), _dumped)
+
+
+def _checked(texts: pa.Array) -> pa.Array:
+    texts.validate(full=True)
+    return texts
+
+
+def _hexed(texts: pa.Array) -> pa.Array:
+    raw = texts.view(pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary())
+    return _each(raw, lambda b: b.decode() if _is_utf8(b) else "\\x" + b.hex())
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _plain_leaves(values: pa.Array, text: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Nested `values` with dates and moments as texts, and texts as `text` makes them."""
     kind = values.type
+    if is_text(kind):
+        return text(values)
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         return to_text(values)
     if pa.types.is_struct(kind):
-        parts = [_dates_as_text(part) for part in values.flatten()]
+        parts = [_plain_leaves(part, text) for part in values.flatten()]
         return pa.StructArray.from_arrays(parts, [f.name for f in kind], mask=values.is_null())
     if not pa.types.is_list(kind) and not pa.types.is_large_list(kind):
         return values
-    found = _dates_as_text(values.flatten())
+    found = _plain_leaves(values.flatten(), text)
     ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(values), 0).cast(pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.ListArray.from_arrays(offsets, found, mask=values.is_null())
