@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -66,6 +67,27 @@ def test_nobody_is_kept_out_while_nothing_is_done(tmp_path: Path) -> None:
         pass
     shop.append({"id": 2})
     assert len(shop.rows()) == 2
+
+
+def test_it_is_opened_once_for_many_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, opened, connect = Warehouse(tmp_path), list[bool](), duckdb.connect
+
+    def counted(*args: Any, read_only: bool = False, **more: Any) -> duckdb.DuckDBPyConnection:
+        opened.append(read_only)
+        return connect(*args, read_only=read_only, **more)
+
+    monkeypatch.setattr(duckdb, "connect", counted)
+    with shop.to.kept_open():
+        assert opened == []
+        shop.to.tables()
+        assert opened == [True]
+        for number in range(3):
+            shop.append({"id": number})
+            shop.rows()
+        assert opened == [True, False]
+    with held_elsewhere(shop.path):
+        pass
+    assert len(shop.rows()) == 3
 
 
 def test_a_reader_of_this_process_is_waited_for(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ an interrupted schema change is recognised as done.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -308,6 +309,15 @@ class Destination(Protocol):
 
     def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
         """The table's rows as Arrow; soft-deleted rows included."""
+        ...
+
+
+@runtime_checkable
+class Opens(Protocol):
+    """A destination that is open only while something is done with it."""
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        """Opened once for all that is done until the end; others may have to wait for it."""
         ...
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import Destination
+from instep.destinations.base import Destination, Opens
 from instep.model import LogNames, Run, TableSettings
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.limits import BackfillLimits
@@ -54,9 +54,9 @@ class Pipe:
     before: Selection | None = None
     protect: Protect = field(default_factory=Protect)
     destination_name: str = ""
-
     log: LogNames | None = None
     maintenance: Maintenance = field(default_factory=Maintenance)
+
     @property
     def said(self) -> Selection:
         """What the project file selects."""
@@ -65,6 +65,10 @@ class Pipe:
     @property
     def selected_before(self) -> Selection:
         return self.before or self.selection
+
+    def destination_open(self) -> AbstractContextManager[None]:
+        """For many operations in a row: a destination that has to be opened for each is opened once."""
+        return self.destination.kept_open() if isinstance(self.destination, Opens) else nullcontext()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

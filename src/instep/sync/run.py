@@ -125,11 +125,14 @@ class _Sync:
             crashpoint("sync.snapshot")
             if note := getattr(snapshot, "note", ""):
                 self.outcome.note(note)
-            detection = self.changed(snapshot, attempt)
-            crashpoint("sync.accepted.after")
-            only = self.again(only, detection)
-            work = Pass(self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow)
-            loads = work.loads()
+            with self.pipe.destination_open():
+                detection = self.changed(snapshot, attempt)
+                crashpoint("sync.accepted.after")
+                only = self.again(only, detection)
+                pass_ = Pass(
+                    self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow
+                )
+                loads = pass_.loads()
             crashpoint("sync.planned")
             self.told.tables(rows_of(detection, loads))
             if not loads:
@@ -139,7 +142,8 @@ class _Sync:
         self.still_ours(loads)
         self.told.step("committing")
         kept = [load for load in loads if load.read.source.ref not in moved]
-        done = commit_all(self.pipe, self.engine, kept, staged, self.run, self.told)
+        with self.pipe.destination_open():
+            done = commit_all(self.pipe, self.engine, kept, staged, self.run, self.told)
         self.outcome.loaded += done
         again = self.unfinished([load for load in loads if load.read.source.ref in moved])
         return again | self.follow.settle(done)

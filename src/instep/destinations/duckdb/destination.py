@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,9 @@ class DuckDbDestination:
     def __init__(self, config: DuckDbConfig) -> None:
         self.config = config
         self.file = DatabaseFile(Path(config.path), config.lock_timeout)
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        return self.file.kept_open()
 
     @property
     def quarantine_days(self) -> int:

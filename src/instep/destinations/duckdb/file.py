@@ -38,6 +38,7 @@ class _Instance:
     base: duckdb.DuckDBPyConnection | None = None
     read_only: bool = False
     users: int = 0
+    keepers: int = 0
     changed: threading.Condition = field(default_factory=threading.Condition)
     writer: threading.Lock = field(default_factory=threading.Lock)
 
@@ -141,11 +142,12 @@ class DatabaseFile:
         with it.changed:
             error: Conflict | None = None
             while it.base is None or (write and it.read_only):
-                if it.base is None:
+                if it.base is None or not it.users:
+                    self._close()
                     error = self._open(write)
                     if error is None:
                         break
-                elif it.users:
+                else:
                     error = Conflict(f"{self.path} is being read by this process", hint="end that read first")
                 if error is not None and time.monotonic() >= until:
                     raise error
@@ -179,10 +181,31 @@ class DatabaseFile:
         it = self._instance
         with it.changed:
             it.users -= 1
-            if not it.users and it.base is not None:
-                it.base.close()
-                it.base = None
-            it.changed.notify_all()
+            self._close_unused()
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Opened once for all that is done until the end, from the first use on: opening costs more than a small
+        table's rows."""
+        it = self._instance
+        with it.changed:
+            it.keepers += 1
+        try:
+            yield
+        finally:
+            with it.changed:
+                it.keepers -= 1
+                self._close_unused()
+
+    def _close_unused(self) -> None:
+        if not self._instance.users and not self._instance.keepers:
+            self._close()
+        self._instance.changed.notify_all()
+
+    def _close(self) -> None:
+        if self._instance.base is not None:
+            self._instance.base.close()
+            self._instance.base = None
 
     def clear(self, error: duckdb.Error) -> Exception:
         """What the database said, as an error of ours."""
