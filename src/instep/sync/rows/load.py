@@ -62,14 +62,15 @@ def stage(
     failures: dict[int, Staged | InstepError] = {}
     places: dict[int, StageSpec] = {}
     synced = int(run.started.timestamp() * 1_000_000)
-    for load in loads:
-        try:
-            own = _specs(pipe, load, snapshot, run.id, synced)
-            chunks += chunks_of(load, snapshot)
-            specs += own
-            places[load.number] = own[0]
-        except InstepError as error:
-            failures[load.number] = error
+    with pipe.destination_open():
+        for load in loads:
+            try:
+                own = _specs(pipe, load, snapshot, run.id, synced)
+                chunks += chunks_of(load, snapshot)
+                specs += own
+                places[load.number] = own[0]
+            except InstepError as error:
+                failures[load.number] = error
     paths = {s: load.table.path for load in loads for s in (load.spec, load.key_spec)}
 
     def told(rows: Mapping[str, tuple[int, int]]) -> None:
