@@ -178,13 +178,15 @@ def given_names(project: Project, connection: str) -> Given:
 
 def table_settings(project: Project, connection: str, table: Table, policy: Policy) -> TableSettings:
     """How the project file wants a table to be synced."""
+    from instep.project.values import as_text
+
     options = project.table(connection, table.ref)
     misfit = options.misfit or policy.modifiers.get("misfit", "quarantine")
     kept, given = project.connection(connection).keep_old_names, options.keep_old_names
     return TableSettings(
         mode=options.mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
         key=options.key, misfit=misfit, keep_old_names=kept if given is None else given,
-        filter=options.filter,
+        filter=options.filter, properties=as_text(options.properties), sort=options.sort,
     )  # fmt: skip
 
 

@@ -32,7 +32,8 @@ class TableSettings:
     to use where the source has no primary key. `mode` auto: see sync/choose.py. `start`: where the first read by a
     cursor that a person chose begins, "" for the whole table. `keep_old_names`: for how many seconds readers can use
     what it and its columns were called before a rename. `filter`: which rows are read, as SQL of the source; None if
-    nothing is said, "" for all."""
+    nothing is said, "" for all. `properties` and `sort` are
+    those of the destination's table: names and values, columns."""
 
     mode: Literal["auto", "full_refresh", "append", "upsert", "log"] = "auto"
     cursor: str | None = None
@@ -43,6 +44,8 @@ class TableSettings:
     start: str = ""
     keep_old_names: float = 0.0
     filter: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    sort: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

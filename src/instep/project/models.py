@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
+from instep.errors import SchemaError
 from instep.model import Deletes
 from instep.project.detector import AppOptions, TableOptions
 from instep.project.file_options import FileColumn, FileOptions, TableGlob
@@ -37,6 +38,7 @@ from instep.project.values import (
 from instep.project.words import Backfilled, Handling, Propagation
 from instep.schema import personal
 from instep.schema.bounds import MAX_NEW_COLUMNS
+from instep.schema.layout import sort_term
 from instep.schema.selection import Pattern, Selection, patterns
 
 _POSTGRES_TLS = {"sslmode": "mode", "sslrootcert": "ca"}
@@ -48,6 +50,14 @@ def _checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any
     if not (info.context and info.context.get("resolved")):
         for name, text in value.items():
             check_property(name, text)
+    return value
+
+
+def _sorted(value: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        list(map(sort_term, value))
+    except SchemaError as error:
+        raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
     return value
 
 
@@ -277,6 +287,8 @@ class TableSection(OverrideSection):
     filter: str | None = None
     name: str = ""
     columns: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
+    properties: Annotated[dict[str, str | bool | int | float], AfterValidator(_checked)] = Field(default_factory=dict)
+    sort: Annotated[Words, AfterValidator(_sorted)] = ()
     enabled: bool = True
 
 

@@ -55,6 +55,8 @@ class TableOptions:
     filter: str | None = None
     name: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, Any] = field(default_factory=dict)
+    sort: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

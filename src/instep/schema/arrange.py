@@ -26,7 +26,7 @@ from instep.schema.change import (
 )
 from instep.schema.hazard import Capabilities, Hazard, hazards
 from instep.schema.order import Pairing, Trail, after_steps, column_steps, pair, spare
-from instep.schema.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, Step, StepChange, step
+from instep.schema.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, SetLayout, Step, StepChange, step
 from instep.schema.table import Catalog, Column, Table
 
 
@@ -266,6 +266,8 @@ def _step(scene: Scene, ref: Ref, change: StepChange, consent: str = "") -> Step
 def _hazards(change: StepChange, able: Capabilities) -> tuple[Hazard, ...]:
     match change:
         case RecordIdentity() | ReviveColumn() | ColumnNarrowed():  # no value is narrowed: those of a new generation
+            return ()
+        case SetLayout():
             return ()
         case KeyChanged() | KeyRemoved():  # what it means was decided with the change itself
             return ()

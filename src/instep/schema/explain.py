@@ -10,7 +10,7 @@ from itertools import groupby
 from instep.schema.change import Change, describe, symbol, table_of
 from instep.schema.plan import Plan
 from instep.schema.policy import Decision
-from instep.schema.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, Step
+from instep.schema.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, SetLayout, Step
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def sign(one: Step) -> str:
     change = one.change
     if isinstance(change, ReviveColumn):
         return "+"
-    return "~" if isinstance(change, RewriteColumn | RecordIdentity) else symbol(change)
+    return "~" if isinstance(change, RewriteColumn | RecordIdentity | SetLayout) else symbol(change)
 
 
 def _touches(one: Step) -> bool:

@@ -40,7 +40,8 @@ class Group:
 class Plan:
     """`base_accepted` and `base_destination` are the fingerprints that it starts from. `after` is the accepted catalog
     that it leads to, `wanted` the destination's tables then. `notes` are facts found on the way (drift); `refused`
-    names accepted tables whose changes the destination cannot take and why: they stay as accepted before."""
+    names accepted tables whose changes the destination cannot take and why: they stay as accepted before. `remarks`:
+    what settings ask for and is left out, in sentences for people; no part of what the plan does."""
 
     base_accepted: str
     base_destination: str
@@ -50,6 +51,7 @@ class Plan:
     wanted: Catalog
     notes: tuple[Change, ...] = ()
     refused: Mapping[Ref, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
     def groups(self) -> tuple[Group, ...]:
         """The steps in the order of their execution; each drop and rename of a table is a group of its own."""

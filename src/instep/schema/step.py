@@ -18,6 +18,7 @@ from instep.schema.change import (
     describe,
 )
 from instep.schema.hazard import Hazard
+from instep.schema.layout import TableLayout, describe_layout, layout_from_dict, layout_to_dict
 from instep.schema.table import Column, column_from_dict, column_to_dict
 
 Ref = tuple[str, str]
@@ -55,8 +56,18 @@ class ReviveColumn:
     after: Column
 
 
+@dataclass(frozen=True)
+class SetLayout:
+    """Properties and sort order of a table become what the settings say; no row is touched."""
+
+    kind: ClassVar[str] = "table.layout"
+    table: Ref
+    before: TableLayout
+    after: TableLayout
+
+
 Own = RewriteColumn | RecordIdentity | ReviveColumn
-StepChange = Change | Own
+StepChange = Change | Own | SetLayout
 _OWN: dict[str, type[Own]] = {c.kind: c for c in (RewriteColumn, RecordIdentity, ReviveColumn)}
 
 
@@ -112,6 +123,8 @@ def describe_step(change: StepChange) -> str:
             return f"record that column {change.after.name} comes from {change.after.alias}"
         case ReviveColumn():
             return f"bring back column {change.after.name} with its values"
+        case SetLayout():
+            return describe_layout(change.before, change.after)
         case _:
             return describe(change)
 
@@ -120,6 +133,9 @@ def change_dict(change: StepChange) -> dict[str, Any]:
     if isinstance(change, Own):
         sides = {"before": column_to_dict(change.before), "after": column_to_dict(change.after)}
         return {"kind": change.kind, "table": list(change.table), **sides}
+    if isinstance(change, SetLayout):
+        layouts = {"before": layout_to_dict(change.before), "after": layout_to_dict(change.after)}
+        return {"kind": change.kind, "table": list(change.table), **layouts}
     return change_to_dict(change)
 
 
@@ -153,4 +169,7 @@ def _change_from_dict(data: Mapping[str, Any]) -> StepChange:
         return own(
             (data["table"][0], data["table"][1]), column_from_dict(data["before"]), column_from_dict(data["after"])
         )
+    if data["kind"] == SetLayout.kind:
+        sides = layout_from_dict(data["before"]), layout_from_dict(data["after"])
+        return SetLayout((data["table"][0], data["table"][1]), *sides)
     return change_from_dict(data)

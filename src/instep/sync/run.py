@@ -199,7 +199,7 @@ class _Sync:
         for note in detection.notes:
             outcome.note(note)
         self.refused(plan.refused, detection)
-        for text in map(describe, plan.notes):
+        for text in (*map(describe, plan.notes), *plan.remarks):
             outcome.note(text)
         for text in partial_columns(pipe, detection, plan.after):
             outcome.note(text)

@@ -17,6 +17,7 @@ from instep.destinations.iceberg.commit import Change, new_table
 from instep.destinations.iceberg.evolve import as_held, check_equal, evolve, first_fields
 from instep.destinations.iceberg.fence import check_fence
 from instep.destinations.iceberg.files import iceberg_schema
+from instep.destinations.iceberg.laid_out import is_done, lay_out, unsorted_without
 from instep.destinations.iceberg.layout import guards, kept_identifiers
 from instep.destinations.iceberg.records import (
     ACCEPTED,
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
 def execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
     """All steps of one table; what is done already (a run before this one crashed) is not done again."""
     metadata = lake.metadata([ref]).get(ref)
-    if metadata is not None and after is not None and read_table(ref, metadata) == after:
+    if metadata is not None and after is not None and read_table(ref, metadata) == after and is_done(metadata, steps):
         return None
     for step in steps:
         match step.change:
@@ -105,6 +106,7 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
     fields = first_fields(table)
     properties = _facts(table, fields, [s.id for s in steps], commit)
     change = new_table(lake.catalog, ref, iceberg_schema(fields), lake.new_location(ref), properties)
+    lay_out(change, steps)
     if not isinstance(lake.catalog, MetastoreCatalog):
         change.append([], {})
     try:
@@ -154,10 +156,12 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     _tag(change, [step for _, step in evolution.dropped])
     kept = remember(metadata, evolution.dropped, lake.config.undo_days)
     _forget(change, expired(metadata, lake.config.undo_days))
+    unsorted_without(change, metadata, {f.id for f in evolution.fields})
     _set_fields(change, metadata, evolution.fields)
     done = [*changes_done(metadata), *(s.id for s in steps)]
     facts = _facts(after, evolution.fields, done, commit)
     change.properties({**facts, **kept})
+    lay_out(change, steps)
     with rewritten(table, change, evolution, commit):
         change.land(commit.fence)
     check_equal(_read_back(lake, ref), replace(as_held(after, evolution.fields), schema=ref[0], name=ref[1]))
@@ -216,6 +220,7 @@ def swap_in(change: Change, pending: Pending, metadata: Metadata, commit: Commit
         )
     fields = pending_fields(pending, metadata)
     _tag(change, [pending.change])
+    unsorted_without(change, metadata, {f.id for f in fields})
     change.properties(remember_tag(metadata, f"{UNDO}{pending.change}", commit.fence))
     _set_fields(change, metadata, fields)
     change.properties(_facts(pending.table, fields, changes_done(metadata), commit))

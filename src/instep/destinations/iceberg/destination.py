@@ -26,6 +26,7 @@ from instep.destinations.base import (
 )
 from instep.destinations.iceberg import views as iceberg_views
 from instep.destinations.iceberg.catalog import IcebergConfig, Lake
+from instep.destinations.iceberg.laid_out import layout_of, property_fault
 from instep.destinations.iceberg.layout import check_loadable, guards
 from instep.destinations.iceberg.records import (
     FENCE,
@@ -45,6 +46,7 @@ from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
 from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities
+from instep.schema.layout import TableLayout
 from instep.schema.maintenance import Maintenance
 from instep.schema.old_names import View
 from instep.schema.plan import Step
@@ -116,6 +118,13 @@ class IcebergDestination:
     def guards(self, refs: Iterable[Ref]) -> dict[Ref, Guards]:
         found = ((ref, guards(metadata)) for ref, metadata in self.lake.metadata(refs).items())
         return {ref: guarded for ref, guarded in found if guarded}
+
+    def layouts(self, refs: Iterable[Ref]) -> dict[Ref, TableLayout]:
+        found = self.lake.metadata(refs).items()
+        return {ref: layout_of(m) for ref, m in found if is_ours(m) and not read_pending(ref, m)}
+
+    def property_fault(self, name: str) -> str:
+        return property_fault(name)
 
     def ddl(self, steps: Sequence[Step]) -> list[str]:
         from instep.destinations.iceberg.sql import statements

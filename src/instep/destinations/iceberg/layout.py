@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from instep.destinations.iceberg.laid_out import own_sort
 from instep.destinations.iceberg.schema import IcebergField
 from instep.errors import DestinationError
 from instep.schema.guard import Guard
@@ -75,6 +76,8 @@ def _partitions(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[
 
 
 def _sorting(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int, Guard]]:
+    if own_sort(metadata):
+        return  # it follows the columns: see laid_out.py
     current = metadata.get("default-sort-order-id", 0)
     for order in metadata.get("sort-orders", ()):
         for field in _used(order) if order["order-id"] == current else ():

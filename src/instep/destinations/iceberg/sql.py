@@ -21,7 +21,7 @@ from instep.schema.change import (
     TableRenamed,
     TableReplaced,
 )
-from instep.schema.step import Ref, ReviveColumn, RewriteColumn, Step, StepChange
+from instep.schema.step import Ref, ReviveColumn, RewriteColumn, SetLayout, Step, StepChange
 from instep.schema.table import Column, Table
 from instep.schema.types import Array, DataType, Struct
 
@@ -71,8 +71,21 @@ def _statement(ref: Ref, change: StepChange, using: str) -> Iterator[str]:
             yield f"-- rows of {_path(ref)} are matched by ({', '.join(map(_name, key))})"
         case RewriteColumn(after=column):
             yield from _rewrite(ref, column)
+        case SetLayout():
+            yield from _layout(table, change)
         case ReviveColumn(after=column):
             yield f"-- {table} ADD COLUMN {_column(column)} would lack the old values: they come back by field id"
+
+
+def _layout(table: str, change: SetLayout) -> Iterator[str]:
+    new = dict(change.after.properties)
+    if new:
+        yield f"{table} SET TBLPROPERTIES ({', '.join(f'{_text(k)}={_text(v)}' for k, v in new.items())});"
+    if gone := [_text(name) for name, _ in change.before.properties if name not in new]:
+        yield f"{table} UNSET TBLPROPERTIES ({', '.join(gone)});"
+    if change.before.sort != change.after.sort:
+        terms = ", ".join(f"{_name(name)} {direction.upper()}" for name, direction in change.after.sort)
+        yield f"{table} WRITE LOCALLY ORDERED BY {terms};" if terms else f"{table} WRITE UNORDERED;"
 
 
 def _rewrite(ref: Ref, column: Column) -> Iterator[str]:

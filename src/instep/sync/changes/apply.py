@@ -27,6 +27,7 @@ from instep.schema.widen import widens
 from instep.store.backfills import Backfill, Scope
 from instep.sync.changes.extras import record_extra, want_values
 from instep.sync.changes.fill_plan import follow_columns
+from instep.sync.changes.laid_out import with_layouts
 from instep.sync.changes.owned import check_unmoved, own, taken
 from instep.sync.detection.detect import Detection, remember
 from instep.sync.detection.drift import as_left, inspected, repaired, want_reload
@@ -62,9 +63,9 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
     if stuck := offences(made, guards) | _unfit(pipe, made):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
-    told = [*((ref, text) for (ref, _), text in kept.items()), *named.kept]
-    made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for ref, text in told)))
-    made = repaired(pipe, made, detection.drift, detection.decisions)
+    made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
+    made = replace(made, remarks=tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.kept))
+    made = repaired(pipe, with_layouts(pipe, made), detection.drift, detection.decisions)
     if detection.rebound:
         stored = pipe.store.accepted.catalog(pipe.name)
         made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))

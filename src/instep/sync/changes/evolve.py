@@ -29,9 +29,9 @@ from instep.sync.pipe import Pipe, Ref
 @dataclass(frozen=True)
 class Preview:
     """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
-    what new columns will lack until a backfill, and which tables a sync refuses or reads again because of their
-    filter. `waiting`: ids of the changes that wait for a person now. `old_names`: what stays readable under its old
-    name, and what does not any more."""
+    what new columns will lack until a backfill, which tables a sync refuses or reads again because of their filter,
+    and what else the settings ask for in vain. `waiting`: ids of the changes that wait for a person now. `old_names`:
+    what stays readable under its old name, and what does not any more."""
 
     connection: str
     detection: Detection
@@ -64,7 +64,11 @@ def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview
         made,
         _impact(pipe, made),
         _choices(pipe, made.after),
-        (*planned_faults(pipe, detection.discovery.catalog), *partial_columns(pipe, detection, made.after)),
+        (
+            *made.remarks,
+            *planned_faults(pipe, detection.discovery.catalog),
+            *partial_columns(pipe, detection, made.after),
+        ),
         asked(pipe, detection, reviews),
         announced(pipe, made),
     )

@@ -1,0 +1,94 @@
+"""Puts the table properties and sort orders of the settings into a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from instep.destinations.laid_out import LaidOut
+from instep.errors import SchemaError
+from instep.model import TableSettings
+from instep.schema.change import TableAdded, TableRenamed
+from instep.schema.layout import SortTerm, TableLayout, sort_term
+from instep.schema.names import destination_ref
+from instep.schema.plan import Plan
+from instep.schema.step import SetLayout, Step, step
+from instep.schema.table import Table
+from instep.schema.types import Array, Struct
+from instep.sync.pipe import Pipe, Ref
+
+
+@dataclass(frozen=True)
+class _Wish:
+    table: Table
+    ref: Ref
+    layout: TableLayout
+    troubles: tuple[str, ...]
+
+
+def with_layouts(pipe: Pipe, made: Plan) -> Plan:
+    """The plan with a step for each table whose layout is not the one that the settings say; what cannot be is noted
+    and left out."""
+    tables = [t for t in made.after.tables if not t.retained and t.ref not in made.refused]
+    said = [(t, pipe.settings(t)) for t in tables]
+    able = pipe.destination
+    if not isinstance(able, LaidOut):
+        odd = [t for t, s in said if s.properties or s.sort]
+        why = f"`properties` and `sort` are for Iceberg, and its destination is {able.kind}"
+        return _noted(made, [(t, why) for t in odd])
+    wishes = [_wish(pipe, able, table, settings) for table, settings in said]
+    today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}
+    there = able.layouts([today.get(w.ref, w.ref) for w in wishes])
+    steps = []
+    for wish in wishes:
+        before = TableLayout() if wish.ref in new else there.get(today.get(wish.ref, wish.ref))
+        if before is not None and before != wish.layout:
+            steps.append(step(wish.ref, SetLayout(wish.ref, before, wish.layout)))
+    told = [(w.table, trouble) for w in wishes for trouble in w.troubles]
+    return _noted(replace(made, steps=_joined(made.steps, steps)), told)
+
+
+def _noted(made: Plan, told: list[tuple[Table, str]]) -> Plan:
+    return replace(made, remarks=(*made.remarks, *(f"{table.path}: {why}" for table, why in told))) if told else made
+
+
+def _today(made: Plan) -> dict[Ref, Ref]:
+    """Tables by the names that they get, to those that they have."""
+    found: dict[Ref, Ref] = {}
+    for change in (s.change for s in made.steps):
+        if isinstance(change, TableRenamed):
+            found[change.after.ref] = found.pop(change.before.ref, change.before.ref)
+    return found
+
+
+def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
+    """Each behind the last step of its table, so that both are one commit."""
+    if not more:
+        return steps
+    last = {s.table: place for place, s in enumerate(steps) if not isinstance(s.change, TableRenamed)}
+    behind = {last[s.table]: s for s in more if s.table in last}
+    joined = (one for place, s in enumerate(steps) for one in ((s, behind[place]) if place in behind else (s,)))
+    return (*joined, *(s for s in more if s.table not in last))
+
+
+def _wish(pipe: Pipe, able: LaidOut, table: Table, settings: TableSettings) -> _Wish:
+    troubles = {name: able.property_fault(name) for name in settings.properties}
+    wanted = {name: value for name, value in settings.properties.items() if not troubles[name]}
+    found, terms = [why for why in troubles.values() if why], list[SortTerm]()
+    try:
+        terms = list(_terms(table, settings))
+    except SchemaError as error:
+        found.append(error.message)
+    return _Wish(table, destination_ref(table, pipe.naming), TableLayout.of(wanted, terms), tuple(found))
+
+
+def _terms(table: Table, settings: TableSettings) -> Iterator[SortTerm]:
+    """By destination columns; raises SchemaError for a column that rows cannot be sorted by."""
+    for text in settings.sort:
+        name, direction = sort_term(text)
+        column = table.by_name.get(name)
+        if column is None or column.retained:
+            raise SchemaError(f"its rows cannot be sorted by {name}: there is no such column")
+        if isinstance(column.type, Array | Struct):
+            raise SchemaError(f"its rows cannot be sorted by {name}: {column.type} has no order")
+        yield column.alias or name, direction
