@@ -16,7 +16,10 @@ from instep.destinations.types import (
     ICEBERG_PROMOTIONS,
     POSTGRES_PROMOTIONS,
     STORED,
+    delta_primitive,
+    duckdb_primitive,
     iceberg_primitive,
+    postgres_primitive,
 )
 from instep.schema.types import Array, DataType
 from instep.sources import mysql_types, postgres_types, sqlite_types
@@ -33,6 +36,62 @@ Made by `python scripts/types_page.py` from the mapping tables of the code; do n
 A source's type becomes one of ours, and ours has one form at the destination. A type without an exact form is kept as
 text, never rounded, and the column carries the note that stands here. A value that its own type does not admit (a zero
 date, `infinity`, text in a number column of SQLite) is a misfit: it is held in quarantine with its original.
+
+A value arrives as it is, or as the text that stands here, or it is held: never as another value. The tests send every
+type of PostgreSQL and MariaDB with its edge values to all four destinations and compare them with what the source
+prints.
+"""
+TEXTS = """
+## Values as text
+The text that a string column, a hashed column, a row's id and quarantine show for a value that is no text itself.
+
+| value | text |
+| --- | --- |
+| boolean | `true`, `false` |
+| integer, decimal | digits, all of the scale: `-0.10` |
+| `numeric` without a precision, or of more than 38 digits | as the server prints it: `1.500`, `NaN`, `-Infinity` |
+| float | the shortest text that means the same number; `NaN`, `Infinity`, `-Infinity` |
+| date | `2024-02-29`; years before 1 as ISO 8601 counts them, 44 BC is `-0043`; `infinity` |
+| timestamp | `2024-02-29T10:00:00.000001`; with a time zone in UTC: `2024-02-29T10:00:00.000001Z` |
+| interval | an ISO 8601 duration: `P1Y2M3DT4H5M6.5S` |
+| time, time with time zone | `10:00:00.000001`, `24:00:00`, `10:00:00+02`; MariaDB's from `-838:59:59` to `838:59:59` |
+| money | its amount: `-12.50` |
+| uuid | `00000000-0000-0000-0000-0000000000ff` |
+| binary | `\\x00ff` |
+| composite, array of composites, of json, of more dimensions | json, as `to_json` makes it: `{"a":1}`, `[[1,null]]` |
+| array or struct | json without spaces |
+| json | as the source has it: spaces, order, names that occur twice, every digit |
+| geometry of MariaDB | `SRID=4326;POINT(1.5 2)` |
+| enum, range, network address and every other type | as the server prints it |
+"""
+HELD: tuple[tuple[str, str, str], ...] = (
+    (
+        "dates and moments before year 1 or after year 9999, `infinity`; a zero date", "all",
+        "outside the years 0001 to 9999",
+    ),
+    ("a date of MariaDB that is none: `2020-00-10`, `2021-02-30`", "all", "not an ISO date and time"),
+    ("`NaN` in `numeric(p,s)`", "all", "NaN is not a finite number"),
+    ("any number but 0 and 1 in MariaDB's `tinyint(1)`", "all", "not true or false"),
+    ("an array with a date or moment that would be held", "all", "an element does not fit"),
+    ("bytes that are no text: PostgreSQL with the encoding SQL_ASCII", "all", "not valid UTF-8"),
+    (
+        "a geometry whose text is longer than max_allowed_packet; its bytes are the original, behind `ff` if that fits",
+        "all", "not valid UTF-8",
+    ),
+    ("NUL in a text: MariaDB, SQLite", "PostgreSQL", "a NUL in the text"),
+    ("what MariaDB takes for JSON and is none: `1.`, `\"\\x\"`", "DuckDB, PostgreSQL", "not JSON"),
+    ("`\"\\ud83e\"` in JSON without its other half", "DuckDB", "half of a surrogate pair in the JSON"),
+)  # fmt: skip
+"""(what is held, where, the reason that quarantine gives)."""
+HOLDING = """
+## Values that are held
+Their rows land with NULL there, `_instep_meta` says so, and quarantine has the original (`instep quarantine list`);
+under `misfit: fail` the sync stops and names the row instead.
+"""
+REFUSED = """
+A table is refused as a whole, with an error that names it, for a row of more than 1 GB, which PostgreSQL cannot send
+(the error names the row), for a row of more than 2 GB of MariaDB, and for an array of more dimensions than its column
+was declared with.
 """
 SYSTEM = """
 ## System columns
@@ -103,8 +162,12 @@ def sqlite() -> Iterator[Mapped]:
         yield declared or "no type", kind, note
 
 
-def iceberg(kind: DataType) -> str:
-    return f"list<{iceberg(kind.element)}>" if isinstance(kind, Array) else iceberg_primitive(kind)
+def stored(kind: DataType) -> tuple[str, str, str, str]:
+    """What a type that comes from a column of a source is in Iceberg, DuckDB, PostgreSQL and Delta."""
+    if not isinstance(kind, Array):
+        return iceberg_primitive(kind), duckdb_primitive(kind), postgres_primitive(kind), delta_primitive(kind)
+    iceberg, duckdb, postgres, delta = stored(kind.element)
+    return f"list<{iceberg}>", f"{duckdb}[]", f"{postgres}[]", f"array<{delta}>"
 
 
 def table(head: Row, rows: Iterable[Row]) -> list[str]:
@@ -119,10 +182,10 @@ def _line(cells: Row) -> str:
 
 def _source(name: str, found: Iterable[Mapped]) -> list[str]:
     rows = (
-        (_code(native), _code(_general(native, str(kind))), _code(_general(native, iceberg(kind))), note)
+        (*(_code(_general(native, text)) for text in (native, str(kind), *stored(kind))), note)
         for native, kind, note in found
     )
-    return ["", f"## {name}", *table((name, "instep", "Iceberg", "note"), rows)]
+    return ["", f"## {name}", *table((name, "instep", "Iceberg", "DuckDB", "PostgreSQL", "Delta", "note"), rows)]
 
 
 def _general(native: str, text: str) -> str:
@@ -148,6 +211,7 @@ def page() -> str:
     head = ("instep", "Iceberg", "DuckDB", "PostgreSQL", "Delta", "Arrow", "note")
     lines = [
         HEAD, "## At the destination", *table(head, stored),
+        TEXTS, HOLDING.lstrip("\n"), *table(("value", "destination", "reason"), HELD), REFUSED.rstrip("\n"),
         SYSTEM.rstrip("\n"),
         *_source("PostgreSQL", postgres()), *_source("MySQL and MariaDB", mysql()), *_source("SQLite", sqlite()),
         PROMOTIONS, *table(("from", "to", "Iceberg", "DuckDB", "PostgreSQL", "Delta"), promotions()),

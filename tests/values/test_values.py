@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,9 +22,11 @@ from instep.schema.names import destination_ref
 from instep.schema.types import Array, DataType
 from instep.sources.postgres_connect import conninfo
 from instep.stage.entries import read_entries
-from sync_world import World
+from postgres_server import Database
+from sync_world import World, counts
 
 Connect = Callable[[str, str], World]
+Shown = dict[tuple[int, int], Any]
 Ask = Callable[[str], list[tuple[Any, ...]]]
 _EACH = "CASE WHEN {} IS NOT NULL THEN ARRAY(SELECT e::text FROM unnest({}) e) END"
 _SESSION = "SET intervalstyle = iso_8601; SET timezone = 'UTC'; SET bytea_output = hex; SET datestyle = 'ISO, YMD'"
@@ -36,7 +40,7 @@ def _statements(cases: Sequence[Case]) -> list[str]:
     return [f"CREATE TABLE t (id int PRIMARY KEY, {columns})", *made]
 
 
-def _shown(ask: Ask, world: World, cases: Sequence[Case], cast: str) -> dict[tuple[int, int], Any]:
+def _shown(ask: Ask, world: World, cases: Sequence[Case], cast: str, place: str = "t") -> Shown:
     """(row, column) to what the server prints, NULLs left out."""
     parts, table = [], world.accepted("t")
     for at, case in enumerate(cases):
@@ -45,11 +49,11 @@ def _shown(ask: Ask, world: World, cases: Sequence[Case], cast: str) -> dict[tup
             parts.append(_EACH.replace("{}", name))
         else:
             parts.append((case.shown or cast).replace("{}", name))
-    rows = ask(f"SELECT id, {', '.join(parts)} FROM t ORDER BY id")  # noqa: S608 - from the table
+    rows = ask(f"SELECT id, {', '.join(parts)} FROM {place} ORDER BY id")  # noqa: S608 - from the table
     return {(row, at): v for row, *vs in rows for at, v in enumerate(vs) if v is not None}
 
 
-def _differences(world: World, cases: Sequence[Case], shown: dict[tuple[int, int], Any], at: str) -> list[str]:
+def _differences(world: World, cases: Sequence[Case], shown: Shown, at: str) -> list[str]:
     """Each cell that is neither equal, nor held as its case says."""
     table = world.accepted("t")
     ref = destination_ref(table, world.pipe.naming)
@@ -82,15 +86,26 @@ def _held(
     return [] if name in noted else [f"{what}: {meta} does not say that it was nulled"]
 
 
-def _missing(world: World, cases: Sequence[Case], shown: dict[tuple[int, int], Any]) -> list[str]:
+def _missing(world: World, cases: Sequence[Case], shown: Shown) -> list[str]:
     """Values that the server does not show at all: the table of cases would not test them."""
     return [
         f"{c.native} {v}" for n, c in enumerate(cases) for at, v in enumerate(c.values) if (at, n) not in shown
     ]  # fmt: skip
 
 
+def _check(world: World, cases: Sequence[Case], shown: Shown, destination: str, landing: Database) -> None:
+    assert _missing(world, cases, shown) == []
+    assert _differences(world, cases, shown, destination) == []
+    assert world.differing() == {}
+    if destination == "postgres":
+        there = _shown(landing.execute, world, [replace(c, shown="") for c in cases], "{}::text", "shop.t")
+        kinds = [world.accepted("t").by_name[f"c{at}"].type for at in range(len(cases))]
+        texts, wanted = ({k: printed(kinds[k[1]], v) for k, v in s.items() if k in there} for s in (there, shown))
+        assert texts == wanted, "as the server itself prints them"
+
+
 @pytest.mark.parametrize("destination", DESTINATIONS)
-def test_postgres(connect: Connect, destination: str) -> None:
+def test_postgres(connect: Connect, landing: Database, destination: str) -> None:
     world = connect("postgres", destination)
     source: Any = world.case.source()
     with psycopg.connect(conninfo(source.config), autocommit=True) as server:
@@ -99,9 +114,7 @@ def test_postgres(connect: Connect, destination: str) -> None:
         world.run(*OWN, *_statements(cases))
         assert [(t.status, t.error) for t in world.sync().tables] == [("done", "")]
         shown = _shown(lambda sql: server.execute(sql.encode()).fetchall(), world, cases, "{}::text")
-    assert _missing(world, cases, shown) == []
-    assert _differences(world, cases, shown, destination) == []
-    assert world.differing() == {}
+    _check(world, cases, shown, destination, landing)
 
 
 def _extensions(server: psycopg.Connection) -> list[Case]:
@@ -120,7 +133,7 @@ def _extensions(server: psycopg.Connection) -> list[Case]:
 
 
 @pytest.mark.parametrize("destination", DESTINATIONS)
-def test_mariadb(connect: Connect, destination: str) -> None:
+def test_mariadb(connect: Connect, landing: Database, destination: str) -> None:
     world = connect("mysql", destination)
     create, *rows = _statements(MARIADB)
     options = "SET STATEMENT sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00' FOR"
@@ -132,6 +145,31 @@ def test_mariadb(connect: Connect, destination: str) -> None:
         return [tuple(v.decode() if isinstance(v, bytes) else v for v in row) for row in found]
 
     shown = _shown(ask, world, MARIADB, "CAST({} AS CHAR)")
-    assert _missing(world, MARIADB, shown) == []
-    assert _differences(world, MARIADB, shown, destination) == []
+    _check(world, MARIADB, shown, destination, landing)
+
+
+def test_the_page_says_what_is_held() -> None:
+    """In docs/types.md, with the reason that quarantine gives."""
+    page = (Path(__file__).parents[2] / "docs" / "types.md").read_text(encoding="utf-8")
+    section = page.partition("## Values that are held")[2].partition("\n## ")[0]
+    for case in (*POSTGRES, *MARIADB):
+        assert all(why in section for why in case.held.values()), case.native
+        for name, held in case.held_at.items():
+            shown = {"postgres": "PostgreSQL", "duckdb": "DuckDB"}[name]
+            lines = [line for line in section.splitlines() if line.count(" | ") == 2 and shown in line.split(" | ")[1]]
+            assert all(any(why in line for line in lines) for why in held.values()), case.native
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("destination", DESTINATIONS)
+@pytest.mark.parametrize("source", ["postgres", "mysql"])
+def test_what_did_not_change_is_not_written_again(connect: Connect, source: str, destination: str) -> None:
+    world = connect(source, destination)
+    create, *rows = _statements(POSTGRES if source == "postgres" else MARIADB)
+    before = "" if source == "postgres" else "SET STATEMENT sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00' FOR "
+    world.run(*(OWN if source == "postgres" else ()), create, *(before + row for row in rows))
+    first = counts(world.sync(), "t")
+    assert counts(world.sync(), "t") == (len(rows), 0, 0, 0, first[4])
+    world.run("UPDATE t SET c0 = NULL WHERE id = 0", "DELETE FROM t WHERE id = 1")
+    assert counts(world.sync(), "t")[1:4] == (0, 1, 1)
     assert world.differing() == {}
