@@ -100,7 +100,7 @@ def delta_primitive(kind: DataType) -> str:
 
 
 def from_delta_primitive(name: str) -> str | None:
-    """The text form of the type that a primitive of a Delta schema is read as; None for one that we have no type for."""
+    """The text form of the type that a primitive of a Delta schema is read as; None for one without a type of ours."""
     if name.startswith(("decimal(", "varchar(", "char(")):
         return name.replace(" ", "").replace("varchar", "string").replace("char", "string")
     return _FROM_DELTA.get(name)
