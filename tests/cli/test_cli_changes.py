@@ -206,3 +206,15 @@ def test_a_breaking_change_pauses_the_connection_where_policy_says_so(shop: Shop
     shop.ok("changes", "approve", id)
     shop.ok("resume")
     assert shop.run("apply", "--yes").code == 0
+
+
+def test_a_policy_that_was_changed_decides_anew_when_a_connection_is_resumed(shop: Shop) -> None:
+    shop.write(preset="stop")
+    shop.applied()
+    shop.sql("alter table customer add column phone text")
+    assert shop.run("detect", "--exit-code").code == 2
+    assert shop.run("resume").code == 3
+    shop.write()
+    assert shop.ok("resume").out == "shop runs again\n"
+    assert shop.json("changes", "list")["changes"] == []
+    assert shop.run("apply", "--yes").code == 0

@@ -89,3 +89,14 @@ def test_a_wrong_section_is_named(filed: Shop, section: str, key: str) -> None:
     assert said.code == 1
     assert key in said.err + said.out
     assert not Path(filed.folder, "x.duckdb").exists()
+
+
+def test_status_tells_of_the_tables_that_are_read(filed: Shop) -> None:
+    filed.write(text=FILE.replace(", lock_timeout: 0", ""))
+    filed.ok("apply", "--yes")
+    synced(filed)
+    filed.sql('alter table "order" rename to purchase')
+    synced(filed)
+    synced(filed)
+    found = filed.json("status")["connections"][0]["tables"]
+    assert [t["table"][1] for t in found] == ["customer", "purchase"]

@@ -58,7 +58,8 @@ def test_a_column_that_was_adopted_is_known_by_its_name() -> None:
 def test_each_answer_is_named() -> None:
     text = detail(differences(LEFT, table(ID, B), "_instep_"))
     assert text == (
-        "column a is gone (approve: it comes back, with the values it had where those are kept, and the table is read again; "
+        "column a is gone (approve: it comes back, with the values it had where those are kept, and the table is read "
+        "again; "
         "reject: this table is not loaded, the others go on)"
     )
     assert "nobody is asked again" in detail(differences(LEFT, CASES[5][1], "_instep_"))

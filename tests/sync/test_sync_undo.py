@@ -253,7 +253,7 @@ def test_it_is_a_run_and_its_story_is_told(world: World) -> None:
     assert (last.kind, last.status) == ("undo", "done")
     newest = world.store.accepted.history("shop")[0]
     assert (newest.version, newest.why) == (version, f"undo of {id}")
-    with pytest.raises(Conflict, match="is called a by now"):
+    with pytest.raises(Conflict, match="was undone before"):
         looked_at(world, id)
     with pytest.raises(InstepError, match="has applied no change"):
         find(world.pipe, last.id)

@@ -220,10 +220,16 @@ def resume(
     """Let a paused connection or table run again."""
     from instep.bootstrap import user
     from instep.control.pauses import resume as resume_it
+    from instep.sync.detection.pause import decide_anew
 
     with open_app() as app:
         name = one_connection(app, connection)
-        ended = resume_it(app.store, name, user(), _ref(app, name, table))
+        ref = _ref(app, name, table)
+        try:
+            ended = resume_it(app.store, name, user(), ref)
+        except Blocked:
+            decide_anew(app.pipe(name))
+            ended = resume_it(app.store, name, user(), ref)
     data = {"connection": name, "table": table, "paused": False, "changed": bool(ended)}
     emit(data, lambda out: out.write(f"{table or name} runs again" if ended else f"{table or name} was not paused"))
 

@@ -15,6 +15,7 @@ from instep.cli.text import text_of
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
+    from instep.model import Run, TableRun
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +51,6 @@ def maintained(store: Any, name: str) -> list[dict[str, Any]]:
 
 def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
     run, accepted = store.runs.latest(name), store.accepted.latest(name)
-    tables = store.runs.latest_tables(name)
     return {
         "connection": name,
         "last_run": asdict(run) if run else None,
@@ -61,8 +61,16 @@ def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
         "copies": [asdict(c) for c in store.copies.standing(name)],
         "old_names": old_names_data(store.old_names.of(name)),
         "maintained": maintained(store, name),
-        "tables": [asdict(t) for t in tables.values()],
+        "tables": [asdict(t) for t in _tables(store, name, run)],
     }
+
+
+def _tables(store: Any, name: str, last: Run | None) -> list[TableRun]:
+    """How each table fared last: those that are accepted, and those of the last run. Others have been renamed or have
+    left the source."""
+    live = {t.ref for t in store.accepted.catalog(name).tables if not t.retained}
+    found: dict[tuple[str, str], TableRun] = store.runs.latest_tables(name)
+    return [t for ref, t in found.items() if ref in live or (last is not None and t.run == last.id)]
 
 
 def _maintained(found: list[dict[str, Any]]) -> str:

@@ -91,7 +91,21 @@ def find(pipe: Pipe, what: str) -> list[Review]:
             f"change {review.id} is {review.status}, not applied: {review.summary}",
             hint="only what was applied can be undone: see `instep changes list --all`",
         )
+    if (version := undone(pipe, review.id)) is not None:
+        raise Conflict(
+            f"change {review.id} was undone before, with schema version {version}: {review.summary}",
+            hint="to have it again approve what the undo has rejected (`instep changes list --all`); a column that is "
+            "kept goes with `instep sync --full --drop-retained`",
+        )
     return [review]
+
+
+def undone(pipe: Pipe, id: str) -> int | None:
+    """The accepted version that took this change back, unless it was applied again."""
+    types = ("change.applied", "change.undone")
+    events = pipe.store.events.latest(connection=pipe.name, types=types, limit=1_000_000)
+    last = next((e for e in events if e.data["change"] == id), None)
+    return int(last.data["version"]) if last is not None and last.type == "change.undone" else None
 
 
 def _some(found: Iterable[Review], what: str) -> list[Review]:

@@ -8,7 +8,7 @@ from instep.events import Paused, Resumed
 from instep.model import Review
 from instep.schema.change import describe, key
 from instep.schema.policy import OPTION
-from instep.sync.detection.detect import Detection, look, record
+from instep.sync.detection.detect import Detection, look, recall, record
 from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe, Ref
 
@@ -57,6 +57,12 @@ def releases(pipe: Pipe, review: Review) -> bool:
     return pipe.policy.preset not in ("stop", "propagate_all", "propagate_columns") and not review.rule.startswith(
         OPTION
     )
+
+
+def decide_anew(pipe: Pipe) -> None:
+    """Decides about what was found last by the policy and the settings of today, without the source."""
+    if (seen := recall(pipe, {})) is not None:
+        record(pipe, seen, count=False)
 
 
 def reconsider(pipe: Pipe) -> None:
