@@ -220,7 +220,6 @@ def resume(
     """Let a paused connection or table run again."""
     from instep.bootstrap import user
     from instep.control.pauses import resume as resume_it
-    from instep.sync.detection.pause import decide_anew
 
     with open_app() as app:
         name = one_connection(app, connection)
@@ -228,6 +227,8 @@ def resume(
         try:
             ended = resume_it(app.store, name, user(), ref)
         except Blocked:
+            from instep.sync.detection.pause import decide_anew
+
             decide_anew(app.pipe(name))
             ended = resume_it(app.store, name, user(), ref)
     data = {"connection": name, "table": table, "paused": False, "changed": bool(ended)}
