@@ -53,6 +53,15 @@ def _checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any
     return value
 
 
+def _open_to_all(value: dict[str, str | bool | int | float]) -> dict[str, str | bool | int | float]:
+    """Whoever may read a table reads its properties."""
+    for name, text in value.items():
+        if SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
+            why = f"{name} looks like a secret, and every reader of a table sees its properties"
+            raise PydanticCustomError("pattern", "{why}", {"why": why})
+    return value
+
+
 def _sorted(value: tuple[str, ...]) -> tuple[str, ...]:
     try:
         list(map(sort_term, value))
@@ -287,7 +296,9 @@ class TableSection(OverrideSection):
     filter: str | None = None
     name: str = ""
     columns: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
-    properties: Annotated[dict[str, str | bool | int | float], AfterValidator(_checked)] = Field(default_factory=dict)
+    properties: Annotated[dict[str, str | bool | int | float], AfterValidator(_open_to_all)] = Field(
+        default_factory=dict
+    )
     sort: Annotated[Words, AfterValidator(_sorted)] = ()
     enabled: bool = True
 
