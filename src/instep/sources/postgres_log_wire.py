@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from struct import Struct
+from struct import error as CutError
 from typing import Final
 
 from instep.errors import ReadError
@@ -76,7 +77,18 @@ _COLUMN, _LENGTH, _TRUNCATE = Struct(">Ii"), Struct(">I"), Struct(">IB")
 
 
 def decode(data: bytes) -> Message | None:
-    """The message, None for one that says nothing of rows (origin, type); ReadError for one that is not known."""
+    """The message, None for one that says nothing of rows (origin, type); ReadError for one that is not known, or that
+    ends too early."""
+    try:
+        return _decode(data)
+    except (CutError, IndexError, ValueError):
+        raise ReadError(
+            f"a message of the log of the kind {data[:1]!r} ends too early, after {len(data):,} bytes",
+            hint="sync again; if it stays, report this with the server's version",
+        ) from None
+
+
+def _decode(data: bytes) -> Message | None:
     match data[:1]:
         case b"I" | b"U" | b"D":
             return _change(data)
@@ -88,7 +100,7 @@ def decode(data: bytes) -> Message | None:
             return _relation(data)
         case b"T":
             count, _ = _TRUNCATE.unpack_from(data, 1)
-            return Truncate(tuple(oid for (oid,) in _OID.iter_unpack(data[6 : 6 + 4 * count])))
+            return Truncate(tuple(_OID.unpack_from(data, 6 + 4 * at)[0] for at in range(count)))
         case b"O" | b"Y" | b"M":
             return None
     raise ReadError(
@@ -119,10 +131,11 @@ def _name(data: bytes, at: int) -> tuple[str, int]:
 
 
 def _change(data: bytes) -> Change:
+    """One row at least."""
     (oid,) = _OID.unpack_from(data, 1)
     rows: dict[int, Row] = {}
     at = 5
-    while at < len(data):
+    while at < len(data) or not rows:
         what = data[at]
         rows[what], at = _row(data, at + 1)
     return Change(oid, rows.get(ord("K")) or rows.get(ord("O")), rows.get(ord("N")))
@@ -141,7 +154,8 @@ def _row(data: bytes, at: int) -> tuple[Row, int]:
             values.append(UNCHANGED)
         else:
             (length,) = _LENGTH.unpack_from(data, at)
-            at += 4
-            values.append(data[at : at + length])
-            at += length
+            at += 4 + length
+            if at > len(data):
+                raise IndexError
+            values.append(data[at - length : at])
     return tuple(values), at
