@@ -139,6 +139,22 @@ def test_what_is_refused_is_said_by_a_plan(make_world: MakeWorld, kind: str) -> 
         assert ("the filter of table" in note, why in note) == (True, True), note
 
 
+def test_mariadb_has_filters_too(make_world: MakeWorld) -> None:
+    world = begun(make_world("mysql"), "state = 'open' OR id MOD 2 = 0", cursor("at"))
+    assert ids(world) == [1, 2, 3, 4]
+    world.run("UPDATE t SET state = 'shut', at = 5 WHERE id = 1", "INSERT INTO t VALUES (5, 'it''s', 6)")
+    world.sync()
+    assert (ids(world), world.differing()) == ([2, 3, 4], {})
+    for where, why in (
+        ("nope = 1", "cannot be used: Unknown column 'nope'"),
+        ("state = 'a' # b", "comment"),
+        ("sleep(9)", "may do more"),
+    ):
+        world.settings["t"] = cursor("at", filter=where)
+        [note] = [n for n in world.preview().partial if "cannot be used" in n]
+        assert why in note
+
+
 def test_a_filter_that_fails_on_a_row_leaves_the_others_alone(world: World) -> None:
     world.settings["u"] = cursor("at")
     u = "CREATE TABLE u (id int PRIMARY KEY, at int)", "INSERT INTO u VALUES (1, 1)"

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 1_000_000
 CHUNK_BYTES = 256 << 20
+CLIENT_ERRORS = range(2000, 3000)
+"""Numbers of errors that are about the connection, not about the query."""
 
 
 class MySqlSource:
@@ -135,11 +137,16 @@ class MySqlSnapshot:
 
     def fault(self, read: TableRead) -> str:
         query = _where(f"EXPLAIN SELECT 1 FROM {quoted_table(*read.source.ref)}", _filter(read))  # noqa: S608
-        try:
-            with translated(self.config, f"the filter of {read.source.path}"):
+        from pymysql.err import MySQLError
+
+        with translated(self.config, f"the filter of {read.source.path}"):
+            try:
                 run(self._connection, query)
-        except ReadError as error:
-            return error.message
+            except MySQLError as error:
+                code = error.args[0] if error.args else 0
+                if code < 1000 or code in CLIENT_ERRORS:
+                    raise
+                return str(error.args[-1])
         return ""
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
