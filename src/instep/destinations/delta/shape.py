@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Any
 
 import pyarrow as pa
@@ -171,7 +172,8 @@ def new_field(column: Column, ids: Iterator[int], used: Collection[str], *, null
     """A column that no file has yet; its physical name is its own, unless another column has ever had that one."""
     number = next(ids)
     folded = {u.casefold() for u in used}
-    physical = column.name if column.name.casefold() not in folded else f"{column.name}-{number}"
+    names = chain([column.name], (f"{column.name}-{n}" for n in count(number)))
+    physical = next(n for n in names if n.casefold() not in folded)
     kind = stored_type(column.type, ids)
     return DeltaField(number, physical, column.name, kind, nullable, column.comment or None)
 
