@@ -184,8 +184,7 @@ def statistics(footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> dict[st
     greatest value."""
     kinds = {f.physical: arrow_type(f.type) for f in fields}
     nulls, low, high = dict[str, int](), dict[str, Any](), dict[str, Any]()
-    for place in range(footer.num_columns):
-        name = footer.schema.column(place).path
+    for place, name in _columns(footer):
         if name not in kinds or pa.types.is_nested(kinds[name]):
             continue
         parts = [footer.row_group(g).column(place).statistics for g in range(footer.num_row_groups)]
@@ -201,13 +200,29 @@ def statistics(footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> dict[st
     return {"numRecords": footer.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
 
 
+def _columns(footer: pq.FileMetaData) -> Iterator[tuple[int, str]]:
+    """Where the values of each plain column are: by its path, a field of a struct may look like one."""
+    place = 0
+    for column in footer.schema.to_arrow_schema():
+        if not pa.types.is_nested(column.type):
+            yield place, column.name
+        place += _leaves(column.type)
+
+
+def _leaves(kind: pa.DataType) -> int:
+    if not pa.types.is_nested(kind):
+        return 1
+    return max(sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)), int(kind.num_fields == 0))
+
+
 def _told(value: Any, *, up: bool = False) -> Any:
     """As the log spells a value; times are told in milliseconds, the greatest rounded up. None for a number that JSON
-    has no exact form for."""
+    has no exact form for, and for a time after which there is no millisecond."""
     match value:
         case datetime():
             plain = (value.astimezone(UTC) if value.tzinfo else value).replace(tzinfo=None)
-            return f"{_milliseconds(plain, up=up)}{'Z' if value.tzinfo else ''}"
+            text = _milliseconds(plain, up=up)
+            return text and f"{text}{'Z' if value.tzinfo else ''}"
         case date():
             return value.isoformat()
         case Decimal():
@@ -215,9 +230,11 @@ def _told(value: Any, *, up: bool = False) -> Any:
     return value
 
 
-def _milliseconds(value: datetime, *, up: bool) -> str:
+def _milliseconds(value: datetime, *, up: bool) -> str | None:
     whole = value.replace(microsecond=value.microsecond // 1000 * 1000)
     if up and whole != value:
-        with suppress(OverflowError):
+        try:
             whole += timedelta(milliseconds=1)
+        except OverflowError:
+            return None
     return whole.isoformat(timespec="milliseconds")
