@@ -17,11 +17,12 @@ from urllib.parse import unquote
 
 from instep.destinations.base import Ref
 from instep.destinations.delta.log import FOLDER, Log
-from instep.errors import ConnectError, DestinationError
+from instep.errors import ConnectError, DestinationError, SchemaError
 from instep.stage.place import clear_errors
 
 OWN = "_instep"
 _WAITS = "_instep_dropped.json"
+_LONGEST = 255
 _SAFE = re.compile(r"[^\w .=@+-]|^[._]")
 
 
@@ -40,8 +41,15 @@ class Waiting:
 
 
 def folder_name(name: str) -> str:
-    """A name as part of a path; what a file system or a reader of Delta could mistake is percent-encoded."""
-    return _SAFE.sub(lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
+    """A name as part of a path; what a file system or a reader of Delta could mistake is percent-encoded. SchemaError
+    for one that is too long then."""
+    made = _SAFE.sub(lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), name)
+    if len(made.encode()) > _LONGEST:
+        raise SchemaError(
+            f"the name {name!r} is too long for a folder: as {made!r} it has more than {_LONGEST} bytes",
+            hint="give it an alias",
+        )
+    return made
 
 
 @dataclass(frozen=True)
