@@ -149,7 +149,8 @@ class Log:
     def actions(self, version: int) -> Iterator[Action]:
         """What one commit says; FileNotFoundError if it is not kept any more."""
         text = self._path(version).read_text(encoding="utf-8")
-        return (json.loads(line) for line in text.splitlines() if line)
+        # not splitlines(): JSON may hold U+2028 and others that it would break lines at
+        return (json.loads(line) for line in text.split("\n") if line)
 
     def _path(self, version: int) -> Path:
         return self.folder / f"{version:020}.json"
