@@ -140,6 +140,7 @@ class DatabaseFile:
     def _enter(self, write: bool) -> duckdb.DuckDBPyConnection:
         it, until = self._instance, time.monotonic() + self.patience
         with it.changed:
+            write = write or it.keepers > 0
             error: Conflict | None = None
             while it.base is None or (write and it.read_only):
                 if it.base is None or not it.users:
@@ -185,8 +186,8 @@ class DatabaseFile:
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Opened once for all that is done until the end, from the first use on: opening costs more than a small
-        table's rows."""
+        """Opened once for all that is done until the end, from the first use on and for writing, so that no thread
+        waits for another one's read: opening costs more than a small table's rows."""
         it = self._instance
         with it.changed:
             it.keepers += 1
