@@ -398,7 +398,7 @@ def test_a_field_of_a_struct_is_not_taken_for_a_column(tmp_path: Path, turned: b
 @settings(max_examples=30)
 @given(st.lists(st.datetimes() | st.none(), min_size=1, max_size=4), st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_statistics_enclose_all_values(times: list[Any], numbers: list[int]) -> None:
-    rows = [{"t": t, "n": n} for t, n in zip(times, [*numbers, *[None] * 4], strict=False)]
+    rows: list[dict[str, Any]] = [{"t": t, "n": n} for t, n in zip(times, [*numbers, *[None] * 4], strict=False)]
     with tempfile.TemporaryDirectory() as name:
         found = told([("t", "timestamp"), ("n", "int64")], rows, Path(name))
     low, high = found["minValues"], found["maxValues"]

@@ -17,6 +17,7 @@ from instep.destinations.postgres.index import INDEX, index
 from instep.destinations.postgres.ingest import Staging, plain_reader
 from instep.destinations.postgres.records import SCHEMA
 from instep.destinations.postgres.server import Session
+from instep.destinations.postgres.shape import as_document
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import filled
@@ -70,5 +71,6 @@ def _rows_only(session: Session, record: Record, new: str) -> int:
     if not waiting:
         return 0
     sets = ", ".join(f"{q(w)} = o.{q(w)}" for w in waiting)
-    same = " AND ".join(f"t.{q(k)} = o.{q(k)}" for k in key)
+    texts = {k: "::text" if as_document(record.table.by_name[k].type) else "" for k in key}
+    same = " AND ".join(f"t.{q(k)}{texts[k]} = o.{q(k)}{texts[k]}" for k in key)
     return session.count(f"UPDATE {name} AS t SET {sets} FROM {_OLD} AS o WHERE {same}")
