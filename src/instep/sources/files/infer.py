@@ -33,6 +33,9 @@ from instep.schema.widen import FLOAT_DIGITS, INT_DIGITS, promote
 _CLOCK = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
 _DAY = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
 _DIGITS = FLOAT_DIGITS[64]
+_DAYS = pa.int32(), -719_162, 2_932_896
+_MICROSECONDS = pa.int64(), -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999, in UTC, since 1970: what values of these types are."""
 
 
 def infer(texts: pa.Array, before: DataType, *, numbers: bool = True) -> DataType:
@@ -105,12 +108,14 @@ def _longest(texts: pa.Array) -> int:
 
 
 def _castable(target: pa.DataType, kind: DataType) -> Callable[[pa.Array], DataType]:
+    number, low, high = _DAYS if target == pa.date32() else _MICROSECONDS
+
     def find(texts: pa.Array) -> DataType:
         try:
-            pc.cast(texts, target)
+            ends = pc.min_max(pc.cast(pc.cast(texts, target), number)).as_py()
         except pa.ArrowInvalid:  # 30 February
             return String()
-        return kind
+        return kind if low <= ends["min"] and ends["max"] <= high else String()
 
     return find
 

@@ -40,7 +40,7 @@ def _parts(file: Any, size: int, quote: bytes) -> Iterator[Part]:
     at, found = 0, []
     last = b"\n"
     while block := file.read(_BLOCK):
-        if (quote and quote in block) or b"\n\n" in last + block or b"\n\r" in last + block:
+        if (quote and quote in block) or _odd(last + block):
             return
         if at + len(block) - start >= PART_BYTES and (cut := block.rfind(b"\n") + 1):
             found.append(Part(start, at + cut, before, bytes=at + cut - start))
@@ -50,6 +50,14 @@ def _parts(file: Any, size: int, quote: bytes) -> Iterator[Part]:
         else:
             lines += block.count(b"\n")
         at, last = at + len(block), block[-1:]
+    if last == b"\r":
+        return
     if start < size:
         found.append(Part(start, size, before, bytes=size - start))
     yield from found
+
+
+def _odd(text: bytes) -> bool:
+    """Whether there is a blank line, or a carriage return (but for a last one) that no line feed follows."""
+    alone = text.count(b"\r") - text.count(b"\r\n") > text.endswith(b"\r")
+    return alone or b"\n\n" in text or b"\n\r" in text
