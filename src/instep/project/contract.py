@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from instep.errors import ProjectError, SchemaError
@@ -63,7 +62,7 @@ class Contract(_Part):
 
 def contract_text(document: Mapping[str, Any]) -> str:
     """The file's text, in the document's order."""
-    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True, width=100_000, default_flow_style=None)
+    return yaml_tree.dump(document)
 
 
 def read_contract(file: Path) -> tuple[ContractTable, ...]:

@@ -7,6 +7,7 @@ holds `${` becomes a `Reference`.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ Path = tuple[str | int, ...]
 
 MAX_VALUES = 200_000
 _NULL, _BOOL = frozenset({"", "~", "null", "Null", "NULL"}), {"true": True, "false": False}
+_BREAKS = frozenset("\x85\u2028\u2029")
 _INT = re.compile(r"[-+]?(0|[1-9]\d*)")
 _FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]?\d+)?|[-+]?[1-9]\d*[eE][-+]?\d+")
 
@@ -129,6 +131,11 @@ def _scalar(node: yaml.Node) -> Any:
         return text
     if getattr(node, "style", None):  # quoted: always text
         return text
+    return _plain(text)
+
+
+def _plain(text: str) -> Any:
+    """What a scalar without quotes is."""
     if text in _NULL:
         return None
     if text.lower() in _BOOL and text in ("true", "True", "TRUE", "false", "False", "FALSE"):
@@ -138,6 +145,25 @@ def _scalar(node: yaml.Node) -> Any:
     if _FLOAT.fullmatch(text):
         return float(text)
     return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Puts quotes around text that `parse` would take for something else without them: to it `1e3` is a number."""
+
+
+def _quoted(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    plain = isinstance(_plain(text), str) and not _BREAKS & set(text)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if plain else '"')
+
+
+_Dumper.add_representer(str, _quoted)
+
+
+def dump(document: Mapping[str, Any]) -> str:
+    """YAML that `parse` reads as the same, in the document's order; what holds no lists and mappings is one line."""
+    return yaml.dump(
+        dict(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100_000, default_flow_style=None
+    )
 
 
 def _dotted(path: Path) -> str:
