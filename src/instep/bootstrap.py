@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import getpass
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -169,6 +169,7 @@ def given_names(project: Project, connection: str) -> Given:
     if not any(t.name or t.columns for t in project.connection(connection).tables.values()):
         return nothing_given
 
+    @cache
     def given(ref: tuple[str, str]) -> GivenNames:
         said = project.table(connection, ref)
         return GivenNames(said.name, said.columns)
