@@ -139,6 +139,7 @@ def test_what_is_refused_is_said_by_a_plan(make_world: MakeWorld, kind: str) -> 
         assert ("the filter of table" in note, why in note) == (True, True), note
 
 
+@pytest.mark.slow
 def test_mariadb_has_filters_too(make_world: MakeWorld) -> None:
     world = begun(make_world("mysql"), "state = 'open' OR id MOD 2 = 0", cursor("at"))
     assert ids(world) == [1, 2, 3, 4]
