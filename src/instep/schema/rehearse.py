@@ -83,7 +83,7 @@ class Rehearsal:
     unknown: dict[int, str] = field(default_factory=dict)
     _tables: dict[Ref, _Entry] = field(default_factory=dict)
     _path: tuple[str, ...] = ()
-    _saved: dict[Ref, _Entry] | None = None
+    _saved: tuple[dict[Ref, _Entry], tuple[str, ...]] | None = None
     _count: int = 0
     _ids: bool = False
     _column_ids: bool = False
@@ -144,12 +144,13 @@ class Rehearsal:
                     self._edit(entry, edit)
 
     def _transaction(self, word: str) -> None:
+        """A second `begin` begins nothing. A rollback takes back the search path as well."""
         if word == "begin":
-            self._saved = dict(self._tables)
-        elif word == "rollback" and self._saved is not None and self.rules.transactional:
-            self._tables = self._saved
-        if word != "begin":
-            self._saved = None
+            self._saved = self._saved or (dict(self._tables), self._path)
+            return
+        if word == "rollback" and self._saved is not None and self.rules.transactional:
+            self._tables, self._path = self._saved
+        self._saved = None
 
     def _same(self, a: str, b: str) -> bool:
         return a == b or (self.rules.folds and a.casefold() == b.casefold())
@@ -175,8 +176,7 @@ class Rehearsal:
                 self._move(entry, (edit.schema or entry.table.schema, edit.name or entry.table.name))
             case ddl.AddKey():
                 names = tuple(self._column(entry, n).name for n in edit.columns)
-                if entry.table.key:
-                    raise SchemaError(f"table {entry.table.path} has a primary key already")
+                self._first_key(entry)
                 self._key(entry, names, edit.name)
             case ddl.DropKey():
                 self._key(entry, ())
@@ -200,7 +200,10 @@ class Rehearsal:
             case ddl.AlterType():
                 self._change(entry, self._column(entry, edit.name), **self._typed(edit.declared))
             case ddl.AlterNullability():
-                self._change(entry, self._column(entry, edit.name), nullable=edit.nullable)
+                column = self._column(entry, edit.name)
+                if edit.nullable and column.key:
+                    raise SchemaError(f"column {entry.table.path}.{column.name} is in the primary key")
+                self._change(entry, column, nullable=edit.nullable)
             case ddl.AlterDefault():
                 column = self._column(entry, edit.name)
                 self._change(entry, column, default=_kept(column.default, edit.default))
@@ -247,12 +250,15 @@ class Rehearsal:
         touch = Touch(self._now, entry.refs, entry.columns[column.name])
         self._put(entry, replace(entry.table, columns=columns), touch)
         if said.primary:
-            self._key(entry, (*entry.table.key, column.name))
+            self._first_key(entry)
+            self._key(entry, (column.name,))
 
     def _placed(self, entry: _Entry, columns: Sequence[Column], moved: Column, after: str | None) -> tuple[Column, ...]:
         if after is None:
             return tuple(columns)
         rest = [c for c in columns if c is not moved]
+        if after and self._column(entry, after) is moved:
+            raise SchemaError(f"column {entry.table.path}.{moved.name} cannot come after itself")
         at = rest.index(self._column(entry, after)) + 1 if after else 0
         return (*rest[:at], moved, *rest[at:])
 
@@ -263,6 +269,10 @@ class Rehearsal:
             if edit.or_not:
                 return
             raise
+        if column.key and self.rules.nullable_keys:
+            raise SchemaError(f"column {entry.table.path}.{column.name} is in the primary key")
+        if self.rules.folds and len(entry.table.columns) == 1:
+            raise SchemaError(f"{entry.table.path}.{column.name} is the last column of its table")
         touch = Touch(self._now, entry.refs, entry.columns.pop(column.name), key=bool(column.key))
         columns = tuple(c for c in entry.table.columns if c is not column)
         self._put(entry, replace(entry.table, columns=columns), touch)
@@ -291,10 +301,17 @@ class Rehearsal:
         if said.after is not None:
             moved = self._column(entry, said.name)
             entry.table = replace(entry.table, columns=self._placed(entry, entry.table.columns, moved, said.after))
-        if said.primary:
+        if said.primary and entry.table.key != (said.name,):
+            self._first_key(entry)
             self._key(entry, (said.name,))
 
+    def _first_key(self, entry: _Entry) -> None:
+        if entry.table.key:
+            raise SchemaError(f"table {entry.table.path} has a primary key already")
+
     def _key(self, entry: _Entry, names: tuple[str, ...], called: str = "") -> None:
+        if len(set(names)) < len(names):
+            raise SchemaError(f"the key of {entry.table.path} has a column twice: {', '.join(names)}")
         places = {name: place for place, name in enumerate(names, 1)}
         columns = tuple(
             replace(c, key=places.get(c.name, 0), nullable=c.nullable and self._may_be_null(c, names))
@@ -320,8 +337,8 @@ class Rehearsal:
         self.touches.append(Touch(self._now, entry.refs))
 
     def _move(self, entry: _Entry, ref: Ref) -> None:
-        if ref in self._tables and ref != entry.table.ref:
-            raise SchemaError(f"there is a table {'.'.join(ref)} already")
+        if (known := self._known(ref)) in self._tables and known != entry.table.ref:
+            raise SchemaError(f"there is a table {'.'.join(known or ref)} already")
         del self._tables[entry.table.ref]
         self._own.discard(entry.table.ref)
         entry.refs.add(ref)
@@ -343,11 +360,13 @@ class Rehearsal:
         table = Table(schema, edit.table[-1], (), id, edit.kind, comment=edit.comment)
         if like:
             whole = edit.like_whole
-            columns = tuple(c if whole else replace(c, key=0, comment=None) for c in like.table.columns)
+            columns = tuple(c if whole else replace(c, key=0, comment=None, default=None) for c in like.table.columns)
             table = replace(table, columns=columns, comment=like.table.comment if whole else None)
         entry = _Entry.of(table)
         for said in edit.columns:
             column = self._new(said)
+            if any(self._same(c.name, said.name) for c in entry.table.columns):
+                raise SchemaError(f"table {table.path} has a column {said.name} already")
             entry.columns[column.name] = {column.name}
             entry.table = replace(entry.table, columns=(*entry.table.columns, column))
         self._tables[table.ref] = entry
