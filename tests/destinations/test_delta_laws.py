@@ -389,7 +389,7 @@ def test_the_last_moment_is_not_told_as_an_earlier_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_field_of_a_struct_is_not_taken_for_a_column(tmp_path: Path, turned: bool) -> None:
     schema = [("a.b", "int32"), ("a", 'struct("b" int32)')]
-    rows = [{"a.b": 5, "a": {"b": 1}}, {"a.b": 7, "a": None}]
+    rows: list[dict[str, Any]] = [{"a.b": 5, "a": {"b": 1}}, {"a.b": 7, "a": None}]
     found = told(schema[::-1] if turned else schema, rows, tmp_path)
     assert (found["minValues"], found["maxValues"]) == ({"a.b": 5}, {"a.b": 7})
     assert found["nullCount"]["a.b"] == 0

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.destinations.delta.held import Held
-from instep.destinations.delta.log import Action, encoded
+from instep.destinations.delta.log import Action, encoded, place_of
 from instep.destinations.delta.shape import FIELD_ID, DeltaField, arrow_type, file_schema
 from instep.errors import DestinationError, StageError
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
@@ -34,13 +34,12 @@ def local(location: str) -> Path:
 
 def path_of(held: Held, file: Action) -> Path:
     """Where a data file of a table lies."""
-    path = unquote(str(file["path"]))
     if "deletionVector" in file:
         raise DestinationError(
             f"table {'.'.join(held.ref)} has deletion vectors, which another program has written",
             hint="rewrite them there: REORG TABLE ... APPLY (PURGE), with delta.enableDeletionVectors=false",
         )
-    return local(path) if path.startswith(("file:", "/")) else held.folder / path
+    return place_of(held.folder, file)
 
 
 def batches(path: Path, fields: Sequence[DeltaField], *, by_id: bool = False) -> Iterator[pa.RecordBatch]:

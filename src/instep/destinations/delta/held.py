@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, LoadState, Ref
-from instep.destinations.delta.log import EVERY, WRITABLE, Action, Log, Snapshot, rows_of
+from instep.destinations.delta.log import EVERY, WRITABLE, Action, Log, Snapshot, place_of, rows_of
 from instep.destinations.delta.shape import (
     DeltaField,
     bare,
@@ -126,7 +126,7 @@ class Held:
         return sum(rows_of(f) if f.get("stats") else self._counted(f) for f in self.files)
 
     def _counted(self, file: Action) -> int:
-        return int(pq.read_metadata(self.folder / unquote(file["path"])).num_rows)
+        return int(pq.read_metadata(place_of(self.folder, file)).num_rows)
 
     def state(self) -> LoadState | None:
         """What the last load recorded; files and bytes as they are now."""
@@ -308,7 +308,8 @@ class Change:
         """Readers begin there; a table without it is as right."""
         snapshot = self.held.log.snapshot(version)
         assert snapshot is not None, "the version was written"
-        self.held.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
+        with suppress(OSError):  # the commit is there, whatever the disk says to this
+            self.held.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
 
 
 def recorded(record: Record) -> str:

@@ -58,6 +58,7 @@ def forget(warehouse: Warehouse, refs: Iterable[Ref], fence: int) -> list[str]:
         if warehouse.old(old.at):
             warehouse.delete(old.folder)
             gone.append(named(old.ref))
+    warehouse.finish()
     return gone
 
 

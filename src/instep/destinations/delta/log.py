@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlparse
 
 from instep.destinations.delta import checkpoint
 from instep.errors import DestinationError
@@ -53,6 +53,12 @@ def rows_of(file: Action) -> int:
     """How many rows the statistics of a file say it has; 0 if it has none, as files of others may."""
     stats = file.get("stats")
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
+
+
+def place_of(table: Path, file: Action) -> Path:
+    """Where a data file lies: below the table, unless another program has named it by an absolute path or URL."""
+    path = str(file["path"])
+    return table / unquote(urlparse(path).path if path.startswith("file:") else path)
 
 
 @dataclass

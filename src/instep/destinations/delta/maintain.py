@@ -128,7 +128,8 @@ def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> M
     for file in _removed(held):
         path = path_of(held, file)
         last[path] = max(last.get(path, 0), int(file.get("deletionTimestamp", 0)))
-    there = [p for p, at in last.items() if at <= old.before and p not in live and p.exists()]
+    there = [p for p, at in last.items() if at <= old.before and p not in live and p.is_relative_to(held.folder)]
+    there = [p for p in there if p.exists()]
     if not work.dry_run:
         _delete(there)
         held.log.clean(old.first)

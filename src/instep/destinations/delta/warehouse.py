@@ -134,6 +134,8 @@ class Warehouse:
         """The dropped tables, the last one first."""
         found = []
         for place in self._children(self.root / OWN / "dropped"):
+            if place.name.startswith("."):
+                continue
             with suppress(FileNotFoundError):
                 said = json.loads((place / _WAITS).read_text(encoding="utf-8"))
                 found.append(Waiting(place, (said["table"][0], said["table"][1]), said["id"], said["at"]))
@@ -158,10 +160,17 @@ class Warehouse:
         try:
             away.parent.mkdir(parents=True, exist_ok=True)
             folder.rename(away)
-            shutil.rmtree(away)
+            with suppress(FileNotFoundError):  # another run finishes it
+                shutil.rmtree(away)
         except OSError as error:
             hint = "delete it by hand, or check its rights and run this again"
             raise DestinationError(f"{folder} cannot be deleted: {error.strerror}", hint=hint) from error
+
+    def finish(self) -> None:
+        """Deletes what was left of a folder when a deletion was cut off."""
+        for place in self._children(self.root / OWN / "dropped"):
+            if place.name.startswith("."):
+                shutil.rmtree(place, ignore_errors=True)
 
     def old(self, at: int) -> bool:
         """Whether the time for undoing what was dropped then is over."""
