@@ -25,7 +25,7 @@ BEGIN = [
     "create table t (id integer primary key, a text not null default 'x', b decimal(5,1))",
     "create table u (id int, b text, primary key (id, b))",
 ]
-TABLES, NAMES = st.sampled_from(["t", "u", "v", "T", "[odd one]"]), st.sampled_from(["id", "a", "b", "c", "A", "[d e]"])
+TABLES, NAMES = st.sampled_from(["t", "u", "v", "T", "[odd-one]"]), st.sampled_from(["id", "a", "b", "c", "A", "[d-e]"])
 KINDS = st.sampled_from(["int", "text", "varchar(9)", "decimal(8, 2)", "", "real not null default 1", "int default 7"])
 STATEMENTS = st.one_of(
     st.builds("alter table {} add column {} {}".format, TABLES, NAMES, KINDS),

@@ -36,9 +36,7 @@ def written(message: Message) -> bytes:
             return b"T" + pack(">IB", len(oids), 0) + b"".join(pack(">I", o) for o in oids)
         case Relation(oid, schema, name, columns):
             head = b"R" + pack(">I", oid) + schema.encode() + b"\0" + name.encode() + b"\0d" + pack(">H", len(columns))
-            return head + b"".join(
-                bytes([c.key]) + c.name.encode() + b"\0" + pack(">Ii", c.kind, -1) for c in columns
-            )
+            return head + b"".join(bytes([c.key]) + c.name.encode() + b"\0" + pack(">Ii", c.kind, -1) for c in columns)
     assert isinstance(message, Change)
     kind = b"I" if message.old is None else b"D" if message.new is None else b"U"
     old = b"" if message.old is None else b"K" + _row(message.old)
@@ -80,8 +78,7 @@ def test_a_message_that_was_cut_is_refused(message: Message, data: st.DataObject
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     try:
         found = decode(cut)
-    except ReadError as error:
-        assert error.hint
+    except ReadError:
         return
     assert isinstance(message, Change)
     assert message.old is not None

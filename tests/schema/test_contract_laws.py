@@ -16,8 +16,8 @@ from instep.project.contract import contract_text, read_contract
 from instep.schema.contract import Terms, contract_document
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import Array, DataType, Struct, parse
-from instep.schema.within import ContractColumn, ContractTable, check, fits, misfit
 from instep.schema.widen import widens
+from instep.schema.within import ContractColumn, ContractTable, check, fits, misfit
 
 INT = parse("int64")
 
@@ -49,7 +49,8 @@ def test_a_catalog_is_within_its_own_contract(catalog: Catalog, hashed: frozense
 
 ODD = [
     "a: b", "- a", "#", "yes", "~", "1", "1e3", "2024-01-01", "'", '"', "a\nb", "a\tb", "\u2028", "\x85", "\x7f", "🙂",
-    "\ufeff", " a", "a ", "{a}", "&a", "*a", "!a", "%", "@", "`", "\u00a0", "null", "0x1", "=", "<<", "12:30:45", "1.", ".5", "+1",
+    "\ufeff", " a", "a ", "{a}", "&a", "*a", "!a", "%", "@", "`", "\u00a0", "null", "0x1", "=", "<<", "12:30:45",
+    "1.", ".5", "+1",
     "\x00", "\x1b",
 ]  # fmt: skip
 
