@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from delta_world import Warehouse
 
 from instep.destinations.base import Commit
 from instep.destinations.delta.log import EVERY
+from instep.destinations.maintained import Upkeep
 from instep.errors import ConnectError, DestinationError, SchemaError, StageError
 from instep.schema.kinds import ColumnAdded, ColumnComment, ColumnRemoved, ColumnRenamed, TableRemoved
+from instep.schema.maintenance import Maintenance
 from instep.schema.step import ReviveColumn, RewriteColumn, step
 from lake import ID, ORDERS, REF, column, create, rows_of, stage, table
 
@@ -142,6 +145,23 @@ def test_files_of_others_may_lie_elsewhere(shop: Warehouse, tmp_path: Path, spel
     assert shop.held.rows == 4
     shop.append({"id": 3})
     assert shop.to.state(REF).rows == 5
+
+
+def test_maintenance_deletes_nothing_outside_the_table(tmp_path: Path) -> None:
+    shop = Warehouse(tmp_path, undo_days=0)
+    shop.append({"id": 1})
+    held = shop.held
+    [file] = held.files
+    theirs = tmp_path / "theirs.parquet"
+    theirs.write_bytes((held.folder / file["path"]).read_bytes())
+    held.log.put(held.snapshot.version + 1, [{"commitInfo": {}}, {"add": {**file, "path": theirs.as_uri()}}])
+    shop.overwrite({"id": 2})
+    time.sleep(0.01)
+    eager = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, orphan_age=0)
+    assert shop.to.maintain(REF, Upkeep(eager, "r-maintain", shop.fence)).removed == 1
+    assert theirs.exists()
+    assert not (held.folder / file["path"]).exists()
+    assert shop.rows("id") == [(2,)]
 
 
 REFUSED: list[tuple[str, Any, type[Exception], str]] = [
