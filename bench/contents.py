@@ -40,6 +40,8 @@ def open_table(line: Line, task: Task, table: str, connection: duckdb.DuckDBPyCo
         "duckdb": open_duckdb,
         "iceberg": open_iceberg,
     }
+    if line.tool == "instep":  # tables of a schema that is not the source's default carry its name
+        table = f"{task.workload.schema}__{table}"
     try:
         if line.format == "postgres":
             return open_postgres(line.tool, task, table)
@@ -105,5 +107,4 @@ def postgres_types(server: psycopg.Connection[Any], schema: str, table: str) -> 
 
 
 def open_iceberg(path: Path, task: Task, table: str, connection: duckdb.DuckDBPyConnection) -> Contents:
-    """Tables of a schema that is not the source's default carry its name."""
-    return described(copy_table(path, f"{task.workload.schema}__{table}", connection), connection)
+    return described(copy_table(path, table, connection), connection)

@@ -192,7 +192,7 @@ class InstepLine(Line):
 
     def prepare(self, task: Task) -> None:
         super().prepare(task)
-        project.write(task.folder, task.server, task.workload, merge=task.merge, warm=self.warm)
+        project.write(task.folder, task.server, task.workload, merge=task.merge, warm=self.warm, format=self.format)
 
     def command(self, task: Task) -> Sequence[str | Path]:
         return [self.program(), "sync", project.CONNECTION, "--project", task.folder]
@@ -209,7 +209,7 @@ class InstepLine(Line):
         return {"INSTEP_CACHE": cache}
 
     def location(self, task: Task, table: str) -> Path:
-        return task.folder / "lake"
+        return task.folder / ("lake.duckdb" if self.format == "duckdb" else "lake")
 
 
 class WarmLine(InstepLine):
@@ -237,11 +237,13 @@ LINES: tuple[Line, ...] = (
     CopyLine("COPY", "none", (*FIRST_LOADS, "second")),
     InstepLine("instep", "iceberg", (*FIRST_LOADS, "second", "fill", "wide")),
     WarmLine("instep", "iceberg", ("1m", "5m")),
+    InstepLine("instep", "duckdb", ("1m", "many", "second")),
+    InstepLine("instep", "postgres", ("1m", "second")),
     DltLine("dlt", "parquet", FIRST_LOADS),
     DltLine("dlt", "delta", (*FIRST_LOADS, "second")),
-    DltLine("dlt", "duckdb", ("second",)),
+    DltLine("dlt", "duckdb", ("1m", "many", "second")),
     IngestrLine("ingestr", "parquet", FIRST_LOADS),
-    IngestrLine("ingestr", "postgres", ("second",)),
+    IngestrLine("ingestr", "postgres", ("1m", "second")),
     SlingLine("sling", "csv", FIRST_LOADS),
     SlingLine("sling", "postgres", ("second",)),
 )

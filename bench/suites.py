@@ -121,6 +121,8 @@ def run_suite(suite: Suite, lines: Sequence[Line], server: Server, runs: int) ->
     truth = record_truth(server, suite.workload)
     for number in range(1, runs + 1):
         for line in chosen:
+            if line.format == "postgres":
+                server.empty_destination()
             task = new_task(suite, line, server)
             yield checked(run_once(suite, line, task, "first", number), line, task, truth)
             shutil.rmtree(task.folder, ignore_errors=True)

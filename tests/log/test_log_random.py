@@ -11,9 +11,9 @@ from pathlib import Path
 
 import one_sync
 import pytest
+from log_changes import SETUP, Changes
 from log_world import LogWorld
 
-from changes import SETUP, Changes
 from instep import crash
 from instep.crash import Crashed
 from postgres_server import Database
