@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import psutil
+import pytest
 from commands import Place
 from marks import SPARK
 from test_bad_timing import stands, start
@@ -82,6 +83,7 @@ def _watched_sync(place: Place, crash: str) -> None:
         assert not files_with_it(Path(temporary))
 
 
+@pytest.mark.slow
 def test_a_large_job_writes_no_secret_to_the_disk(place: Place, postgres: Database) -> None:
     """Spark puts what it sends to its workers into a file if it is more than a megabyte."""
     columns = ", ".join(f"a_column_with_a_name_of_some_length_{i} int" for i in range(700))
@@ -124,6 +126,7 @@ def test_spark_does_not_know_it(place: Place, postgres: Database, warm: Any) -> 
     assert not [t for t in texts if password in t]
 
 
+@pytest.mark.slow
 def test_subprocesses_are_not_told(place: Place, postgres: Database) -> None:
     """Neither the JVM's environment nor its workers' hold what stands in .env."""
     postgres.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")

@@ -197,6 +197,7 @@ def with_archive(folder: Path) -> tuple[Path, Path]:
 class TestAlone:
     """In processes of their own."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("at_the_end", [[], ["stop"]], ids=["ended at exit", "stopped before"])
     def test_a_jvm_that_died_or_was_stopped_is_replaced_and_nothing_is_said(
         self, tmp_path: Path, at_the_end: list[str]
@@ -220,6 +221,7 @@ class TestAlone:
         alone("900000g", INSTEP_CACHE=str(cache))
         assert made.exists()
 
+    @pytest.mark.slow
     def test_a_harmed_archive_costs_only_time(self, tmp_path: Path) -> None:
         """Its record is made to agree, so that only the JVM can notice."""
         cache, _ = with_archive(tmp_path)
