@@ -94,6 +94,7 @@ connections:
   crash:
     tables:
       public.orders: {{cursor: updated_at}}
+engine: spark
 spark: {{master: "local[2]", driver_memory: 1g}}
 """
 
