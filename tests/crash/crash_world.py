@@ -94,7 +94,6 @@ connections:
   crash:
     tables:
       public.orders: {{cursor: updated_at}}
-engine: spark
 spark: {{master: "local[2]", driver_memory: 1g}}
 """
 
@@ -143,6 +142,10 @@ class World:
     def merges_by_spark(self) -> None:
         """However small the tables are."""
         self.edit("warehouse: lake}", "warehouse: lake, upsert_rows: 0}")
+
+    def on_spark(self) -> None:
+        """However little there is to read."""
+        self.edit("spark: {master", "engine: spark\nspark: {master")
 
     def edit(self, old: str, new: str) -> None:
         """Changes the project file."""

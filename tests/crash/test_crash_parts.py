@@ -114,6 +114,7 @@ def test_a_part_of_spark_dies(world: World, kill: Callable[[int], None], code: i
     world.execute(CHANGE)
     world.execute(gate("item", 250))
     as_reader(world)
+    world.on_spark()
     with shut(world.database):
         process = world.start("sync")
         wait_reading(world.database)
@@ -135,6 +136,7 @@ def test_files_of_a_killed_attempt_are_removed(world: World) -> None:
     world.execute(gate("last", 2))
     as_reader(world)
     world.edit("local[2]", "local[1]")
+    world.on_spark()
     with shut(world.database):
         process = world.start("sync")
         wait_reading(world.database)
