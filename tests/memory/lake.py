@@ -69,7 +69,7 @@ class LakeWorld(World):
         return WatchedFile(SqliteSource(SqliteConfig(str(self.file))), self.read)
 
     def engine(self) -> Engine:
-        return OnSpark(self.session)
+        return OnSpark(lambda: self.session)
 
     def change_by_hand(self, ref: Ref, column: str) -> None:
         with self.destination.lake.catalog.load_table(ref).update_schema(allow_incompatible_changes=True) as update:

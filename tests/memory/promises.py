@@ -152,9 +152,8 @@ def check_doubled(world: World) -> None:
 def check_blocked(world: World, reviews: Mapping[str, Review]) -> None:
     """Promise 4: nothing is in the destination that is not accepted, and nothing is accepted that was not let in."""
     accepted = {world.place(t): t for t in world.store.accepted.catalog(NAME).tables}
-    for ref in world.destination.tables():
+    for ref, held in world.destination.held.items():
         assert ref in accepted, f"{ref} is in the destination and not accepted"
-        held = world.destination.held[ref]
         known = {c.alias for c in accepted[ref].columns}
         shown = {c.name for c in (held.pending or held.table).columns if not c.name.startswith("_instep_")}
         assert shown <= known | {BY_HAND}, f"{ref} holds {shown - known}, which is not accepted"
