@@ -74,7 +74,7 @@ def arrived_select(contents: Contents, columns: Columns, connection: duckdb.Duck
     described = connection.execute(f"describe select * from {contents.relation}").fetchall()
     stored = {name: str(kind) for name, kind, *_ in described}
     chosen = ", ".join(f'{canonical(name, kind, stored[name])} as "{name}"' for name, kind in columns)
-    alive = " where not coalesce(_instep_deleted, false)" if "_instep_deleted" in contents.columns else ""
+    alive = " where not coalesce(_instep_deleted::boolean, false)" if "_instep_deleted" in contents.columns else ""
     return f"select {chosen} from {contents.relation}{alive}"
 
 
