@@ -89,6 +89,11 @@ class NewFile:
             self._filesystem.delete_file(self._path)
 
 
+def local(uri: str) -> Path:
+    """The path of a file that is known to be on a disk of this machine."""
+    return Path(unquote(urlparse(uri).path)) if uri.startswith("file://") else Path(uri)
+
+
 def remove(uri: str, io: Mapping[str, str]) -> None:
     """Deletes a folder and what is in it; one that is not there is fine. Best effort: what stays is an orphan."""
     from pyarrow import fs

@@ -14,11 +14,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.delta.files import batches, local, rows_of_files
+from instep.destinations.delta.files import batches, rows_of_files
 from instep.destinations.delta.held import Held
 from instep.destinations.delta.rewrite import Places
 from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.errors import DestinationError
+from instep.stage.place import local
 from instep.stage.spec import StagedFile
 
 MEMORY = "2GB"

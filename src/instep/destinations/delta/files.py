@@ -9,7 +9,6 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +17,7 @@ from instep.destinations.delta.held import Held
 from instep.destinations.delta.log import Action, encoded, place_of
 from instep.destinations.delta.shape import FIELD_ID, DeltaField, arrow_type, file_schema
 from instep.errors import DestinationError, StageError
+from instep.stage.place import local
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 from instep.stage.writer import ChunkWriter, assert_written
 
@@ -25,11 +25,6 @@ BATCH = 1 << 16
 _TEXT = 32
 """Longer texts are not told in statistics."""
 _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_large_string)
-
-
-def local(location: str) -> Path:
-    """The path of a staged file."""
-    return Path(unquote(urlparse(location).path)) if location.startswith("file://") else Path(location)
 
 
 def path_of(held: Held, file: Action) -> Path:

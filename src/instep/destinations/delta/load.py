@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from instep.destinations.base import Commit, Outcome, Ref
-from instep.destinations.delta.files import adopted, copied, local, path_of, remove_files
+from instep.destinations.delta.files import adopted, copied, path_of, remove_files
 from instep.destinations.delta.held import Change, Held, find, named, require, with_stored
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.errors import Conflict, DestinationError, Fenced
+from instep.stage.place import local
 from instep.stage.spec import StagedFile
 
 TRIES = 5

@@ -17,8 +17,9 @@ from instep.destinations.duckdb.records import find, named, prepare, put, requir
 from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q
 from instep.destinations.sql.records import Record
-from instep.destinations.sql.staged import consume, filled, local
+from instep.destinations.sql.staged import consume, filled
 from instep.errors import DestinationError, StageError
+from instep.stage.place import local
 from instep.stage.spec import StagedFile, SystemColumns
 
 _WILD = re.compile(r"([*?\[])")

@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from instep.destinations.duckdb.file import Session
+from instep.destinations.sql.arrow import plain_type
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.shape import Physical
@@ -37,7 +38,6 @@ from instep.schema.types import (
 from instep.stage.limits import WHOLE_JSON
 
 FIELD_ID = "PARQUET:field_id"
-_INTS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def sql_type(kind: DataType, *, inner: bool = False) -> str:
@@ -56,29 +56,11 @@ def sql_type(kind: DataType, *, inner: bool = False) -> str:
 def arrow_type(kind: DataType) -> pa.DataType:
     """What values of a type are in staged files and when they are read: what DuckDB itself makes of them."""
     match kind:
-        case Boolean():
-            return pa.bool_()
-        case Int(bits):
-            return _INTS[bits]
-        case Decimal(precision, scale):
-            return pa.decimal128(precision, scale)
-        case Float(bits):
-            return pa.float64() if bits == 64 else pa.float32()
-        case Binary():
-            return pa.large_binary()
-        case Date():
-            return pa.date32()
-        case Timestamp():
-            return pa.timestamp("us")
-        case TimestampTz():
-            return pa.timestamp("us", "UTC")
-        case Uuid():
-            return pa.uuid()
         case Array(element):
             return pa.large_list(pa.field("element", arrow_type(element)))
         case Struct(fields):
             return pa.struct([pa.field(f.name, arrow_type(f.type)) for f in fields])
-    return pa.large_string()
+    return plain_type(kind)
 
 
 def arrow_schema(record: Record) -> pa.Schema:

@@ -22,9 +22,10 @@ from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import sql_type
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
-from instep.destinations.sql.staged import filled, local
+from instep.destinations.sql.staged import filled
 from instep.errors import DestinationError, InstepError, StageError
 from instep.schema.table import Table
+from instep.stage.place import local
 from instep.stage.spec import StagedFile
 
 BATCH = 50_000

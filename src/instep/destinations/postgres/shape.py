@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from instep.destinations.base import Ref
 from instep.destinations.postgres.server import Session
+from instep.destinations.sql.arrow import plain_type
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.shape import Physical
 from instep.destinations.types import postgres_primitive
@@ -39,7 +40,6 @@ MAX_COLUMNS = 1_600
 FIELD_ID = "PARQUET:field_id"
 RESERVED = frozenset({"ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
 """Columns that every table has already."""
-_INTS = {8: pa.int16(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 def as_array(kind: DataType) -> bool:
@@ -63,27 +63,11 @@ def sql_type(kind: DataType) -> str:
 def arrow_type(kind: DataType) -> pa.DataType:
     """What values of a type are in staged files and when they are read: what COPY takes as it is."""
     match kind:
-        case Boolean():
-            return pa.bool_()
-        case Int(bits):
-            return _INTS[bits]
-        case Decimal(precision, scale):
-            return pa.decimal128(precision, scale)
-        case Float(bits):
-            return pa.float64() if bits == 64 else pa.float32()
-        case Binary():
-            return pa.large_binary()
-        case Date():
-            return pa.date32()
-        case Timestamp():
-            return pa.timestamp("us")
-        case TimestampTz():
-            return pa.timestamp("us", "UTC")
-        case Uuid():
-            return pa.uuid()
+        case Int(8):  # the server has none of one byte
+            return pa.int16()
         case Array(element) if as_array(kind):
             return pa.large_list(pa.field("element", arrow_type(element)))
-    return pa.large_string()
+    return plain_type(kind)
 
 
 def arrow_schema(record: Record) -> pa.Schema:

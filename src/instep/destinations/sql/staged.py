@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
-from urllib.parse import unquote, urlparse
 
+from instep.stage.place import local
 from instep.stage.spec import StagedFile
-
-
-def local(uri: str) -> Path:
-    """The path of a staged file."""
-    return Path(unquote(urlparse(uri).path)) if uri.startswith("file://") else Path(uri)
 
 
 def filled(files: Iterable[StagedFile]) -> list[StagedFile]:
