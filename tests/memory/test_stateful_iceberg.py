@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from memory.lake import LakeWorld
+from memory.lake_world import LakeWorld
 from memory.machine import TYPES, Machine
 from memory.test_stateful import run
 from memory.world import World
