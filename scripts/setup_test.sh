@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only the tests need: a MariaDB server, sshd and PgBouncer. Without them their tests say that they are skipped.
+# What only the tests need: a MariaDB server, sshd, PgBouncer and an S3 server. Without them their tests say that they are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 programs=.cache/programs
@@ -25,4 +25,16 @@ if [ ! -x "$programs/usr/sbin/sshd" ] || [ ! -x "$programs/usr/sbin/pgbouncer" ]
   for package in "$programs"/packages/*.deb; do
     [ ! -e "$package" ] || dpkg -x "$package" "$programs"
   done
+fi
+
+# In an environment of its own: what it needs is older than what the product needs.
+if [ "$(cat "$programs/s3/.made" 2>/dev/null)" != "$(sha256sum <scripts/s3_server.lock)" ]; then
+  echo "setup: making an environment with an S3 server (moto)" >&2
+  rm -rf "$programs/s3"
+  if .venv/bin/python -m venv "$programs/s3" &&
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$programs/s3/bin/pip" install -q --require-hashes -r scripts/s3_server.lock; then
+    sha256sum <scripts/s3_server.lock >"$programs/s3/.made"
+  else
+    echo "setup: no S3 server here, its tests are skipped" >&2
+  fi
 fi

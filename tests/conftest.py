@@ -15,13 +15,14 @@ from hypothesis import settings
 
 from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import Database, Server, launch, make_database
+from s3_server import bucket, s3_server  # noqa: F401 - fixtures
 
 settings.register_profile("instep", deadline=None, print_blob=True)
 settings.register_profile("fast", settings.get_profile("instep"), max_examples=15)
 settings.load_profile("instep")
 
 _numbers = itertools.count(1)
-SERVERS = {"make_world", "mariadb_server", "postgres_server"}
+SERVERS = {"make_world", "mariadb_server", "postgres_server", "s3_server"}
 """Fixtures whose tests talk to a real server: too slow for the tests that run all the time."""
 
 

@@ -1,0 +1,102 @@
+"""A real S3 server (moto) on a loopback port, one per test session; a bucket for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from programs import PROGRAMS
+
+_PYTHON = PROGRAMS / "s3" / "bin" / "python"
+_MAIN = Path(__file__).parents[1] / "scripts" / "s3_server.py"
+_numbers = itertools.count(1)
+SECRET = "wJalrXUtnFEMIcanary"  # noqa: S105 - what must never be seen anywhere
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """`io` are the properties that reach it."""
+
+    name: str
+    endpoint: str
+
+    @property
+    def uri(self) -> str:
+        return f"s3://{self.name}"
+
+    @property
+    def io(self) -> Mapping[str, str]:
+        return {
+            "s3.endpoint": self.endpoint, "s3.access-key-id": "AKIACANARY", "s3.secret-access-key": SECRET,
+            "s3.region": "us-east-1",
+        }  # fmt: skip
+
+    @property
+    def filesystem(self) -> Any:
+        from pyarrow.fs import S3FileSystem
+
+        host = self.endpoint.removeprefix("http://")
+        return S3FileSystem(
+            access_key="AKIACANARY", secret_key=SECRET, endpoint_override=host, scheme="http", region="us-east-1"
+        )
+
+    def names(self, below: str = "") -> list[str]:
+        """Every object's key below a prefix, in order."""
+        from pyarrow.fs import FileSelector, FileType
+
+        found = self.filesystem.get_file_info(
+            FileSelector(f"{self.name}/{below}".rstrip("/"), recursive=True, allow_not_found=True)
+        )
+        return sorted(i.path.removeprefix(f"{self.name}/") for i in found if i.type == FileType.File)
+
+    def read(self, name: str) -> bytes:
+        with self.filesystem.open_input_file(f"{self.name}/{name}") as file:
+            return bytes(file.read())
+
+    def put(self, name: str, content: bytes) -> None:
+        with self.filesystem.open_output_stream(f"{self.name}/{name}") as file:
+            file.write(content)
+
+
+@contextmanager
+def serving_s3(log: Path) -> Iterator[str]:
+    """The server's URL while it runs."""
+    if not _PYTHON.exists():
+        reason = "no S3 server is there: run scripts/setup_test.sh"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with log.open("ab") as said:
+        child = subprocess.Popen([_PYTHON, _MAIN], stdout=subprocess.PIPE, stderr=said, stdin=subprocess.DEVNULL)
+    assert child.stdout is not None
+    try:
+        port = child.stdout.readline().decode().strip()
+        assert port, log.read_text()[-2000:]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving_s3(tmp_path_factory.mktemp("s3") / "log") as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3_server: str) -> Bucket:
+    """An empty bucket for this test alone."""
+    made = Bucket(f"test-{os.getpid()}-{next(_numbers)}", s3_server)
+    urlopen(Request(f"{s3_server}/{made.name}", method="PUT"), timeout=30).close()
+    return made
