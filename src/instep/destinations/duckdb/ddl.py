@@ -8,6 +8,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
+import duckdb
+
 from instep.destinations.base import Commit, Ref
 from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.records import (
@@ -27,7 +29,7 @@ from instep.destinations.duckdb.records import (
     require,
 )
 from instep.destinations.duckdb.rewrite import rewrite
-from instep.destinations.duckdb.shape import as_it_is, check_names, comments, physical, sql_type
+from instep.destinations.duckdb.shape import as_it_is, check_names, comments, physical, sql_type, types_of
 from instep.destinations.duckdb.views import apart
 from instep.destinations.sql.evolve import Source, evolve
 from instep.destinations.sql.merge import q
@@ -83,10 +85,13 @@ def table_as_it_is(session: Session, record: Record) -> Table:
 
 def create(session: Session, table: Table, changes: Sequence[str], commit: Commit) -> None:
     """An empty table; Conflict if the name is taken."""
-    if is_taken(session, table.ref):
-        hint = "plan again" if find(session, table.ref) else not_ours(table.ref).hint
-        raise Conflict(f"table {named(table.ref)} exists", hint=hint)
-    made = make(session, numbered(Record(table, uuid.uuid4().hex)))
+    hint = "plan again" if find(session, table.ref) else not_ours(table.ref).hint
+    try:
+        made = make(session, numbered(Record(table, uuid.uuid4().hex)))
+    except duckdb.CatalogException as error:
+        if "already exists" not in str(error):
+            raise
+        raise Conflict(f"table {named(table.ref)} exists", hint=hint) from error
     put(session, made.after_changes(commit, changes))
 
 
@@ -107,7 +112,7 @@ def make(session: Session, record: Record) -> Record:
 
 
 def with_types(session: Session, record: Record) -> Record:
-    return replace(record, stored={p.name: p.type for p in physical(session)[record.ref]})
+    return replace(record, stored=types_of(session, *record.ref))
 
 
 def _comment(session: Session, what: str, text: str | None) -> None:

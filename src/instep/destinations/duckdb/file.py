@@ -33,9 +33,12 @@ _CONFIG: dict[str, Any] = {
 
 @dataclass
 class _Instance:
-    """The file as this process has it open; `users` is how many are at work with it."""
+    """The file as this process has it open; `users` is how many are at work with it, `ours` the tables of records that
+    were found in it since it was opened: nobody else can write it meanwhile."""
 
     base: duckdb.DuckDBPyConnection | None = None
+    catalog: str = ""
+    ours: frozenset[str] = frozenset()
     read_only: bool = False
     users: int = 0
     keepers: int = 0
@@ -49,10 +52,11 @@ _known = threading.Lock()
 
 @dataclass(frozen=True)
 class Session:
-    """A connection to the file, and the name of the file's catalog."""
+    """A connection to the file, the name of the file's catalog, and the tables of records that it is known to have."""
 
     db: duckdb.DuckDBPyConnection
     catalog: str
+    ours: set[str] = field(default_factory=set)
 
     def name(self, schema: str, table: str) -> str:
         """A table as SQL names it, whatever the file and its schemas are called."""
@@ -98,6 +102,7 @@ class DatabaseFile:
             return
         with self._opened(write=False) as session:
             yield session
+            self._instance.ours |= session.ours
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
@@ -107,6 +112,7 @@ class DatabaseFile:
             try:
                 yield session
                 session.db.commit()
+                self._instance.ours |= session.ours
             except duckdb.Error as error:
                 _rollback(session)
                 raise self.clear(error) from error
@@ -129,9 +135,7 @@ class DatabaseFile:
         base = self._enter(write)
         try:
             with base.cursor() as cursor:
-                cursor.execute("SET timezone = 'UTC'")
-                [(catalog,)] = cursor.execute("SELECT current_database()").fetchall()
-                yield Session(cursor, str(catalog))
+                yield Session(cursor, self._instance.catalog, set(self._instance.ours))
         except duckdb.Error as error:
             raise self.clear(error) from error
         finally:
@@ -166,7 +170,10 @@ class DatabaseFile:
         try:
             if write:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._instance.base = duckdb.connect(str(self.path), read_only=not write, config=_CONFIG)
+            base = duckdb.connect(str(self.path), read_only=not write, config=_CONFIG)
+            base.execute("SET GLOBAL timezone = 'UTC'")
+            [(catalog,)] = base.execute("SELECT current_database()").fetchall()
+            self._instance.base, self._instance.catalog = base, str(catalog)
         except OSError as error:
             raise ConnectError(f"{self.path}: {error.strerror}", hint="check the path and its rights") from error
         except duckdb.Error as error:
@@ -206,7 +213,7 @@ class DatabaseFile:
     def _close(self) -> None:
         if self._instance.base is not None:
             self._instance.base.close()
-            self._instance.base = None
+            self._instance.base, self._instance.ours = None, frozenset()
 
     def clear(self, error: duckdb.Error) -> Exception:
         """What the database said, as an error of ours."""

@@ -19,6 +19,7 @@ _NEW = (
     "CREATE TABLE IF NOT EXISTS {tables} (namespace VARCHAR, name VARCHAR, fence BIGINT, record VARCHAR)",
     "CREATE TABLE IF NOT EXISTS {dropped} (namespace VARCHAR, name VARCHAR, place VARCHAR, source_id VARCHAR, "
     "dropped_at BIGINT, record VARCHAR)",
+    "CREATE TABLE IF NOT EXISTS {views} (namespace VARCHAR, name VARCHAR, record VARCHAR)",
 )
 
 
@@ -41,18 +42,22 @@ def _dropped(session: Session) -> str:
     return session.name(SCHEMA, "dropped")
 
 
-def begun(session: Session) -> bool:
-    """Whether anything of ours has ever been in the file."""
-    sql = "SELECT count(*) FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = 'dropped'"
-    return session.count(sql, session.catalog, SCHEMA) > 0
+def begun(session: Session, table: str = "dropped") -> bool:
+    """Whether the file has this table of records; looked up once while the file is open."""
+    if table not in session.ours:
+        sql = "SELECT count(*) FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = ?"
+        session.ours.update([table] if session.count(sql, session.catalog, SCHEMA, table) else [])
+    return table in session.ours
 
 
 def prepare(session: Session) -> None:
     """Makes the tables of records, if they are not there."""
-    if not begun(session):
-        session.run(f"CREATE SCHEMA IF NOT EXISTS {session.schema(SCHEMA)}")
-        for statement in _NEW:
-            session.run(statement.format(tables=_tables(session), dropped=_dropped(session)))
+    if begun(session) and begun(session, "views"):
+        return
+    session.run(f"CREATE SCHEMA IF NOT EXISTS {session.schema(SCHEMA)}")
+    views = session.name(SCHEMA, "views")
+    for statement in _NEW:
+        session.run(statement.format(tables=_tables(session), dropped=_dropped(session), views=views))
 
 
 def find(session: Session, ref: Ref) -> Record | None:

@@ -99,6 +99,11 @@ _COLUMNS = (
 _TABLES = "SELECT schema_name, table_name, comment FROM duckdb_tables() WHERE database_name = ? AND NOT internal"
 
 
+def types_of(session: Session, schema: str, table: str) -> dict[str, str]:
+    """The types of one table by column, without a look at all others."""
+    return {name: kind for name, kind, *_ in session.run(f"DESCRIBE {session.name(schema, table)}")}
+
+
 def physical(session: Session) -> dict[tuple[str, str], tuple[Physical, ...]]:
     """The columns of every table and view of the file, by (schema, name)."""
     found: dict[tuple[str, str], list[Physical]] = {}

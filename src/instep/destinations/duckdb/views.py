@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from instep.destinations.base import Ref
 from instep.destinations.duckdb.file import DatabaseFile, Session
-from instep.destinations.duckdb.records import SCHEMA, find, named, prepare
+from instep.destinations.duckdb.records import SCHEMA, begun, find, named, prepare
 from instep.destinations.duckdb.shape import physical
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.shape import Physical
@@ -17,8 +17,6 @@ from instep.errors import Conflict
 from instep.schema.old_names import View, carried
 from instep.schema.step import Step
 
-_NEW = "CREATE TABLE IF NOT EXISTS {} (namespace VARCHAR, name VARCHAR, record VARCHAR)"
-_BEGUN = "SELECT count(*) FROM duckdb_tables() WHERE database_name = ? AND schema_name = ? AND table_name = 'views'"
 _TEXTS = "SELECT schema_name, view_name, sql FROM duckdb_views() WHERE database_name = ? AND NOT internal"
 
 
@@ -37,11 +35,14 @@ def _table(session: Session) -> str:
 
 def _kept(session: Session) -> dict[Ref, _Kept]:
     """The views on record that stand as they were made."""
-    if not session.count(_BEGUN, session.catalog, SCHEMA):
+    if not begun(session, "views"):
+        return {}
+    kept = session.run(f"SELECT namespace, name, record FROM {_table(session)}")
+    if not kept:
         return {}
     texts = {(schema, name): text for schema, name, text in session.run(_TEXTS, [session.catalog])}
     found = {}
-    for schema, name, record in session.run(f"SELECT namespace, name, record FROM {_table(session)}"):
+    for schema, name, record in kept:
         said = json.loads(record)
         columns = tuple((a, b) for a, b in said["columns"])
         view = View((schema, name), (said["table"][0], said["table"][1]), columns, said["owner"])
@@ -105,7 +106,6 @@ def _write(session: Session, view: View, before: _Kept | None) -> None:
     shown = ", ".join(q(c) if n == c else f"{q(c)} AS {q(n)}" for n, c in columns)
     # DuckDB looks for the table beside the view; with its schema it would be ambiguous in a file of the schema's name
     session.run(f"CREATE VIEW {session.name(*view.ref)} AS SELECT {shown} FROM {q(view.table[1])}")
-    session.run(_NEW.format(_table(session)))
     [text] = [t for s, n, t in session.run(_TEXTS, [session.catalog]) if (s, n) == view.ref]
     said = {"table": view.table, "columns": columns, "owner": view.owner, "types": types, "text": text}
     session.run(f"INSERT INTO {_table(session)} VALUES (?, ?, ?)", [*view.ref, json.dumps(said)])
