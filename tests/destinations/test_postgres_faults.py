@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import re
-import socket
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +12,7 @@ import psycopg
 import pytest
 from postgres_world import Warehouse, config_of
 
+from fault_proxy import Fault, Proxy, before
 from instep.destinations.base import Commit, Outcome
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.ingest import Staging
@@ -29,62 +26,6 @@ COMMIT = b"COMMIT\0"
 COPY = b"PGCOPY\n"
 
 
-class Proxy:
-    """Stands before the server. The `at`th time that the client says `mark`, both are cut off: `before` the server has
-    it, or once it has answered. It cuts once."""
-
-    def __init__(self, port: int) -> None:
-        self.server = ("127.0.0.1", port)
-        self.mark, self.before, self.at, self.cuts = b"", False, 0, 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self.listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def close(self) -> None:
-        with suppress(OSError):
-            self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
-
-    def cut_at(self, mark: bytes, *, before: bool, at: int = 1) -> None:
-        self.mark, self.before, self.at = mark, before, at
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self.listener.accept()
-                server = socket.create_connection(self.server)
-                threading.Thread(target=self._up, args=(client, server), daemon=True).start()
-                threading.Thread(target=self._down, args=(client, server), daemon=True).start()
-
-    def _up(self, client: socket.socket, server: socket.socket) -> None:
-        with suppress(OSError):
-            while data := client.recv(1 << 16):
-                if self._cuts(data):
-                    client.shutdown(socket.SHUT_WR)
-                    if not self.before:
-                        server.sendall(data)
-                        time.sleep(0.2)
-                    break
-                server.sendall(data)
-        for side in (client, server):
-            with suppress(OSError):
-                side.shutdown(socket.SHUT_RDWR)
-
-    def _cuts(self, data: bytes) -> bool:
-        if not self.mark or self.mark not in data:
-            return False
-        self.at -= 1
-        if self.at:
-            return False
-        self.mark, self.cuts = b"", self.cuts + 1
-        return True
-
-    def _down(self, client: socket.socket, server: socket.socket) -> None:
-        with client, server, suppress(OSError):
-            while data := server.recv(1 << 16):
-                client.sendall(data)
-
-
 @pytest.fixture
 def shop(postgres: Database, tmp_path: Path) -> Warehouse:
     made = Warehouse(postgres, tmp_path)
@@ -94,9 +35,8 @@ def shop(postgres: Database, tmp_path: Path) -> Warehouse:
 
 @pytest.fixture
 def proxy(postgres: Database) -> Iterator[Proxy]:
-    made = Proxy(postgres.config.port)
-    yield made
-    made.close()
+    with before(postgres.config.port) as made:
+        yield made
 
 
 def through(shop: Warehouse, proxy: Proxy) -> PostgresDestination:
@@ -126,12 +66,12 @@ def test_a_commit_whose_answer_is_lost_is_found(
 ) -> None:
     commit, far = shop.commit("lost"), through(shop, proxy)
     file = stage(far, REF, [{"id": 2}])
-    proxy.cut_at(COMMIT, before=False, at=at)
+    proxy.set(Fault(mark=COMMIT, at=at))
     if at == 2:  # a copy that nobody has heard of is not looked for
         with pytest.raises(InstepError):
             load(far, file, commit)
     assert load(far, file, commit).inserted == 1
-    assert proxy.cuts == 1
+    assert proxy.strikes == 1
     assert [i for (i,) in shop.rows("id")] == ids
     assert (state := shop.to.state(REF)) is not None
     assert (state.run, state.rows) == ("lost", len(ids))
@@ -141,11 +81,11 @@ def test_a_commit_whose_answer_is_lost_is_found(
 def test_a_connection_that_is_cut_changes_nothing(shop: Warehouse, proxy: Proxy, mark: bytes) -> None:
     commit, far = shop.commit("cut"), through(shop, proxy)
     file = stage(far, REF, [{"id": 2}])
-    proxy.cut_at(mark, before=True)
+    proxy.set(Fault(mark=mark, unheard=True))
     with pytest.raises(InstepError) as caught:
         far.append(REF, [file], commit)
     assert caught.value.hint
-    assert proxy.cuts == 1
+    assert proxy.strikes == 1
     assert shop.rows("id") == [(1,)]
     far.append(REF, [file], commit)
     assert shop.rows("id") == [(1,), (2,)]
