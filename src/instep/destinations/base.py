@@ -30,24 +30,43 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class Target:
-    """Where and how files of one table are written: see `stage.spec.StageSpec`."""
+    """Where and how files of one table are written: see `stage.spec.StageSpec`. `types`: of columns that are stored as
+    a wider type than the accepted one."""
 
     schema: pa.Schema
     location: str
     quarantine: str
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
+    types: Mapping[str, DataType] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PartChange:
+    """What a schema commit records of one shard of a shared table: `table` is the table as that shard has it. `anew`:
+    its rows are those of another table by now, and the next load replaces them. `moves`: columns whose values go to
+    others in this shard's rows, all at once. `seen` is the number of the table's shape that all of this was planned
+    from; Conflict if it has another by now."""
+
+    shard: str
+    fence: int
+    table: Table
+    seen: int
+    anew: bool = False
+    moves: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Commit:
     """What is recorded in the same commit as the data. `cursor` is JSON or "", `accepted` the fingerprint of
-    the accepted table, `changes` the ids of the schema changes that this commit completes."""
+    the accepted table, `changes` the ids of the schema changes that this commit completes, `part` what becomes of one
+    shard of a shared table."""
 
     run: str
     fence: int
     cursor: str = ""
     accepted: str = ""
     changes: tuple[str, ...] = ()
+    part: PartChange | None = None
 
 
 @dataclass(frozen=True)

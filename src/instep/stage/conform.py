@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from instep.errors import StageError
 from instep.schema.types import DataType, Unknown
 from instep.stage.cast import Cast, cast, original
+from instep.stage.constants import value_of
 from instep.stage.extra import extra_json
 from instep.stage.limits import limited
 from instep.stage.origin import origins
@@ -211,6 +212,10 @@ class _Batch:
             self.values[names.synced] = pa.repeat(pa.scalar(self.spec.synced, pa.timestamp("us", "UTC")), self.rows)
         if names.deleted:
             self.values[names.deleted] = pa.repeat(False, self.rows)
+        if names.valid_from:
+            self.values[names.valid_from] = pa.repeat(pa.scalar(self.spec.read_at, pa.timestamp("us", "UTC")), self.rows)
+        if names.current:
+            self.values[names.current] = pa.repeat(True, self.rows)
         if names.meta:
             self.values[names.meta] = self._meta(bad)
         if names.extra and self.spec.extra:
@@ -240,7 +245,8 @@ class _Batch:
         for wanted in self.spec.schema:
             values = self.values.get(wanted.name)
             if values is None:
-                values = pa.nulls(self.rows, wanted.type)
+                fixed = value_of(wanted)
+                values = pa.nulls(self.rows, wanted.type) if fixed is None else pa.repeat(fixed, self.rows)
             arrays.append(values if values.type == wanted.type else values.cast(wanted.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self.spec.schema)
 

@@ -26,6 +26,7 @@ from instep.schema.names import destination_ref
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog
 from instep.sources.base import CursorRange, Snapshot
+from instep.stage.constants import value_of
 from instep.stage.place import disk_error, remove
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, SystemColumns
 from instep.sync.changes.fill_plan import Wish, fill_size, gone, whole_tables, wishes
@@ -162,7 +163,8 @@ class Filling:
         pipe, table = self.pipe, wish.table
         ref, settings = destination_ref(table, pipe.naming), pipe.settings(table)
         target, meta = pipe.destination.target(ref), f"{pipe.naming.prefix}meta"
-        columns = stage_columns(read, snapshot.yields(read), (*table.key, *(c.name for c in wish.columns)))
+        wanted = (*table.key, *(c.name for c in wish.columns))
+        columns = stage_columns(read, snapshot.yields(read), wanted, target.types)
         names = {*(c.name for c in columns), meta}
         misfit = (
             settings.misfit if settings.misfit != "quarantine" else misfits_of(detection).get(table.ref, "quarantine")
@@ -170,7 +172,7 @@ class Filling:
         folder = f"{self.run.id}-values-{number}"
         spec = StageSpec(
             table=str(number), columns=columns, system=SystemColumns(meta=meta),
-            schema=pa.schema([f for f in target.schema if f.name in names]), location=f"{target.location}/{folder}",
+            schema=pa.schema([f for f in target.schema if f.name in names or value_of(f) is not None]), location=f"{target.location}/{folder}",
             quarantine=target.quarantine, run=self.run.id, synced=int(self.run.started.timestamp() * 1_000_000),
             misfit=misfit, io=target.io, salt=pipe.salt, path=table.path,
             holds=holds_of(pipe, detection).get(table.ref, {}),

@@ -10,6 +10,7 @@ from instep.destinations.base import Target
 from instep.schema.read import TableRead
 from instep.schema.types import DataType
 from instep.sources.base import CursorRange, Snapshot
+from instep.stage.constants import value_of
 from instep.stage.spec import Chunk, StageColumn, StageSpec, SystemColumns
 from instep.sync.pipe import Pipe
 from instep.sync.rows.loads import Load
@@ -19,23 +20,32 @@ def system_columns(pipe: Pipe, load: Load) -> SystemColumns:
     """The system columns of a table: those with a key know deleted rows, those without have a row id."""
     prefix = pipe.naming.prefix
     keyed = bool(load.table.key)
+    history = keyed and load.table.history
     return SystemColumns(
         synced=f"{prefix}synced",
         deleted=f"{prefix}deleted" if keyed else "",
         id="" if keyed else f"{prefix}id",
         meta=f"{prefix}meta",
         extra=f"{prefix}extra" if load.table.extra is not None else "",
+        valid_from=f"{prefix}valid_from" if history else "",
+        valid_to=f"{prefix}valid_to" if history else "",
+        current=f"{prefix}current" if history else "",
     )
 
 
 def stage_columns(
-    read: TableRead, yields: Mapping[str, DataType], only: tuple[str, ...] = ()
+    read: TableRead,
+    yields: Mapping[str, DataType],
+    only: tuple[str, ...] = (),
+    types: Mapping[str, DataType] | None = None,
 ) -> tuple[StageColumn, ...]:
-    """The accepted columns of a read in order (`only` these accepted names, if any)."""
+    """The accepted columns of a read in order (`only` these accepted names, if any); `types` are those of columns that
+    are stored as another one."""
+    stored = types or {}
     return tuple(
         StageColumn(
             name=c.column.alias or c.column.name,
-            type=c.column.type,
+            type=stored.get(c.column.alias or c.column.name, c.column.type),
             source=yields[c.column.name] if c.source is not None else None,
             path=c.column.name,
             nullable=c.column.nullable,
@@ -54,7 +64,7 @@ def stage_spec(
     kept = tuple(StageColumn(c.alias or c.name, c.type, None, c.name) for c in load.table.columns if c.retained)
     return StageSpec(
         table=load.spec,
-        columns=stage_columns(load.read, yields) + kept,
+        columns=stage_columns(load.read, yields, types=target.types) + kept,
         system=system_columns(pipe, load),
         schema=target.schema,
         location=f"{target.location}/{load.folder}",
@@ -62,6 +72,7 @@ def stage_spec(
         run=run,
         synced=synced,
         misfit=load.misfit,
+        read_at=load.read_at,
         io=target.io,
         salt=pipe.salt,
         path=load.table.path,
@@ -85,8 +96,11 @@ def key_spec(
 ) -> StageSpec:
     """How the keys of a whole table become files: for finding rows that the source has deleted. Nothing is held here:
     what has no key is held with its whole row."""
-    columns = stage_columns(load.read, yields, load.table.key)
-    schema = pa.schema([target.schema.field(c.name) for c in columns], metadata=target.schema.metadata)
+    columns = stage_columns(load.read, yields, load.table.key, target.types)
+    names = {c.name for c in columns}
+    fixed = [f for f in target.schema if value_of(f) is not None and f.name not in names]
+    fields = [*fixed, *(target.schema.field(c.name) for c in columns)]
+    schema = pa.schema(fields, metadata=target.schema.metadata)
     return StageSpec(
         table=load.key_spec,
         columns=columns,

@@ -1,0 +1,59 @@
+"""Tables that several connections share: each owns the rows of its shard, and what is recorded of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from instep.destinations.base import Destination, LoadState, Ref
+from instep.schema.step import Step
+from instep.schema.table import Table
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One shard of a shared table: the table as it has it, and its last data commit."""
+
+    table: Table
+    state: LoadState | None
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A shared table: its columns, those of all shards together, and the shards by name. `shape` is a number that
+    another one takes the place of with each change of schema."""
+
+    table: Table
+    parts: Mapping[str, Standing]
+    shape: int
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A destination that can hold several connections' rows in one table."""
+
+    def part(self, shard: str) -> Destination:
+        """The same destination, as one shard loads and reads it: only rows and columns of its own, and what is recorded
+        of them. Tables that the shard does not have are not there."""
+        ...
+
+    def whole(self, ref: Ref) -> Whole | None:
+        """A table with its shards (none: it is not shared); None if it is not there."""
+        ...
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A destination as one connection has it that shares its tables with others."""
+
+    @property
+    def shard(self) -> str: ...
+
+    def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
+        """Why these steps cannot be taken while others share the table; "" if they can."""
+        ...
+
+    def remarks(self, steps: Sequence[Step]) -> list[str]:
+        """Which of the columns that these steps name the other shards lack, in sentences for people."""
+        ...
