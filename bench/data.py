@@ -50,7 +50,7 @@ BEFORE_SCHEMA, BEFORE_TABLE, BEFORE_ROWS = "before", "first", 50_000
 CREATE_ORDERS = """
 create table {table} (
   id bigint not null, customer_id integer not null, amount numeric(12,2), status text, created_at timestamptz,
-  updated_at timestamptz not null, ship_date date, gift boolean, meta jsonb, note varchar(200))
+  updated_at timestamptz not null, ship_date date, gift boolean, meta jsonb, note varchar(200){more})
 """
 # (i * prime) % 2^32 scatters the values; nothing random, so two runs have the same bytes.
 FILL_ORDERS = """
@@ -63,7 +63,7 @@ select i, (h % 200000)::integer, (h % 10000000) / 100.0,
   i % 10 = 0,
   jsonb_build_object('source', (array['web', 'app', 'store'])[1 + i % 3], 'score', h % 1000,
                      'tags', jsonb_build_array('a', 'b' || i % 9)),
-  case when i % 3 <> 0 then 'note ' || md5(i::text) end
+  case when i % 3 <> 0 then 'note ' || md5(i::text) end{more}
 from (select i, i * 2654435761 % 4294967296 as h from generate_series(1::bigint, {rows}) as i) as numbers
 """
 CREATE_SMALL = """
@@ -131,8 +131,17 @@ def small_tables(name: str, tables: int, rows: int) -> Workload:
     return Workload(name, tuple(f"t{number:03}" for number in range(1, tables + 1)), rows, SMALL_COLUMNS)
 
 
-def run(connection: psycopg.Connection[Any], statement: str, table: sql.Identifier, **numbers: int) -> None:
-    values = {name: sql.Literal(value) for name, value in numbers.items()}
+def wide(name: str, rows: int, more: int) -> Workload:
+    """`orders` with `more` columns beside its own, integers and texts in turn."""
+    added: Columns = tuple((f"x{number:02}", "text" if number % 2 else "integer") for number in range(1, more + 1))
+    return Workload(name, ("orders",), rows, (*ORDER_COLUMNS, *added))
+
+
+def run(
+    connection: psycopg.Connection[Any], statement: str, table: sql.Identifier, more: str = "", **numbers: int
+) -> None:
+    values: dict[str, sql.Composable] = {name: sql.Literal(value) for name, value in numbers.items()}
+    values["more"] = sql.SQL(more)  # type: ignore[arg-type]
     connection.execute(sql.SQL(statement).format(table=table, **values))
 
 
@@ -144,7 +153,7 @@ def generate(server: Server, workload: Workload) -> None:
         for number, name in enumerate(workload.tables, 1):
             table = sql.Identifier(workload.schema, name)
             if workload.is_orders:
-                generate_orders(connection, table, workload.rows)
+                generate_orders(connection, table, workload)
             else:
                 run(connection, CREATE_SMALL, table)
                 run(connection, FILL_SMALL, table, number=number, rows=workload.rows)
@@ -156,9 +165,12 @@ def generate_before(server: Server) -> None:
     generate(server, Workload("before", (BEFORE_TABLE,), BEFORE_ROWS, ORDER_COLUMNS, BEFORE_SCHEMA))
 
 
-def generate_orders(connection: psycopg.Connection[Any], table: sql.Identifier, rows: int) -> None:
-    run(connection, CREATE_ORDERS, table)
-    run(connection, FILL_ORDERS, table, rows=rows)
+def generate_orders(connection: psycopg.Connection[Any], table: sql.Identifier, workload: Workload) -> None:
+    more = workload.columns[len(ORDER_COLUMNS) :]
+    kinds = "".join(f", {name} {'text' if kind == 'text' else 'bigint'}" for name, kind in more)
+    values = "".join(f", {'md5(i::text)' if kind == 'text' else 'i * 7'}" for _, kind in more)
+    run(connection, CREATE_ORDERS, table, kinds)
+    run(connection, FILL_ORDERS, table, values, rows=workload.rows)
     run(connection, "alter table {table} add primary key (id)", table)
     run(connection, "create index on {table} (updated_at)", table)
 

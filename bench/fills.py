@@ -13,7 +13,7 @@ from typing import Any
 
 from psycopg import sql
 
-from data import Columns, Workload, generate, orders, record_truth, run
+from data import Workload, generate, record_truth, run
 from lines import Line, Task
 from places import LOGS
 from server import Server
@@ -28,26 +28,6 @@ ADD = (
     "vacuum analyze {table}",
     "checkpoint",
 )
-MORE: Columns = tuple((f"x{number:02}", "text" if number % 2 else "integer") for number in range(1, 31))
-
-
-def wide(name: str, rows: int) -> Workload:
-    """`orders` with 30 more columns."""
-    narrow = orders(name, rows)
-    return replace(narrow, columns=(*narrow.columns, *MORE))
-
-
-def generate_fill(server: Server, workload: Workload) -> None:
-    generate(server, workload)
-    more = [column for column in workload.columns if column in MORE]
-    if not more:
-        return
-    kinds = ", ".join(f"add column {name} {'text' if kind == 'text' else 'bigint'}" for name, kind in more)
-    texts = ((name, "md5(id::text)" if kind == "text" else "id * 7") for name, kind in more)
-    values = ", ".join(f"{name} = {value}" for name, value in texts)
-    with server.connect() as connection:
-        for statement in (f"alter table {{table}} {kinds}", f"update {{table}} set {values}", *ADD[2:]):
-            run(connection, statement, sql.Identifier(workload.schema, workload.tables[0]))
 
 
 def add_column(server: Server, workload: Workload) -> Workload:
@@ -67,7 +47,7 @@ def run_fills(suite: Suite, lines: Sequence[Line], server: Server, runs: int) ->
 
 
 def fill_round(suite: Suite, line: Line, server: Server, wire: Wire, number: int) -> Iterator[Record]:
-    generate_fill(server, suite.workload)
+    generate(server, suite.workload)
     task = new_task(suite, line, replace(server, port=wire.port))
     yield run_once(suite, line, task, "first", number)
     filled = add_column(server, suite.workload)

@@ -234,12 +234,12 @@ class WarmLine(InstepLine):
 
 FIRST_LOADS = ("1m", "5m", "many")
 LINES: tuple[Line, ...] = (
-    CopyLine("COPY", "none", (*FIRST_LOADS, "second")),
-    InstepLine("instep", "iceberg", (*FIRST_LOADS, "second", "fill", "wide")),
+    CopyLine("COPY", "none", (*FIRST_LOADS, "10m", "second")),
+    InstepLine("instep", "iceberg", (*FIRST_LOADS, "10m", "second", "fill", "wide")),
     WarmLine("instep", "iceberg", ("1m", "5m")),
     InstepLine("instep", "duckdb", ("1m", "many", "second")),
     InstepLine("instep", "postgres", ("1m", "second")),
-    DltLine("dlt", "parquet", FIRST_LOADS),
+    DltLine("dlt", "parquet", (*FIRST_LOADS, "10m")),
     DltLine("dlt", "delta", (*FIRST_LOADS, "second")),
     DltLine("dlt", "duckdb", ("1m", "many", "second")),
     IngestrLine("ingestr", "parquet", FIRST_LOADS),

@@ -14,6 +14,7 @@ Record = Mapping[str, Any]
 TITLES = {
     "1m": "First load of one table",
     "5m": "First load of a larger table",
+    "10m": "First load of a large table with 20 columns: the memory that it takes",
     "many": "First load of many small tables",
     "fill": "A column that came later, of a table with 11 columns",
     "wide": "A column that came later, of a table with 41 columns",

@@ -1,6 +1,6 @@
 """The product beside dlt, ingestr and sling on the same PostgreSQL.
 
-    python bench/run.py [--sizes 1m,5m,many,second,fill,wide] [--runs 3] [--only TOOL] [--quick] [--render]
+    python bench/run.py [--sizes 1m,5m,10m,many,second,fill,wide] [--runs 3] [--only TOOL] [--quick] [--render]
 
 Whole suites with all tools go into docs/benchmarks.md; `--only` and `--quick` runs are printed only.
 """
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import peers
-from data import orders
+from data import orders, wide
 from facts import machine_facts
-from fills import run_fills, wide
+from fills import run_fills
 from lines import LINES, Line
 from places import RESULTS, make_places
 from report import markdown, write_page
@@ -29,7 +29,7 @@ LATEST = RESULTS / "latest.json"
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Benchmarks instep beside dlt, ingestr and sling.")
-    parser.add_argument("--sizes", default="1m,5m,many,second,fill,wide", help="suites, separated by commas")
+    parser.add_argument("--sizes", default="1m,5m,10m,many,second,fill,wide", help="suites, separated by commas")
     parser.add_argument("--runs", type=int, default=3, help="rounds; the medians are shown")
     parser.add_argument("--only", action="append", default=[], metavar="TOOL", help="only this tool (repeatable)")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the rows, one round: does it all work?")
@@ -41,7 +41,7 @@ def fill_suites(*, quick: bool) -> dict[str, Suite]:
     part = 20 if quick else 1
     found = (
         Suite("fill", orders("fill", 1_000_000 // part), fill=True),
-        Suite("wide", wide("wide", 200_000 // part), fill=True),
+        Suite("wide", wide("wide", 200_000 // part, 30), fill=True),
     )
     return {suite.name: suite for suite in found}
 

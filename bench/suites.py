@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from check import Verdict, check
-from data import Workload, churn, generate, generate_before, orders, record_truth, small_tables
+from data import Workload, churn, generate, generate_before, orders, record_truth, small_tables, wide
 from lines import Line, Task
 from places import BENCH, LOGS, OUT
 from server import Server
@@ -38,6 +38,7 @@ def all_suites(*, quick: bool) -> dict[str, Suite]:
     suites = (
         Suite("1m", orders("1m", 1_000_000 // part)),
         Suite("5m", orders("5m", 5_000_000 // part)),
+        Suite("10m", wide("10m", 10_000_000 // part, 10)),
         Suite("many", small_tables("many", 200 // part, 1_000)),
         Suite("second", orders("second", 1_000_000 // part), second=True),
     )
