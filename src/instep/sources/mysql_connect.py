@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SetupError
 from instep.sources.private_file import private_file
 from instep.sources.ssh import Ssh, Way, through
+from instep.stage.patience import KEEPALIVES
 
 if TYPE_CHECKING:
     import pymysql
@@ -46,7 +47,7 @@ class MySqlConfig:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     connect_timeout: int = 10
-    read_timeout: float = 0
+    read_timeout: float = 3600
     statement_timeout: float = 0
     ssh: Ssh | None = None
     max_connections: int = 0
@@ -94,9 +95,19 @@ def _dial(config: MySqlConfig) -> Any:
     with private_file(config.ssl_key) as key, tunnel as way:
         try:
             return _open(config, way, key)
-        except Exception:
+        except Exception as error:
             way.explain()
+            if error.args[:1] == (2013,):
+                raise _unanswered(config, str(error.args[-1])) from None
             raise
+
+
+def _unanswered(config: MySqlConfig, text: str) -> ConnectError:
+    """The server took the connection and did not finish the login."""
+    if "timed out" in text:
+        hint = "check host, port and firewall, and that the server is at work, or raise connect_timeout"
+        return ConnectError(f"{config.place}: no answer in time ({text})", hint=hint)
+    return ConnectError(f"{config.place}: the login was cut off ({text})", hint="see the server's log, then try again")
 
 
 def _open(config: MySqlConfig, way: Way, key: str) -> Any:
@@ -111,12 +122,17 @@ def _open(config: MySqlConfig, way: Way, key: str) -> Any:
         autocommit=True,
         local_infile=False,
         connect_timeout=config.connect_timeout or 31_536_000,
-        read_timeout=config.read_timeout or None,
+        read_timeout=config.connect_timeout or None,
         program_name=config.application_name,
         defer_connect=True,
         **_tls(config, key),
     )
     connection.connect(socket.create_connection((way.address, way.port)) if way.port else None)
+    connection._read_timeout = config.read_timeout or None
+    with suppress(OSError, AttributeError):  # not on every platform
+        for name, value in KEEPALIVES.items():
+            option = {"idle": "TCP_KEEPIDLE", "interval": "TCP_KEEPINTVL", "count": "TCP_KEEPCNT"}[name]
+            connection._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return connection
 
 
@@ -195,6 +211,9 @@ def translate(config: MySqlConfig, code: int, text: str, what: str = "") -> Inst
             f"{subject}: a pattern of the source is no valid regular expression: {text}",
             hint="correct `include` or `exclude`",
         )
+    if code == 2013 and "timed out" in text:
+        hint = "see what the server is at and what is between, then sync again; raise read_timeout if it needs longer"
+        return ReadError(f"{subject}: no word from the server for {config.read_timeout:g} s ({text})", hint=hint)
     if code in _LOST:
         return ReadError(f"{subject}: the connection was lost: {text}", hint="see the server's log, then sync again")
     message, hint = _unreachable(text) if code in (2002, 2003, 2005) else _CONNECT.get(code, ("", ""))

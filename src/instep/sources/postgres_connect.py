@@ -14,6 +14,7 @@ from instep.sources.postgres_sql import literal
 from instep.sources.postgres_tls import refusal
 from instep.sources.private_file import private_file
 from instep.sources.ssh import Ssh, Way, through
+from instep.stage.patience import LIBPQ, SILENT, patient
 
 if TYPE_CHECKING:
     import psycopg
@@ -26,10 +27,10 @@ class PostgresConfig:
     """Where and as whom to connect, and which tables are looked at.
 
     `include` and `exclude` are patterns for `schema.table`: the exact text, a glob, or `re:` and a regular
-    expression; an empty `include` means all. Timeouts are in seconds, 0 means none. `options` is passed to
-    the server as libpq's `options`. `sslkey` is the text of the client's private key. `max_connections` and
-    `rows_per_second` bound one sync, 0 means no bound. `read_replica` are `host` or `host:port` of servers to read
-    from before `host`.
+    expression; an empty `include` means all. Timeouts are in seconds, 0 means none; `read_timeout` is the longest
+    silence of the server. `options` is passed to it as libpq's `options`. `sslkey` is the text of the client's private
+    key. `max_connections` and `rows_per_second` bound one sync, 0 means no bound. `read_replica` are `host` or
+    `host:port` of servers to read from before `host`.
     """
 
     host: str
@@ -42,6 +43,7 @@ class PostgresConfig:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     connect_timeout: int = 10
+    read_timeout: float = 3600
     statement_timeout: float = 0
     options: str = ""
     sslcert: str = ""
@@ -78,9 +80,7 @@ def conninfo(config: PostgresConfig, way: Way | None = None, key: str = "") -> s
         "options": config.options,
     }
     kept = {k: v for k, v in given.items() if v not in ("", 0)}
-    return make_conninfo(
-        "", **kept, application_name=config.application_name, client_encoding="UTF8", keepalives_idle=60
-    )
+    return make_conninfo("", **kept, **LIBPQ, application_name=config.application_name, client_encoding="UTF8")
 
 
 def _authorities(config: PostgresConfig) -> str:
@@ -135,7 +135,7 @@ def connect(config: PostgresConfig) -> Iterator[psycopg.Connection[Any]]:
     import psycopg
 
     with translated(config, otherwise=ConnectError):
-        connection = dial(config, lambda info: psycopg.connect(info, prepare_threshold=None))
+        connection = dial(config, lambda info: patient(config.read_timeout).connect(info, prepare_threshold=None))
     try:
         with translated(config):
             connection.read_only = True
@@ -175,6 +175,9 @@ def translate(
         return ReadError(f"{subject}: the standby cancelled the read to go on replaying: {text}", hint=hint)
     if sqlstate == "57014" or "canceling statement due to" in text:
         return ReadError(f"{subject}: cancelled: {text}", hint="raise statement_timeout if the query needs longer")
+    if SILENT in text:
+        hint = "see what the server is at and what is between, then sync again; raise read_timeout if it needs longer"
+        return ReadError(f"{subject}: {text}", hint=hint)
     for mark, message, hint in _CONNECT:
         if re.search(mark, text):
             return ConnectError(f"{subject}: {message} ({text})", hint=hint.format(c=config))

@@ -29,6 +29,7 @@ from instep.sources.postgres_log_tables import LogTable, additions, followed, lo
 from instep.sources.postgres_log_wire import Message, decode
 from instep.sources.postgres_snapshot import PostgresSnapshot
 from instep.sources.postgres_sql import literal, quote
+from instep.stage.patience import patient
 from instep.stage.spec import Chunk
 
 if TYPE_CHECKING:
@@ -272,10 +273,9 @@ class PostgresLog:
     @contextmanager
     def _session(self) -> Iterator[psycopg.Connection[Any]]:
         """A connection to the primary server, statement by statement, whose texts do not depend on its defaults."""
-        import psycopg
-
         with translated(self.config, otherwise=ConnectError):
-            session = dial(self.config, lambda info: psycopg.connect(info, autocommit=True, prepare_threshold=None))
+            opened = patient(self.config.read_timeout).connect
+            session = dial(self.config, lambda info: opened(info, autocommit=True, prepare_threshold=None))
         try:
             with translated(self.config, f"the log of {self.config.place}", ReadError):
                 for name, value in settings(self.config).items():

@@ -7,8 +7,8 @@ first: one connection per task, many chunks on it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from instep.errors import ConnectError, InstepError, ReadError
 from instep.sources.postgres_connect import PostgresConfig, dial, set_statement, translate
 from instep.sources.postgres_sql import literal
 from instep.sources.postgres_types import DIMENSIONS
+from instep.stage.patience import Patience, Silence
 from instep.stage.spec import Chunk, Limits
 
 if TYPE_CHECKING:
@@ -47,33 +48,42 @@ class PostgresReader:
             connection = dial(self.config, lambda info: adbc.connect(info, autocommit=True))
         except adbc_driver_manager.Error as error:
             raise translate(self.config, str(error), error.sqlstate or "", otherwise=ConnectError) from None
+        patience = Patience(self.config.read_timeout)
         try:
-            self._begin(connection)
-            yield PostgresReadSession(self.config, connection)
+            self._begin(connection, patience)
+            yield PostgresReadSession(self.config, connection, patience)
         finally:
-            with suppress(adbc_driver_manager.Error):
-                connection.close()
+            patience.close()
+            if not patience.broken:
+                with suppress(adbc_driver_manager.Error):
+                    connection.close()
 
-    def _begin(self, connection: Any) -> None:
+    def _begin(self, connection: Any, patience: Patience) -> None:
         import adbc_driver_manager
 
         statements = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"]
         if self.snapshot:
             statements.append(f"SET TRANSACTION SNAPSHOT {literal(self.snapshot)}")
         statements.append(set_statement(dict(self.settings)))
-        try:
+
+        def run() -> None:
             with connection.cursor() as cursor:
                 for statement in statements:
                     cursor.execute(statement)
+
+        try:
+            patience.call(run)
         except adbc_driver_manager.Error as error:
             raise translate(self.config, str(error), error.sqlstate or "") from None
+        except Silence as error:
+            raise translate(self.config, str(error), "") from None
 
 
 class PostgresReadSession:
     """One connection inside a task."""
 
-    def __init__(self, config: PostgresConfig, connection: Any) -> None:
-        self._config, self._connection = config, connection
+    def __init__(self, config: PostgresConfig, connection: Any, patience: Patience) -> None:
+        self._config, self._connection, self._patience = config, connection, patience
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """The chunk's rows; extension types are unwrapped to their storage (uuid: 16 bytes, json: string)."""
@@ -81,14 +91,17 @@ class PostgresReadSession:
         import pyarrow as pa
 
         try:
-            with self._connection.cursor(adbc_stmt_kwargs={_BATCH_OPTION: str(BATCH_BYTES)}) as cursor:
-                cursor.execute(chunk.query)
-                for batch in cursor.fetch_record_batch():
-                    yield unwrap(batch)
+            with closing(self._patience.each(self._batches(chunk.query))) as batches:
+                yield from map(unwrap, batches)
         except adbc_driver_manager.Error as error:
             raise self._failure(str(error), error.sqlstate or "", chunk) from None
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, Silence) as error:
             raise self._failure(str(error), "", chunk) from None
+
+    def _batches(self, query: str) -> Generator[pa.RecordBatch, None, None]:
+        with self._connection.cursor(adbc_stmt_kwargs={_BATCH_OPTION: str(BATCH_BYTES)}) as cursor:
+            cursor.execute(query)
+            yield from cursor.fetch_record_batch()
 
     def _failure(self, text: str, sqlstate: str, chunk: Chunk) -> InstepError:
         if DIMENSIONS in text:

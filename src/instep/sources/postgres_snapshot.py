@@ -18,6 +18,7 @@ from instep.sources.postgres_read import PostgresReader
 from instep.sources.postgres_sql import literal, quote, quote_table, select
 from instep.sources.postgres_types import expression, octets, yielded
 from instep.sources.replicas import nearest
+from instep.stage.patience import patient
 from instep.stage.spec import Chunk
 
 if TYPE_CHECKING:
@@ -176,9 +177,7 @@ def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple
 
 
 def _take_up(config: PostgresConfig, name: str) -> None:
-    import psycopg
-
-    with dial(config, lambda info: psycopg.connect(info, autocommit=True)) as other:
+    with dial(config, lambda info: patient(config.read_timeout).connect(info, autocommit=True)) as other:
         other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         other.execute(f"SET TRANSACTION SNAPSHOT {literal(name)}".encode())
 

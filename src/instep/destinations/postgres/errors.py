@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
+from instep.stage.patience import SILENT
 
 if TYPE_CHECKING:
     from instep.destinations.postgres.server import PostgresConfig
@@ -22,6 +23,7 @@ _CONNECT = (
     ("does not match host", "set host to a name that the certificate has, or tls.mode to verify-ca"),
     ("SSL", "see tls.mode, tls.cert and tls.key, and the server's log"),
     ("too many clients|remaining connection slots", "raise max_connections on the server"),
+    (SILENT, "see what the server is at, then run this again; raise read_timeout if it needs longer"),
     ("the database system is|terminating connection|closed the connection|connection is lost|the connection is closed",
      "the server has ended the connection: wait until it is up, then run this again"),
 )  # fmt: skip

@@ -83,9 +83,8 @@ class Staging:
                 done.result()
 
     def _copy(self, what: str, reader: Callable[[], pa.RecordBatchReader]) -> None:
-        with self.server.arrow() as connection, connection.cursor() as cursor:
-            cursor.adbc_ingest(self.bare(what), reader(), mode="append", db_schema_name=SCHEMA)
-            connection.commit()
+        with self.server.arrow() as arrow:
+            arrow.append(SCHEMA, self.bare(what), reader())
 
     def drop(self, *names: str) -> None:
         """Best effort: what stays is swept."""

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import closing
 
 import pyarrow as pa
+from adbc_driver_manager.dbapi import Connection
 
 from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
 from instep.destinations.casts import misfits_in, tried
@@ -17,7 +18,7 @@ from instep.destinations.postgres.rewrite import shown
 from instep.destinations.postgres.server import Server
 from instep.destinations.postgres.shape import arrow_schema, arrow_type, as_document, sql_type
 from instep.destinations.sql.merge import columns, q
-from instep.destinations.sql.records import Record
+from instep.destinations.sql.records import Record, rows_key
 from instep.errors import Conflict, DestinationError
 from instep.schema.types import DataType
 from instep.stage.cast import cast
@@ -60,11 +61,8 @@ def _name(ref: Ref) -> str:
 
 
 def _batches(server: Server, record: Record, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with ExitStack() as stack:
-        connection = stack.enter_context(server.arrow())
-        cursor = stack.enter_context(connection.cursor())
-        cursor.execute(sql)
-        for batch in cursor.fetch_record_batch():
+    with server.arrow() as arrow, closing(arrow.rows(sql)) as batches:
+        for batch in batches:
             yield as_read(batch, record, schema)
 
 
@@ -91,13 +89,18 @@ def meet(server: Server, ref: Ref, keys: pa.Table) -> Met:
         f"t.{q(k)}{'::text' if k in documents else ''} = k.k{i}" for i, k in enumerate(keys.column_names)
     )
     sql = f"SELECT k.n AS _instep_n, {listed(record, names)} FROM {_name(ref)} AS t JOIN {_KEYS} AS k ON {same}"
-    with server.arrow() as connection, connection.cursor() as cursor:
-        cursor.adbc_ingest(_KEYS, asked, mode="create", temporary=True)
-        cursor.execute(sql)
-        found = cursor.fetch_arrow_table().combine_chunks()
+    with server.arrow() as arrow:
+        found = arrow.call(lambda: _asked(arrow.connection, asked, sql)).combine_chunks()
     numbers = found.column(0).to_pylist()
     met = [as_read(b, record, schema) for b in found.remove_column(0).to_batches()]
-    return Met(pa.Table.from_batches(met, schema), numbers, (record.version, tuple(keys.column_names)))
+    return Met(pa.Table.from_batches(met, schema), numbers, (record.version, rows_key(record, keys.column_names)))
+
+
+def _asked(connection: Connection, keys: pa.Table, sql: str) -> pa.Table:
+    with connection.cursor() as cursor:
+        cursor.adbc_ingest(_KEYS, keys, mode="create", temporary=True)
+        cursor.execute(sql)
+        return cursor.fetch_arrow_table()
 
 
 def amend(server: Server, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:

@@ -18,14 +18,15 @@ from typing import Any
 
 import psycopg
 from adbc_driver_manager import Error as ArrowError
-from adbc_driver_manager.dbapi import Connection as ArrowConnection
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
 from instep.destinations.postgres.errors import clear
 from instep.destinations.postgres.pool import Pool
+from instep.destinations.postgres.wire import Arrow, answers, open_arrow
 from instep.destinations.sql.merge import q
 from instep.errors import ConnectError, InstepError
+from instep.stage.patience import LIBPQ, Silence, patient
 
 APPLICATION = "instep"
 _PATIENCE = 10.0
@@ -51,7 +52,8 @@ _SETTINGS: Mapping[str, str] = {
 class PostgresConfig:
     """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder, a path,
     for staged files and quarantine. One who finds a table locked waits `lock_timeout` seconds. Timeouts are in
-    seconds, 0 means none. `undo_days`: how long what was dropped is kept."""
+    seconds, 0 means none; `read_timeout` is the longest silence of the server. `undo_days`: how long what was
+    dropped is kept."""
 
     name: str
     host: str
@@ -66,6 +68,7 @@ class PostgresConfig:
     staging: str = ".instep/staging"
     prefix: str = "_instep_"
     connect_timeout: int = 10
+    read_timeout: float = 4 * 3600
     lock_timeout: float = 10
     statement_timeout: float = 0
     quarantine_days: int = 30
@@ -93,7 +96,7 @@ def conninfo(config: PostgresConfig) -> Iterator[str]:
             "connect_timeout": config.connect_timeout,
         }  # fmt: skip
         kept = {k: v for k, v in given.items() if v not in ("", 0, None)}
-        yield make_conninfo("", **kept, application_name=APPLICATION, client_encoding="UTF8", keepalives_idle=60)
+        yield make_conninfo("", **kept, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")
 
 
 def literal(text: str) -> str:
@@ -139,7 +142,7 @@ class Server:
     def __init__(self, config: PostgresConfig) -> None:
         self.config = config
         self._plain = Pool(partial(_open, config), _close_plain, _is_alive)
-        self._arrow = Pool(partial(_open_arrow, config), lambda c: c.close(), _answers)
+        self._arrow = Pool(partial(_open_arrow, config), Arrow.close, answers)
         weakref.finalize(self, _close_all, self._plain, self._arrow)
 
     def translated(self) -> AbstractContextManager[None]:
@@ -147,11 +150,11 @@ class Server:
         return _translated(self.config)
 
     @contextmanager
-    def arrow(self) -> Iterator[ArrowConnection]:
+    def arrow(self) -> Iterator[Arrow]:
         """A connection that speaks Arrow, in a transaction of its own, rolled back unless it was committed."""
-        with self.translated(), self._arrow.take() as connection:
-            yield connection
-            connection.rollback()
+        with self.translated(), self._arrow.take() as arrow:
+            yield arrow
+            arrow.call(arrow.connection.rollback)
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
@@ -211,23 +214,22 @@ def _translated(config: PostgresConfig) -> Iterator[None]:
         raise clear(config, str(error), error.sqlstate or "") from error
     except ArrowError as error:
         raise clear(config, str(error), error.sqlstate or "") from None
+    except Silence as error:
+        raise clear(config, str(error), "") from None
 
 
 def _open(config: PostgresConfig) -> psycopg.Connection[Any]:
     try:
         with conninfo(config) as info:
-            return psycopg.connect(info, prepare_threshold=None)
+            return patient(config.read_timeout).connect(info, prepare_threshold=None)
     except psycopg.Error as error:
         found = clear(config, str(error), error.sqlstate or "")
         raise ConnectError(found.message, hint=found.hint) from None
 
 
-def _open_arrow(config: PostgresConfig) -> ArrowConnection:
-    from adbc_driver_postgresql import dbapi
-
+def _open_arrow(config: PostgresConfig) -> Arrow:
     with _translated(config), conninfo(config) as info:
-        connection: ArrowConnection = dbapi.connect(info)
-        return connection
+        return open_arrow(info, config.read_timeout)
 
 
 class _Lost(Exception):
@@ -243,17 +245,6 @@ def _is_alive(connection: psycopg.Connection[Any]) -> bool:
         connection.execute("SELECT 1")
         connection.rollback()
     except psycopg.Error:
-        return False
-    return True
-
-
-def _answers(connection: ArrowConnection) -> bool:
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            cursor.fetchall()
-        connection.rollback()
-    except ArrowError:
         return False
     return True
 

@@ -1,0 +1,139 @@
+"""Servers that are there and say nothing: how long to wait for them.
+
+Keepalives find out that a machine is gone. A process that hangs, or a balancer that has forgotten the connection, still
+acknowledges them: only a clock of our own ends such a wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from functools import lru_cache
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+SILENT = "no word from the server for"
+KEEPALIVES = {"idle": 60, "interval": 10, "count": 6}
+"""Seconds, and how often: a machine that is gone is found out after two minutes."""
+LIBPQ = {**{f"keepalives_{k}": v for k, v in KEEPALIVES.items()}, "tcp_user_timeout": 120_000}
+"""The same as libpq's keywords, and for what was sent."""
+
+
+class Silence(Exception):
+    """The server has said nothing for so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"{SILENT} {seconds:g} s")
+
+
+class Patience:
+    """Makes blocking calls of a driver that has no clock of its own, one at a time, and waits `seconds` (0: for ever)
+    for each of them, counted anew whenever `heard` is called.
+
+    Each runs on a thread of this object. Nobody can end it: after a Silence what it uses is `broken`, stays with that
+    thread, and may be neither used nor closed by others.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.broken = seconds, False
+        self._work: SimpleQueue[_Call | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._since = 0.0
+
+    def call(self, act: Callable[[], T]) -> T:
+        """What `act` answers or raises; raises Silence."""
+        if not self.seconds:
+            return act()
+        if self._thread is None:
+            self._thread = threading.Thread(target=_serve, args=(self._work,), name="patience", daemon=True)
+            self._thread.start()
+        call = _Call(act)
+        self.heard()
+        self._work.put(call)
+        try:
+            while not call.done.wait(max(0.0, self._since + self.seconds - time.monotonic())):
+                if time.monotonic() - self._since >= self.seconds:
+                    raise Silence(self.seconds)
+        except BaseException:
+            self.broken = True
+            raise
+        if call.error is not None:
+            raise call.error
+        answer: T = call.answer
+        return answer
+
+    def each(self, items: Generator[T, None, None]) -> Generator[T, None, None]:
+        """The items, each made by a call."""
+        end = object()
+        try:
+            while (item := self.call(lambda: next(items, end))) is not end:
+                yield item  # type: ignore[misc]
+        finally:
+            if not self.broken:
+                items.close()
+
+    def heard(self) -> None:
+        """The server goes on: it has said or taken something."""
+        self._since = time.monotonic()
+
+    def close(self) -> None:
+        """Ends the thread once it is free."""
+        self._work.put(None)
+
+
+class _Call:
+    def __init__(self, act: Callable[[], Any]) -> None:
+        self._act = act
+        self.done = threading.Event()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.answer = self._act()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()
+
+
+def _serve(work: SimpleQueue[_Call | None]) -> None:
+    while (call := work.get()) is not None:
+        call.run()
+
+
+@lru_cache
+def patient(seconds: float) -> type[psycopg.Connection[Any]]:
+    """psycopg's connection, which raises OperationalError, and is closed, when the server is silent for so long."""
+    import psycopg
+
+    class Patient(psycopg.Connection[Any]):
+        def wait(self, gen: Any, *given: Any, **more: Any) -> Any:
+            return super().wait(_within(gen, seconds, self) if seconds else gen, *given, **more)
+
+    return Patient
+
+
+def _within(gen: Any, seconds: float, connection: psycopg.Connection[Any]) -> Generator[Any, Any, Any]:
+    """The same steps; whoever waits tells at least ten times a second whether something is ready."""
+    from psycopg import OperationalError
+
+    since = time.monotonic()
+    try:
+        step = next(gen)
+        while True:
+            ready = yield step
+            now = time.monotonic()
+            if ready:
+                since = now
+            elif now - since >= seconds:
+                connection.close()
+                raise OperationalError(str(Silence(seconds)))
+            step = gen.send(ready)
+    except StopIteration as end:
+        return end.value
