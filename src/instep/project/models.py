@@ -114,6 +114,7 @@ class PostgresSource(SourceSection, Server):
     include: Patterns = ()
     exclude: Patterns = ()
     connect_timeout: Annotated[int, Field(ge=0)] = 10
+    read_timeout: Seconds = 3600
     options: Text = ""
 
     @model_validator(mode="before")
@@ -137,7 +138,7 @@ class MySqlSource(SourceSection, Server):
     include: Patterns = ()
     exclude: Patterns = ()
     connect_timeout: Annotated[int, Field(ge=0)] = 10
-    read_timeout: Seconds = 0
+    read_timeout: Seconds = 3600
 
     @model_validator(mode="before")
     @classmethod
@@ -250,6 +251,7 @@ class PostgresDestination(Section):
     tls: Tls = Tls()
     staging: Text = ".instep/staging"
     connect_timeout: Annotated[int, Field(ge=0)] = 10
+    read_timeout: Seconds = 4 * 3600
     lock_timeout: Seconds = 10
     statement_timeout: Seconds = 0
     namespace: Text = ""
