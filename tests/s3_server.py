@@ -19,7 +19,7 @@ from programs import PROGRAMS
 _PYTHON = PROGRAMS / "s3" / "bin" / "python"
 _MAIN = Path(__file__).parents[1] / "scripts" / "s3_server.py"
 _numbers = itertools.count(1)
-SECRET = "wJalrXUtnFEMIcanary"  # noqa: S105 - what must never be seen anywhere
+SECRET = "wJalrXUtnFEMIcanary"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +55,12 @@ DELTA = (
     Jar("io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
 )  # fmt: skip
 """For Spark as a reader of Delta tables; our own tasks and commits need none of them."""
+S3_IO = "org.apache.iceberg.aws.s3.S3FileIO"
+AWS = Jar(
+    "org.apache.iceberg", "iceberg-aws-bundle", "1.11.0",
+    "38f01da7e96850cdd05e6616d758b77b43314b712a8808e3f9a824d56976162f",
+)  # fmt: skip
+"""For Spark as a writer of tables in S3: 60 MB, so only where a catalog's files are read by `S3_IO`."""
 
 
 def ensure(jars: Sequence[Jar] = PINNED, cache: str = "") -> tuple[Path, ...]:
@@ -161,6 +167,12 @@ def classpath(cache: str = "", extra: tuple[str, ...] = ()) -> list[Path]:
         if not Path(jar).is_file():
             raise SetupError(f"the jar {jar} does not exist", hint="correct spark.jars in instep.yml")
     return [*ensure(cache=cache), *map(Path, extra), *spark_jars()]
+
+
+def stores(conf: Mapping[str, str], cache: str = "") -> list[Path]:
+    """The jars for the object stores that these Spark settings name: last on the class path, so that the archive of
+    those before them holds."""
+    return [*ensure([AWS], cache)] if S3_IO in conf.values() else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

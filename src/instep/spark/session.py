@@ -9,14 +9,15 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import InstepError, SetupError
 from instep.spark import archive, jars
+from instep.spark.executors import wait_for_executors
 from instep.spark.java import LOGGING, Java, Jvm, JvmExited, find_java, launch
 from instep.spark.ship import ship
 
@@ -64,7 +65,7 @@ def start(settings: SparkSettings) -> SparkSession:
         if settings.remote:
             return _connect(settings.remote, conf)
         if local_master(settings.master):
-            _ensure_jvm(settings)
+            _ensure_jvm(settings, conf)
         return _classic(settings, conf)
 
 
@@ -148,7 +149,7 @@ _LOCAL_ONLY = {
 }
 
 
-def _ensure_jvm(settings: SparkSettings) -> None:
+def _ensure_jvm(settings: SparkSettings, conf: Mapping[str, str]) -> None:
     """A JVM with pyspark's gateway to it, unless one is running."""
     global _jvm
     if _jvm is not None and _jvm.alive:
@@ -159,13 +160,13 @@ def _ensure_jvm(settings: SparkSettings) -> None:
             return  # somebody else's gateway: a notebook or spark-submit
         _forget_gateway()
     java = find_java()
-    jvm = _launch(java, settings)
+    jvm = _launch(java, settings, jars.stores(conf, settings.cache))
     _adopt(jvm)
     _jvm = jvm
     atexit.register(jvm.leave)
 
 
-def _launch(java: Java, settings: SparkSettings) -> Jvm:
+def _launch(java: Java, settings: SparkSettings, stores: Sequence[Path]) -> Jvm:
     path = jars.classpath(settings.cache, settings.jars)
     kept = archive.path_for(java, path, settings.cache)
     fast = archive.options(kept) if settings.quick else ()
@@ -179,13 +180,13 @@ def _launch(java: Java, settings: SparkSettings) -> Jvm:
     thread = threading.Thread(target=importlib.import_module, args=("pyspark.sql",), daemon=True)
     thread.start()
     try:
-        jvm = launch(java, path, (*_memory(settings), *_compiler(settings), *fast), env)
+        jvm = launch(java, [*path, *stores], (*_memory(settings), *_compiler(settings), *fast), env)
         thread.join()  # two threads that import modules which need each other may see half of one
         return jvm
     except JvmExited:
         if not fast:
             raise
-        jvm = launch(java, path, (*_memory(settings), *_compiler(settings)), env)
+        jvm = launch(java, [*path, *stores], (*_memory(settings), *_compiler(settings)), env)
         archive.discard(kept)  # without it the JVM starts: the archive was to blame
         return jvm
 
@@ -247,9 +248,9 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
     local = local_master(settings.master)
-    conf = {"spark.master": local or settings.master, **({} if local else _cluster(settings)), **conf}
+    os.environ["PYSPARK_PYTHON"] = conf.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    conf = {"spark.master": local or settings.master, **({} if local else _cluster(settings, conf)), **conf}
     builder: Any = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
@@ -259,6 +260,7 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
         session: SparkSession = builder.getOrCreate()
         if not local:
             ship(session)
+            wait_for_executors(session)
     except InstepError:
         raise
     except PySparkException as error:
@@ -291,13 +293,16 @@ def _nothing(_: int) -> None:
     """What a worker does to be there."""
 
 
+_PYTHON = "spark.pyspark.python"
+"""Python on the executors: Spark takes it from its own launcher's arguments, which we do not go through."""
 _CLUSTER_HINT = "check spark.master and spark.remote in instep.yml, then `instep doctor`"
 
 
-def _cluster(settings: SparkSettings) -> dict[str, str]:
+def _cluster(settings: SparkSettings, conf: Mapping[str, str]) -> dict[str, str]:
     """What Spark's own launcher needs for a master elsewhere; the jars must be on every worker's class path."""
     find_java()
-    path = ":".join(map(str, [*jars.ensure(cache=settings.cache), *map(Path, settings.jars)]))
+    own = [*jars.ensure(cache=settings.cache), *jars.stores(conf, settings.cache)]
+    path = ":".join(map(str, [*own, *map(Path, settings.jars)]))
     out = {
         "spark.driver.extraClassPath": path,
         "spark.driver.extraJavaOptions": LOGGING,
@@ -308,14 +313,20 @@ def _cluster(settings: SparkSettings) -> dict[str, str]:
 
 
 def _connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
     try:
-        session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+    except ImportError as error:
+        raise SetupError(
+            f"Spark Connect needs packages that are not installed: {str(error).splitlines()[0]}",
+            hint="pip install 'instep[connect]'",
+        ) from error
+    where = remote.partition("/;")[0]  # what follows may be a token
+    try:
+        session: Any = ConnectSession.builder.remote(remote).getOrCreate()
         for key, value in conf.items():
             session.conf.set(key, value)
         ship(session)
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise SetupError(f"the Spark server at {remote} does not answer: {reason[:300]}", hint=_CLUSTER_HINT) from error
-    return session
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].replace(remote, where)
+        raise SetupError(f"the Spark server at {where} does not answer: {reason[:300]}", hint=_CLUSTER_HINT) from error
+    return cast("SparkSession", session)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.destinations.base import Ref
+from instep.destinations.iceberg.objects import for_java
 from instep.errors import ConnectError, DestinationError
 
 if TYPE_CHECKING:
@@ -303,7 +304,10 @@ class Lake:
             }
         else:
             conf |= {".type": self.config.catalog, ".warehouse": self.config.warehouse}
-            conf |= {f".{k}": v for k, v in self.config.properties.items() if not _SECRET.search(k)}
+        plain = {k: v for k, v in self.config.properties.items() if not _SECRET.search(k)}
+        if self.is_sqlite:
+            plain.pop("uri", None)
+        conf |= {f".{k}": v for k, v in {**plain, **for_java(self.warehouse, plain)}.items()}
         return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
 
     def spark_secrets(self) -> dict[str, str]:
