@@ -42,6 +42,27 @@ Caused by: {line}
             id="not installed",
         ),
         pytest.param(
+            PYTHON.format(line="ModuleNotFoundError: No module named 'adbc_driver_postgresql'"),
+            SetupError,
+            "Spark's workers do not have the Python package adbc_driver_postgresql",
+            id="a driver not installed",
+        ),
+        pytest.param(
+            JAVA.format(line='java.io.IOException: Cannot run program "/x/bin/python": error=2, No such file'),
+            SetupError,
+            "Spark's workers have no Python at /x/bin/python",
+            id="no Python",
+        ),
+        pytest.param(
+            PYTHON.format(
+                line="pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has "
+                "different version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions."
+            ),
+            SetupError,
+            "Spark's workers run another version of Python (3.12 there, 3.11 here)",
+            id="another Python",
+        ),
+        pytest.param(
             JAVA.format(line="java.io.EOFException: x Python worker exited unexpectedly (crashed)"),
             StageError,
             "a Python worker ended without a word, four times",

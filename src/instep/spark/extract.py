@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import tempfile
 import threading
@@ -16,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from instep.errors import InstepError
+from instep.spark.executors import check_witness, slots, witness
 from instep.spark.failure import explain
+from instep.spark.frames import FrameReader, extract_frames
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.pace import task_count
 from instep.stage.pack import pack
@@ -50,13 +51,17 @@ def extract(
     """
     if not chunks:
         return []
+    if isinstance(reader, FrameReader):
+        return extract_frames(spark, reader, specs, chunks, slots=cores(spark), progress=progress)
     limits = limits_of(reader)
     parts = pack(chunks, task_count(limits, tasks or TASKS_PER_CORE * cores(spark), cores(spark)))
     share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
-    with tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("") as folder:
+    told = tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("")
+    with told as folder, witness((spec.location for spec in by_table.values()), elsewhere(spark)) as seen:
         work = [_payload(reader, by_table, part, share) for part in parts]
-        rows = Job(spark, Task(tuple(work), folder)).run(lambda: progress(collect(folder)) if progress else None)
+        task = Task(tuple(work), folder, seen)
+        rows = Job(spark, task).run(lambda: progress(collect(folder)) if progress else None)
         results = [result for row in rows for result in pickle.loads(row)]
         if progress:
             progress(totals(results))
@@ -70,10 +75,14 @@ def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chun
 
 @dataclass(frozen=True)
 class Task:
-    """What travels to the workers: called once per partition with its number, on Connect as the only row of a batch."""
+    """What travels to the workers: called once per partition with its number, on Connect as the only row of a batch.
+
+    `folder` is for progress where tasks see this machine's files; `seen` is a file that they have to see.
+    """
 
     work: tuple[bytes, ...] = field(repr=False)
     folder: str
+    seen: str = ""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from instep.spark import pandas_free
@@ -87,6 +96,7 @@ class Task:
         from pyspark import TaskContext
 
         context = TaskContext.get()
+        check_witness(self.seen)
         reader, specs, chunks, share = pickle.loads(self.work[number])
         told = TaskProgress(self.folder, number) if self.folder and Path(self.folder).is_dir() else None
         attempt = context.attemptNumber() if context else 0
@@ -163,6 +173,12 @@ def _context(spark: SparkSession) -> Any:
     return getattr(spark, "_sc", None)
 
 
-def cores(spark: SparkSession) -> int:
+def elsewhere(spark: SparkSession) -> bool:
+    """Whether tasks may run on other machines than this one."""
     context = _context(spark)
-    return max(1, context.defaultParallelism if context else os.cpu_count() or 1)
+    return context is None or not context.master.startswith("local")
+
+
+def cores(spark: SparkSession) -> int:
+    """How many tasks run at a time."""
+    return slots(spark)

@@ -30,6 +30,8 @@ def explain(error: BaseException) -> InstepError:
             "Spark's workers do not have instep installed",
             hint="install the same version of instep with its dependencies on every worker, for the driver's Python",
         )
+    if setup := _setup(text):
+        return setup
     if found := _last(_PYTHON, text):
         return StageError(f"a Spark task failed: {found[0]}: {found[1]}", hint=_AGAIN)
     if any(sign in text for sign in _DIED):
@@ -42,6 +44,23 @@ def explain(error: BaseException) -> InstepError:
     return StageError(f"Spark failed: {(text.splitlines() or [type(error).__name__])[0][:300]}", hint=_AGAIN)
 
 
+def _setup(text: str) -> SetupError | None:
+    """What a machine of the cluster does not have."""
+    if "PYTHON_VERSION_MISMATCH" in text:
+        said = _VERSIONS.search(text)
+        there = f" ({said[1]} there, {said[2]} here)" if said else ""
+        return SetupError(f"Spark's workers run another version of Python{there}", hint=_SAME)
+    if found := _NO_PROGRAM.search(text):
+        return SetupError(f"Spark's workers have no Python at {found[1]}", hint=_SAME)
+    if found := _NO_MODULE.search(text):
+        return SetupError(f"Spark's workers do not have the Python package {found[1]}", hint=_SAME)
+    return None
+
+
+_VERSIONS = re.compile(r"different version: ?(\S+?) than that in driver: ?(\d[\d.]*\d)")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_SAME = "give every worker the same environment as here and name its Python: docs/cluster.md, `spark.pyspark.python`"
 _AGAIN = "nothing was committed: sync again"
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_shipped: set[str] = set()
+
+
 def package(folder: Path) -> Path:
     """A zip file of this package's modules in `folder`, importable as it is."""
     root = Path(instep.__file__).parent
@@ -29,15 +32,19 @@ def package(folder: Path) -> Path:
 
 
 def ship(spark: SparkSession) -> None:
-    """Makes this package importable in the session's tasks; for sessions that are not on this machine.
+    """Makes this package importable in the session's tasks, once; for sessions that are not on this machine.
 
     The file stays until this process ends: executors that start later fetch it from here.
     """
+    context = getattr(spark, "_sc", None)
+    where = spark.session_id if context is None else context.applicationId  # type: ignore[attr-defined]
+    if where in _shipped:
+        return
     folder = tempfile.mkdtemp(prefix="instep-ship-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     file = str(package(Path(folder)))
-    context = getattr(spark, "_sc", None)
     if context is None:
         spark.addArtifacts(file, pyfile=True)
     else:
         context.addPyFile(file)
+    _shipped.add(where)

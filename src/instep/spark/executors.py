@@ -1,0 +1,125 @@
+"""A cluster's executors: waited for, counted, and whether they see the files that this machine writes."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import SetupError, StageError
+from instep.stage.place import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WAIT = "spark.instep.executorWait"
+"""The setting of ours under `spark.conf`: seconds until the first executor has to be there."""
+_WAIT = 300.0
+_SETTLED, _SETTLING = 1.0, 10.0
+_POLL = 0.1
+_MOST = 64
+"""Task slots that are counted on where the cluster grows with the work and has no bound of its own."""
+_counted: dict[int, int] = {}
+
+
+def wait_for_executors(spark: SparkSession) -> None:
+    """Returns once executors are there and no more have come for a second; SetupError if there is none in time.
+
+    Spark itself waits for ever, and spreads the first job over those that have come by then. Executors that come and
+    go with the work (dynamic allocation) are not waited for: there has to be work first.
+    """
+    context = spark.sparkContext
+    if _grows(context):
+        return
+    wait = float(context.getConf().get(WAIT) or _WAIT)
+    begun = time.monotonic()
+    known, changed = 0, begun
+    while True:
+        now, count = time.monotonic(), _executors(context)
+        if count != known:
+            known, changed = count, now
+        if known and (now - changed >= _SETTLED or now - begun >= wait + _SETTLING):
+            return
+        if not known and now - begun >= wait:
+            raise _none(context, wait)
+        time.sleep(_POLL)
+
+
+def _executors(context: Any) -> int:
+    return len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1
+
+
+def _grows(context: Any) -> bool:
+    return (context.getConf().get("spark.dynamicAllocation.enabled") or "false").lower() == "true"
+
+
+def _none(context: Any, wait: float) -> SetupError:
+    conf = context.getConf()
+    memory = conf.get("spark.executor.memory") or "1g"
+    cores = conf.get("spark.executor.cores") or ("1" if context.master.startswith(("yarn", "k8s")) else "any number of")
+    return SetupError(
+        f"{context.master} gave no executor within {wait:.0f} s: asked for {memory} of memory and {cores} cores",
+        hint="free a worker, or ask for less (spark.executor.memory, spark.executor.cores under spark.conf in "
+        f"instep.yml); {WAIT} is how many seconds to wait",
+    )
+
+
+def slots(spark: SparkSession) -> int:
+    """How many tasks run at a time; at least 1. Asked once a session where that takes a job."""
+    context = getattr(spark, "_sc", None)
+    if context is None:
+        return _slots_of_server(spark)
+    if _grows(context):
+        conf = context.getConf()
+        most = int(conf.get("spark.dynamicAllocation.maxExecutors") or _MOST) * int(
+            conf.get("spark.executor.cores") or 1
+        )
+        return max(1, min(most, _MOST))
+    return max(1, int(context.defaultParallelism))
+
+
+def _slots_of_server(spark: SparkSession) -> int:
+    """Connect tells nothing of the cluster but into how many parts it would divide a range."""
+    if id(spark) not in _counted:
+        from pyspark.sql import functions as f
+
+        found = spark.range(0, 1 << 16).agg(f.max(f.spark_partition_id())).collect()[0][0]
+        _counted[id(spark)] = int(found or 0) + 1
+    return _counted[id(spark)]
+
+
+@contextmanager
+def witness(folders: Iterable[str], elsewhere: bool) -> Iterator[str]:
+    """The path of a file in the first local one of `folders` (URIs, made if missing), "" without one or where tasks
+    run on this machine. It is gone afterwards."""
+    local = (
+        next((place for folder in folders if (place := Place(folder).local) is not None), None) if elsewhere else None
+    )
+    if local is None:
+        yield ""
+        return
+    file = local / f".seen-{uuid.uuid4().hex}"
+    try:
+        local.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    except OSError as error:
+        raise StageError(f"cannot write {local}: {error.strerror}", hint="check the folder and its disk") from error
+    try:
+        yield str(file)
+    finally:
+        with suppress(OSError):
+            file.unlink()
+
+
+def check_witness(file: str) -> None:
+    """Raises SetupError on a machine that does not see the file of the driver."""
+    if file and not Path(file).exists():
+        raise SetupError(
+            f"the executor on {os.uname().nodename} does not see {Path(file).parent}, a folder of the machine that "
+            "runs instep: nothing was read; put the warehouse into an object store, or on a disk that all machines "
+            "have under the same path (docs/cluster.md)"
+        )
