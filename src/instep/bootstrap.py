@@ -188,6 +188,7 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
         mode=options.mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
         key=options.key, misfit=misfit, keep_old_names=kept if given is None else given,
         filter=options.filter, properties=as_text(options.properties), sort=options.sort,
+        history=options.history,
     )  # fmt: skip
 
 

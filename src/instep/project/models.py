@@ -302,6 +302,7 @@ class TableSection(OverrideSection):
         default_factory=dict
     )
     sort: Annotated[Words, AfterValidator(_sorted)] = ()
+    history: bool = False
     enabled: bool = True
 
 

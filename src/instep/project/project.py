@@ -55,6 +55,7 @@ class TableOptions:
     filter: str | None = None
     name: str = ""
     columns: Mapping[str, str] = field(default_factory=dict)
+    history: bool = False
     properties: Mapping[str, Any] = field(default_factory=dict)
     sort: tuple[str, ...] = ()
 

@@ -20,7 +20,7 @@ from instep.schema.given import Followed, Given, follow_given, nothing_given
 from instep.schema.kinds import Ref
 from instep.schema.table import Catalog, Column, Table
 
-SYSTEM = ("synced", "deleted", "id", "meta", "extra")
+SYSTEM = ("synced", "deleted", "id", "meta", "extra", "valid_from", "valid_to", "current")
 HASH = 8
 
 Style = Literal["ansi", "mysql", "spark"]

@@ -93,14 +93,23 @@ def _desired(table: Table, naming: Naming, stored: Callable[[DataType], DataType
     )
     system = tuple(replace(c, type=stored(c.type)) for c in _system(table, naming.prefix))
     return replace(
-        table, schema=namespace, name=name, alias=table.path, cursor=None, extra=None, columns=(*columns, *system)
-    )
+        table, schema=namespace, name=name, alias=table.path, cursor=None, extra=None, history=False,
+        columns=(*columns, *system),
+    )  # fmt: skip
 
 
 def _system(table: Table, prefix: str) -> tuple[Column, ...]:
     own = Column(f"{prefix}deleted", Boolean()) if table.key else Column(f"{prefix}id", String())
     extra = (Column(f"{prefix}extra", Json()),) if table.extra is not None else ()
-    return Column(f"{prefix}synced", TimestampTz()), own, Column(f"{prefix}meta", Json()), *extra
+    return Column(f"{prefix}synced", TimestampTz()), own, Column(f"{prefix}meta", Json()), *extra, *_interval(table, prefix)
+
+
+def _interval(table: Table, prefix: str) -> tuple[Column, ...]:
+    """The columns of a version. Its begin is a part of the key there: keys alone come again."""
+    if not table.history or not table.key:
+        return ()
+    begin = Column(f"{prefix}valid_from", TimestampTz(), key=len(table.key) + 1)
+    return begin, Column(f"{prefix}valid_to", TimestampTz()), Column(f"{prefix}current", Boolean())
 
 
 def plan(

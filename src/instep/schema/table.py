@@ -49,7 +49,7 @@ class Table:
     `kind` is table, view, materialized_view or foreign. `cursor` names the column that orders changes,
     if one is in use. `generation` counts replacements under one name. `retained` and `alias` as for columns. `extra`
     names source columns that are not accepted and whose values are kept as JSON in a system column, which the table
-    has from the first such column on (None: not yet).
+    has from the first such column on (None: not yet). `history`: the destination keeps every version of its rows.
     """
 
     schema: str
@@ -63,6 +63,7 @@ class Table:
     retained: bool = False
     alias: str = ""
     extra: tuple[str, ...] | None = None
+    history: bool = False
 
     @property
     def path(self) -> str:
@@ -158,7 +159,7 @@ def column_from_dict(data: Mapping[str, Any]) -> Column:
 def table_to_dict(table: Table) -> dict[str, Any]:
     """A JSON-ready dict that leaves defaults out."""
     out: dict[str, Any] = {"schema": table.schema, "name": table.name}
-    for field in ("id", "kind", "cursor", "comment", "generation", "retained", "alias"):
+    for field in ("id", "kind", "cursor", "comment", "generation", "retained", "alias", "history"):
         if (value := getattr(table, field)) != getattr(_TABLE, field):
             out[field] = value
     if table.extra is not None:

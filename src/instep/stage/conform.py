@@ -216,6 +216,11 @@ class _Batch:
             self.values[names.valid_from] = pa.repeat(pa.scalar(self.spec.read_at, pa.timestamp("us", "UTC")), self.rows)
         if names.current:
             self.values[names.current] = pa.repeat(True, self.rows)
+        if names.valid_from:
+            moment = pa.scalar(self.spec.read_at, pa.timestamp("us", "UTC"))
+            self.values[names.valid_from] = pa.repeat(moment, self.rows)
+        if names.current:
+            self.values[names.current] = pa.repeat(True, self.rows)
         if names.meta:
             self.values[names.meta] = self._meta(bad)
         if names.extra and self.spec.extra:

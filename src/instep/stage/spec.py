@@ -90,7 +90,8 @@ class SystemColumns:
 
     synced: timestamptz, the run's time. deleted: boolean, false on staged rows. id: string, SHA-256 of the
     row with an occurrence number (keyless tables). meta: string (json), per-row changes and errors. extra: string
-    (json), values of columns that have no place in the table.
+    (json), values of columns that have no place in the table. valid_from, valid_to: timestamptz, current: boolean, of a
+    table that keeps its history: staged rows are current, and valid from the read point on.
     """
 
     synced: str = ""
@@ -98,6 +99,9 @@ class SystemColumns:
     id: str = ""
     meta: str = ""
     extra: str = ""
+    valid_from: str = ""
+    valid_to: str = ""
+    current: str = ""
 
     @classmethod
     def of(cls, table: Table, prefix: str) -> SystemColumns:
@@ -114,7 +118,7 @@ class StageSpec:
     `schema` is the destination table's own Arrow schema, names, types, units and field ids included
     (`PARQUET:field_id` metadata): what a task writes must equal it. `location` is a folder URI for data
     files, `quarantine` one for values that do not fit; `io` are file-system properties for both (may hold
-    credentials). `synced` is microseconds since 1970 UTC. `salt` is the secret for hashed columns. `path` is the
+    credentials). `synced` and `read_at` are microseconds since 1970 UTC. `salt` is the secret for hashed columns. `path` is the
     accepted table's, for quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule) by `path` of
     the columns whose new type was not let in. `extra` are columns that the query yields after the others, and that go
     into the system column of that name (see stage/extra.py).
@@ -129,6 +133,7 @@ class StageSpec:
     run: str
     synced: int
     misfit: Misfit = "quarantine"
+    read_at: int = 0
     file_bytes: int = 256 << 20
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
     salt: bytes = field(default=b"", repr=False)

@@ -31,6 +31,8 @@ class Choice:
 
 def choose(table: Table, settings: TableSettings) -> Choice:
     """The way to sync an accepted table; raises ProjectError for settings that the table cannot follow."""
+    if table.history or settings.history:
+        _check_history(table, settings)
     cursor = _cursor(table, settings)
     mode = settings.mode
     if mode == "auto":
@@ -49,6 +51,25 @@ def choose(table: Table, settings: TableSettings) -> Choice:
         )
     deletes: Deletes = settings.deletes if mode == "upsert" else "ignore"
     return Choice(mode, cursor if mode != "full_refresh" else None, deletes, "set in the project file")
+
+
+def _check_history(table: Table, settings: TableSettings) -> None:
+    """Raises ProjectError where versions of rows cannot be told or would be lost."""
+    if not table.key:
+        raise ProjectError(
+            f"table {table.path} has no primary key, so that the versions of its rows cannot be told apart",
+            hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or take out `history: true`',
+        )
+    if settings.mode in ("append", "full_refresh"):
+        raise ProjectError(
+            f"table {table.path}: `mode: {settings.mode}` compares no rows, so that it finds no versions for `history`",
+            hint="leave `mode` out, or use `mode: upsert` or `mode: log`",
+        )
+    if settings.deletes == "hard":
+        raise ProjectError(
+            f"table {table.path}: `deletes: hard` removes rows, and `history: true` keeps their versions",
+            hint="leave `deletes` out: a row that leaves the source ends its version",
+        )
 
 
 def _automatic(table: Table, cursor: str | None, settings: TableSettings) -> Choice:

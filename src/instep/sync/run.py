@@ -121,6 +121,7 @@ class _Sync:
         """One pass; answers the tables to read again."""
         self.told.step("reading the source's schema")
         self.follow.begin()
+        read_at = time.time_ns() // 1000
         with self.pipe.source.snapshot() as snapshot:
             crashpoint("sync.snapshot")
             if note := getattr(snapshot, "note", ""):
@@ -130,7 +131,7 @@ class _Sync:
                 crashpoint("sync.accepted.after")
                 only = self.again(only, detection)
                 pass_ = Pass(
-                    self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow
+                    self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow, read_at
                 )
                 loads = pass_.loads()
             crashpoint("sync.planned")

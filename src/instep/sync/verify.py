@@ -113,12 +113,12 @@ def _plain(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _destination_rows(pipe: Pipe, read: TableRead, columns: Sequence[str]) -> pa.RecordBatchReader:
-    """The rows that stand: those marked as deleted are left out."""
-    deleted = f"{pipe.naming.prefix}deleted"
+    """The rows that stand: those marked as deleted are left out, and versions that have ended."""
+    mark = f"{pipe.naming.prefix}{'current' if read.table.history else 'deleted'}"
     ref = destination_ref(read.table, pipe.naming)
     if not read.table.key:
         return pipe.destination.read(ref, columns)
-    rows = pipe.destination.read(ref, [*columns, deleted])
+    rows = pipe.destination.read(ref, [*columns, mark])
     with_mark: Iterable[pa.RecordBatch] = rows
     schema = pa.schema([rows.schema.field(c) for c in columns])
 
@@ -126,8 +126,8 @@ def _destination_rows(pipe: Pipe, read: TableRead, columns: Sequence[str]) -> pa
         import pyarrow.compute as pc
 
         for batch in with_mark:
-            mask = pc.invert(pc.fill_null(batch.column(batch.schema.get_field_index(deleted)), False))
-            yield batch.filter(mask).select(list(columns))
+            marked = pc.fill_null(batch.column(batch.schema.get_field_index(mark)), False)
+            yield batch.filter(marked if read.table.history else pc.invert(marked)).select(list(columns))
 
     return pa.RecordBatchReader.from_batches(schema, standing())
 

@@ -15,7 +15,7 @@ from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import find, is_taken, missing, named, not_ours, put
 from instep.destinations.duckdb.shape import arrow_schema, arrow_type
 from instep.destinations.sql.merge import columns, q
-from instep.destinations.sql.records import Record
+from instep.destinations.sql.records import Record, rows_key
 from instep.errors import Conflict, DestinationError
 from instep.schema.types import DataType, Json
 
@@ -87,7 +87,7 @@ def meet(file: DatabaseFile, ref: Ref, keys: pa.Table) -> Met:
         numbers = found.column(0).to_pylist()
         schema = arrow_schema(record)
         met = _table(found.remove_column(0).to_reader(), schema)
-    return Met(met, numbers, (record.version, tuple(keys.column_names)))
+    return Met(met, numbers, (record.version, rows_key(record, keys.column_names)))
 
 
 def amend(file: DatabaseFile, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:

@@ -50,6 +50,13 @@ class Loaded:
         )
 
 
+def rows_key(record: Record, asked: Sequence[str]) -> tuple[str, ...]:
+    """By which columns rows that were asked for by some are known: by more, where the table's key has more (versions
+    of rows)."""
+    key = record.table.key
+    return key if set(key) > set(asked) else tuple(asked)
+
+
 @dataclass(frozen=True)
 class Record:
     """One table. `numbers`: a number by column that no other column of the table has ever had. `stored`: the types by

@@ -27,6 +27,7 @@ from instep.schema.widen import widens
 from instep.store.backfills import Backfill, Scope
 from instep.sync.changes.extras import record_extra, want_values
 from instep.sync.changes.fill_plan import follow_columns
+from instep.sync.changes.kept_history import goes_on, unkept, with_history
 from instep.sync.changes.laid_out import with_layouts
 from instep.sync.changes.owned import check_unmoved, own, taken
 from instep.sync.detection.detect import Detection, remember
@@ -52,7 +53,7 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     origins = {new: old for old, new in Places.of(decisions).moves.items()}
     named = with_given(accept(detection.decisions, before, detection.source), before, origins, pipe.naming)
     after = assign(named.catalog, pipe.naming)
-    after = record_extra(after, detection)
+    after = with_history(pipe, record_extra(after, detection))
     wanted = _desired(pipe, after)
     refs = sorted(_refs(pipe, before, after))
     there, foreign = inspected(pipe, refs)
@@ -60,11 +61,13 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     able = pipe.destination.capabilities
     prefix = pipe.naming.prefix
     foreign = {**foreign, **taken(pipe, refs), **_left_alone(pipe, detection, after)}
+    foreign |= unkept(pipe, decisions, before, after)
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
     if stuck := offences(made, guards) | _unfit(pipe, made):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
     made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
     made = replace(made, remarks=tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.kept))
+    made = replace(made, remarks=(*made.remarks, *goes_on(pipe, after)))
     made = repaired(pipe, with_layouts(pipe, made), detection.drift, detection.decisions)
     if detection.rebound:
         stored = pipe.store.accepted.catalog(pipe.name)

@@ -67,6 +67,8 @@ def why_whole(pipe: Pipe, table: Table, column: str) -> str:
         return "it has no key"
     if column in table.key:
         return "the column is part of its key"
+    if table.history:
+        return "it keeps its history, and only current versions are to get values"
     try:
         mode = choose(table, pipe.settings(table)).mode
     except ProjectError:

@@ -69,6 +69,8 @@ class Rekeying:
     def why_not(self) -> str:
         """What keeps this from being done, with the numbers; "" if nothing does."""
         source, destination = self.counts.source, self.counts.destination
+        if self.table.history and self.way != "rebuild" and self.rows:
+            return f"{self.table.path} keeps its history, whose versions have the key ({', '.join(self.table.key)})"
         names = f"the key ({', '.join(self.key)}) of {self.table.path}"
         if source.duplicates:
             return f"{names} is not unique at the source: {source.duplicates:,} rows would be lost"

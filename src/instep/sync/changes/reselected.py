@@ -35,7 +35,7 @@ def want_again(pipe: Pipe, detection: Detection, reads: Sequence[TableRead]) -> 
     """Records the backfills of whole tables that changed selections ask for, and what the loads to come leave out, so
     that a crash behind them forgets neither. Answers the tables that must not be loaded, and why."""
     known = pipe.store.loaded.of(pipe.name)
-    refused = {t.table.ref: str(_refusal(t)) for t in _turned(detection, reads, known) if _is_key(t)}
+    refused = {t.table.ref: str(_refusal(t)) for t in _turned(detection, reads, known) if _is_key(t) or _is_past(t)}
     refiltered = [*_refiltered(pipe, reads, known)]
     refused |= {one.ref: str(lost_filter(one.read, one.before.path)) for one in refiltered if one.lost}
     others = [one for one in refiltered if one.ref not in refused]
@@ -114,7 +114,7 @@ def _as_decided(detection: Detection, read: TableRead) -> TableRead:
 
 
 def _text(pipe: Pipe, one: Turned) -> str:
-    if _is_key(one):
+    if _is_key(one) or _is_past(one):
         return f"{_refusal(one).message}: the table is not synced"
     if one.what == "hashed":
         return f"it is hashed now, so a sync reads the whole table; {_LATER} keep it in clear"
@@ -151,8 +151,19 @@ def _is_key(one: Turned) -> bool:
     return one.what != "on" and one.column.name in one.table.key
 
 
+def _is_past(one: Turned) -> bool:
+    return one.what in ("hashed", "clear") and one.table.history
+
+
 def _refusal(one: Turned) -> Blocked:
-    """Rows of two keys never mix."""
+    """Rows of two keys never mix, and versions that have ended stay as they are."""
+    if not _is_key(one):
+        held = "in clear" if one.what == "hashed" else "as hashes"
+        return Blocked(
+            f"{one.path} is {'hashed now' if one.what == 'hashed' else 'not hashed any more'}, and the history of its "
+            f"table holds it {held}",
+            hint="take that back in instep.yml, or load the table through a new connection",
+        )
     now, take = ("hashed", "out of") if one.what == "hashed" else ("not hashed any more", "back into")
     return Blocked(
         f"{one.path} is in the key of its loaded table and {now}: old and new rows would have different keys",

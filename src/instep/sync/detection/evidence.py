@@ -29,6 +29,7 @@ from instep.schema.widen import fitting
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.cast import cast
 from instep.stage.conform import hashed as digests
+from instep.sync.current import current
 from instep.sync.detection.filters import where_of
 from instep.sync.pipe import Pipe, Ref
 
@@ -138,7 +139,7 @@ class _Work:
         asked = pa.table([values.take(unique) for values in rows[: len(keys)]], names=names)
         if not len(asked):
             return [Sample(note="no rows at the source to compare with")] * len(wanted)
-        met = self.pipe.destination.meet(self.there, asked)
+        met = current(self.pipe.destination.meet(self.there, asked), self.pipe.naming.prefix)
         numbers = pa.array(met.numbers, pa.int64())
         new = [values.take(unique).take(numbers).to_pylist() for values in rows[len(keys) :]]
         old = [met.rows.column(c.place).to_pylist() for c in every[len(keys) :]]
@@ -265,7 +266,7 @@ def _table(pipe: Pipe, sides: Sides, snapshot: Snapshot, one: Candidate) -> list
     asked = pa.table([v.take(unique) for v in rows[: len(old.key)]], names=[c.place for c in every[: len(old.key)]])
     if not len(asked):
         return [Sample(note="no rows at the source to compare with")]
-    met = pipe.destination.meet(there, asked)
+    met = current(pipe.destination.meet(there, asked), pipe.naming.prefix)
     places = unique.take(pa.array(met.numbers, pa.int64()))
     same = _equal_rows(
         [met.rows.column(c.place).to_pylist() for c in every], [values.take(places).to_pylist() for values in rows]

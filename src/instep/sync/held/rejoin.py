@@ -61,13 +61,18 @@ class _Work:
     prefix: str
     now: datetime
     found: dict[int, list[int]] = field(default_factory=dict)
+    ended: set[int] = field(default_factory=set)
     fills: dict[int, dict[str, Cell]] = field(default_factory=dict)
     inserts: list[Whole] = field(default_factory=list)
     entries: dict[str, list[Entry]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
+        current = self.met.rows.column(f"{self.prefix}current").to_pylist() if self._has("current") else []
         for at, number in enumerate(self.met.numbers):
-            self.found.setdefault(number, []).append(at)
+            if current and not current[at]:
+                self.ended.add(number)
+            else:
+                self.found.setdefault(number, []).append(at)
         self.notes = self.met.rows.column(f"{self.prefix}meta").to_pylist() if self._has("meta") else []
 
     def _has(self, role: str) -> bool:
@@ -104,7 +109,7 @@ class _Work:
         """A row that has come meanwhile is newer than what was refused."""
         *older, last = rows
         self.settle("superseded", older)
-        if number in self.found:
+        if number in self.found or number in self.ended:
             self.settle("superseded", [last])
         else:
             self.inserts.append(last)
@@ -142,10 +147,11 @@ class _Work:
             for f in self.schema
         ]
         table = self.stamped(pa.table(columns, schema=self.schema), [None] * len(self.inserts))
-        if not self._has("deleted"):
-            return table
-        name = f"{self.prefix}deleted"
-        return _set(table, name, pa.repeat(pa.scalar(False), len(table)))
+        moment = pa.scalar(self.now, pa.timestamp("us", "UTC"))
+        begun = {"deleted": pa.scalar(False), "valid_from": moment, "current": pa.scalar(True)}
+        for role in filter(self._has, begun):
+            table = _set(table, f"{self.prefix}{role}", pa.repeat(begun[role], len(table)))
+        return table
 
     def stamped(self, table: pa.Table, notes: Sequence[str | None]) -> pa.Table:
         if self._has("synced"):

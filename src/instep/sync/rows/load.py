@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
@@ -23,6 +24,7 @@ from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress
 from instep.sync.rows.clean import discard
 from instep.sync.rows.engine import Engine
+from instep.sync.rows.history import merge_versions
 from instep.sync.rows.loads import Load
 from instep.sync.rows.specs import chunks_of, key_spec, stage_spec
 from instep.sync.rows.unique import check_unique
@@ -50,6 +52,7 @@ class Staged:
     rejected: int = 0
     casts: Mapping[str, int] | None = None
     folder: str = ""
+    spec: StageSpec | None = None
     io: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -93,7 +96,7 @@ def stage(
 
 
 def _placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | InstepError:
-    return replace(files, folder=spec.location, io=spec.io) if isinstance(files, Staged) and spec else files
+    return replace(files, folder=spec.location, io=spec.io, spec=spec) if isinstance(files, Staged) and spec else files
 
 
 def _specs(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
@@ -230,10 +233,21 @@ def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Com
     )
     if load.action == "append" and load.since is not None:
         merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))
+    merged = partial(_merge, pipe, engine, progress, ref)
+    if not load.versioned:
+        return merged(staged.files, merge, commit)
+    assert staged.spec is not None, "rows were staged by it"
+    return merge_versions(pipe, load, staged.files, merge, staged.spec, commit, merged)
+
+
+def _merge(
+    pipe: Pipe, engine: Engine, progress: Progress, ref: Ref, files: Sequence[StagedFile], how: Merge, commit: Commit
+) -> Outcome:
+    """Spark is started once it is needed."""
     try:
-        return pipe.destination.merge(engine.session, ref, staged.files, merge, commit)
+        return pipe.destination.merge(engine.session, ref, files, how, commit)
     except SparkNeeded:
         session = engine.spark(progress.step)
         if session is None:
             raise
-        return pipe.destination.merge(session, ref, staged.files, merge, commit)
+        return pipe.destination.merge(session, ref, files, how, commit)

@@ -30,7 +30,8 @@ class Load:
     cursor value on. `number` names the table in chunks and specs; `folder` is where its files are staged, below the
     table's location. `misfit` is what the decisions about the table say to values that do not fit, `holds` the
     (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
-    are the numbers of the backfills that it does beside. `only_copies`: accepted columns whose values are still in the
+    are the numbers of the backfills that it does beside. `read_at` is when the snapshot was taken, in microseconds since
+    1970 UTC. `only_copies`: accepted columns whose values are still in the
     JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told."""
 
     number: int
@@ -52,6 +53,7 @@ class Load:
     only_copies: tuple[str, ...] = ()
     changed: Changed | None = None
     log: ChangeLog | None = None
+    read_at: int = 0
 
     @property
     def wide(self) -> TableRead:
@@ -68,6 +70,12 @@ class Load:
         guaranteed = set(self.read.source.key)
         read = {c.source.name for c in self.read.columns if c.column.key and c.source is not None}
         return bool(self.table.key) and not (guaranteed and guaranteed <= read)
+
+    @property
+    def versioned(self) -> bool:
+        """Whether its rows meet versions of rows: the first load of a table that keeps its history brings the first
+        ones."""
+        return self.table.history and self.action == "merge"
 
     @property
     def asks(self) -> bool:

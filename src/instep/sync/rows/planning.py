@@ -81,6 +81,7 @@ class Pass:
     only: frozenset[Ref] | None = None
     attempt: int = 0
     follow: Following | None = None
+    read_at: int = 0
 
     def loads(self) -> list[Load]:
         """The loads; tables that are missing, paused, denied or wrongly set up are put into the outcome."""
@@ -164,11 +165,13 @@ class Pass:
             load = self.follow.planned(load, state, whole=whole or full or bool(cursors))
         if whole:
             load = replace(load, action="overwrite", complete=True, keys=False, rows=CursorRange(), since=None)
-        if not rebuild:
+        if load.table.history and state is not None:
+            load = replace(load, action="merge")
+        elif not rebuild:
             load = keep_rows(load, state, drop_retained=self.wanted.drop_retained)
         for note in load.notes:
             self.outcome.note(f"{read.table.path}: {note}")
-        return replace(load, folder=folder(self.run.id, self.attempt), serves=serves), state
+        return replace(load, folder=folder(self.run.id, self.attempt), serves=serves, read_at=self.read_at), state
 
     def _misfit(self, load: Load, decided: Misfit) -> Misfit:
         """What the table's settings say, unless that is the default: then what the decisions about it say."""
