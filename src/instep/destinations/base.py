@@ -42,7 +42,8 @@ class Target:
 
 @dataclass(frozen=True)
 class PartChange:
-    """What a schema commit records of one shard of a shared table: `table` is the table as that shard has it. `anew`:
+    """What a schema commit records of one shard of a shared table, whose rows have its name in `column`: `table` is the
+    table as that shard has it. `anew`:
     its rows are those of another table by now, and the next load replaces them. `moves`: columns whose values go to
     others in this shard's rows, all at once. `seen` is the number of the table's shape that all of this was planned
     from; Conflict if it has another by now."""
@@ -50,6 +51,7 @@ class PartChange:
     shard: str
     fence: int
     table: Table
+    column: str
     seen: int
     anew: bool = False
     moves: tuple[tuple[str, str], ...] = ()

@@ -6,9 +6,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import pyarrow as pa
+
 from instep.destinations.base import Destination, LoadState, Ref
+from instep.errors import DestinationError
 from instep.schema.step import Step
 from instep.schema.table import Table
+from instep.stage.constants import with_value
+
+
+def shard_column(prefix: str) -> str:
+    """What the column is called that tells a row's shard."""
+    return f"{prefix}shard"
+
+
+def with_shard(schema: pa.Schema, within: tuple[str, str] | None) -> pa.Schema:
+    """What a task writes, with the shard's name in every row of its column."""
+    if within is None:
+        return schema
+    at = schema.get_field_index(within[0])
+    return schema.set(at, with_value(schema.field(at), within[1]))
+
+
+def is_shared(ref: Ref) -> DestinationError:
+    """What is said to a connection that is no shard of the table."""
+    return DestinationError(
+        f"table {'.'.join(ref)} is shared by connections with a `shard`",
+        hint="choose another namespace, or give this connection a `shard`, too",
+    )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ Ref = tuple[str, str]
 class Pipe:
     """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
     holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds.
-    `destination_name` is what the project file calls the destination; `log` is there if some table may follow one."""
+    `destination_name` is what the project file calls the destination; `log` is there if some table may follow one.
+    `shard`: the connection's, if it shares its tables with others."""
 
     # `selection` goes by the source's names, `before` by the accepted ones (None: they are the same), `file` is what
     # the project file says without what people have switched by command (None: `selection` is that).
@@ -56,6 +57,7 @@ class Pipe:
     destination_name: str = ""
     log: LogNames | None = None
     maintenance: Maintenance = field(default_factory=Maintenance)
+    shard: str = ""
 
     @property
     def said(self) -> Selection:

@@ -31,7 +31,7 @@ from instep.destinations.duckdb.records import (
 from instep.destinations.duckdb.rewrite import rewrite
 from instep.destinations.duckdb.shape import as_it_is, check_names, comments, physical, sql_type, types_of
 from instep.destinations.duckdb.views import apart
-from instep.destinations.sql.evolve import Source, evolve
+from instep.destinations.sql.evolve import Source, evolve, moved_values
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record, load, numbered
 from instep.destinations.types import DUCKDB_PROMOTIONS
@@ -65,6 +65,8 @@ def execute(file: DatabaseFile, ref: Ref, steps: Sequence[Step], after: Table | 
         prepare(session)
         record = find(session, ref)
         if record is not None and after is not None and table_as_it_is(session, record) == after:
+            if commit.part:
+                put(session, taken_along(session, record.after_changes(commit, [s.id for s in steps]), commit))
             return
         put_back = apart(session, ref)
         match steps[0].change:
@@ -197,7 +199,14 @@ def _alter(session: Session, ref: Ref, steps: Sequence[Step], after: Table | Non
         made = _columns(session, record, steps, replace(wanted, schema=ref[0], name=ref[1]))
     if moved is not None:
         made = _move(session, made, moved.ref)
-    put(session, made.after_changes(commit, changes), was=ref)
+    put(session, taken_along(session, made.after_changes(commit, changes), commit), was=ref)
+
+
+def taken_along(session: Session, record: Record, commit: Commit) -> Record:
+    """The record, once the values of a shard's rows went to other columns."""
+    if commit.part and commit.part.moves:
+        session.run(moved_values(session.name(*record.ref), record, commit.part))
+    return record
 
 
 def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Table) -> Record:

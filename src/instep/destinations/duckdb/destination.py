@@ -35,6 +35,7 @@ from instep.destinations.duckdb.records import every, find, not_ours, require, t
 from instep.destinations.duckdb.shape import arrow_schema, as_it_is, comments, sql_type
 from instep.destinations.duckdb.views import not_views
 from instep.destinations.kept import Kept, Promoted
+from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.destinations.sql.ddl import Dialect
 from instep.model import Check
 from instep.schema.old_names import View
@@ -68,9 +69,21 @@ class DuckDbDestination:
     capabilities = CAPABILITIES
     why_no_views = ""
 
-    def __init__(self, config: DuckDbConfig) -> None:
+    def __init__(self, config: DuckDbConfig, shard: str = "") -> None:
+        """`shard`: the only one of shared tables that it loads and reads."""
         self.config = config
-        self.file = DatabaseFile(Path(config.path), config.lock_timeout)
+        part = (shard_column(config.prefix), shard) if shard else None
+        self.file = DatabaseFile(Path(config.path), config.lock_timeout, part)
+
+    def part(self, shard: str) -> DuckDbDestination:
+        return DuckDbDestination(self.config, shard)
+
+    def whole(self, ref: Ref) -> Whole | None:
+        with self.file.reading() as session:
+            record = find(session, ref) if session else None
+            if session is None or record is None or record.copy:
+                return None
+            return record.whole(ddl.table_as_it_is(session, record))
 
     def kept_open(self) -> AbstractContextManager[None]:
         return self.file.kept_open()
@@ -103,6 +116,8 @@ class DuckDbDestination:
             record = records.get(ref)
             if (record is None or record.copy) and twin(ref, there):
                 raise not_ours(ref)
+            if record is not None and record.parts:
+                raise is_shared(ref)
             if record is not None and ref in there:
                 found.append(as_it_is(record, there[ref], said.get(ref)))
         return Catalog.of(found)
@@ -112,8 +127,9 @@ class DuckDbDestination:
             if session is None:
                 return {}
             records, there = every(session), not_views(session)
-        ours = {ref for ref, record in records.items() if not record.copy}
-        return {ref: str(not_ours(ref)) for ref in refs if ref not in ours and twin(ref, there)}
+        ours = {ref for ref, record in records.items() if not record.copy and not record.parts}
+        shared = {ref: str(is_shared(ref)) for ref, record in records.items() if record.parts}
+        return {ref: shared.get(ref, str(not_ours(ref))) for ref in refs if ref not in ours and twin(ref, there)}
 
     def claim(self, ref: Ref, fence: int) -> None:
         load.claim(self.file, ref, fence)
@@ -211,7 +227,9 @@ class DuckDbDestination:
                 raise not_ours(ref)
             record = require(session, ref)
         shape, place = record.waiting if record.pending else record, self._folder(record.place)
-        return Target(arrow_schema(shape), f"{place}/data", f"{place}/quarantine")
+        schema = with_shard(arrow_schema(shape), shape.within)
+        types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
+        return Target(schema, f"{place}/data", f"{place}/quarantine", types=types)
 
     def state(self, ref: Ref) -> LoadState | None:
         with self.file.reading() as session:

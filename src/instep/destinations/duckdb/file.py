@@ -52,11 +52,13 @@ _known = threading.Lock()
 
 @dataclass(frozen=True)
 class Session:
-    """A connection to the file, the name of the file's catalog, and the tables of records that it is known to have."""
+    """A connection to the file, the name of the file's catalog, and the tables of records that it is known to have.
+    `part`: the shard column and the name of the only shard that is looked at."""
 
     db: duckdb.DuckDBPyConnection
     catalog: str
     ours: set[str] = field(default_factory=set)
+    part: tuple[str, str] | None = None
 
     def name(self, schema: str, table: str) -> str:
         """A table as SQL names it, whatever the file and its schemas are called."""
@@ -84,10 +86,10 @@ class Session:
 
 
 class DatabaseFile:
-    """The file at `path`; one who finds it held by another waits `patience` seconds for it."""
+    """The file at `path`; one who finds it held by another waits `patience` seconds for it. `part`: see `Session`."""
 
-    def __init__(self, path: Path, patience: float = 10) -> None:
-        self.path, self.patience = path.absolute(), patience
+    def __init__(self, path: Path, patience: float = 10, part: tuple[str, str] | None = None) -> None:
+        self.path, self.patience, self.part = path.absolute(), patience, part
         with _known:
             self._instance = _instances.setdefault(self.path.resolve(), _Instance())
 
@@ -135,7 +137,7 @@ class DatabaseFile:
         base = self._enter(write)
         try:
             with base.cursor() as cursor:
-                yield Session(cursor, self._instance.catalog, set(self._instance.ours))
+                yield Session(cursor, self._instance.catalog, set(self._instance.ours), self.part)
         except duckdb.Error as error:
             raise self.clear(error) from error
         finally:

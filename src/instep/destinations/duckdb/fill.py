@@ -14,7 +14,7 @@ from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.load import ORDER, loading, rows, stage
 from instep.destinations.duckdb.records import named, put, require
 from instep.destinations.notes import merged
-from instep.destinations.sql.merge import q
+from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import KEPT, Record
 from instep.destinations.sql.staged import consume
 from instep.errors import DestinationError
@@ -31,9 +31,10 @@ def size(file: DatabaseFile, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         record = require(session, ref)
         if record.state is None:
             return FillSize(why_not="it has not been loaded yet")
+        mine = within(record.within)
         lacks = " OR ".join(f"{q(c)} IS NULL" for c in columns)
         done = set(columns.values()) <= set(record.fills)
-        count = 0 if done else session.count(f"SELECT count(*) FROM {session.name(*ref)} WHERE {lacks}")
+        count = 0 if done else session.count(f"SELECT count(*) FROM {session.name(*ref)} WHERE ({lacks}) AND {mine}")
         whole = rows(session, record)
     share = count / whole if whole else 0
     return FillSize(int(count > 0), count, int(record.state.bytes * share), 1)

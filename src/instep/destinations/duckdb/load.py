@@ -15,7 +15,7 @@ from instep.destinations.duckdb.ddl import swap_in
 from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.records import find, named, prepare, put, require
 from instep.destinations.duckdb.shape import sql_type
-from instep.destinations.sql.merge import MergeSql, columns, q
+from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import consume, filled
 from instep.errors import DestinationError, StageError
@@ -70,8 +70,9 @@ def _exchange(session: Session, record: Record, files: Sequence[StagedFile]) -> 
     name, key = session.name(*record.ref), record.table.key
     waiting = [p.place for p in record.parked] if key else []
     if waiting:
-        session.run(f"CREATE TEMP TABLE {OLD} AS SELECT {columns((*key, *waiting))} FROM {name}")
-    session.run(f"DELETE FROM {name}")
+        kept = columns((*key, *waiting))
+        session.run(f"CREATE TEMP TABLE {OLD} AS SELECT {kept} FROM {name} WHERE {within(record.within)}")
+    session.run(f"DELETE FROM {name} WHERE {within(record.within)}")
     added = insert(session, record, files)
     met = 0
     if waiting:
@@ -103,7 +104,7 @@ def _scan() -> str:
 
 
 def rows(session: Session, record: Record) -> int:
-    return session.count(f"SELECT count(*) FROM {session.name(*record.ref)}")
+    return session.count(f"SELECT count(*) FROM {session.name(*record.ref)} WHERE {within(record.within)}")
 
 
 def merge(
@@ -131,7 +132,7 @@ def _since(session: Session, record: Record, files: Sequence[StagedFile], how: M
     assert how.since is not None, "asked for by the caller"
     column, low = how.since
     kind = sql_type(record.table.by_name[column].type)
-    gone = f"DELETE FROM {session.name(*record.ref)} WHERE {q(column)} >= CAST(? AS {kind})"
+    gone = f"DELETE FROM {session.name(*record.ref)} WHERE {q(column)} >= CAST(? AS {kind}) AND {within(record.within)}"
     deleted = session.count(gone, low)
     return Outcome(inserted=insert(session, record, files), deleted=deleted)
 
@@ -143,7 +144,7 @@ def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: 
         stage(session, record, KEYS, how.key, known)
     keys, asked = KEYS if how.keys else "", KEYS if how.asked else ""
     now = _now(session, system.synced)
-    sql = MergeSql(record.table, system, how, session.name(*record.ref), ROWS, keys, now, asked)
+    sql = MergeSql(record.table, system, how, session.name(*record.ref), ROWS, keys, now, asked, within=record.within)
     _check(session, record, sql, [STAGED, *([KEYS] if known else [])])
     _latest(session, how)
     if twins := session.count(sql.twins):

@@ -17,7 +17,7 @@ from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import put
 from instep.destinations.duckdb.shape import arrow_type
 from instep.destinations.kept import Kept, Promoted
-from instep.destinations.sql.merge import q
+from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Record
 from instep.errors import DestinationError
 from instep.stage.conform import compact_json
@@ -60,7 +60,7 @@ def _look(session: Session, record: Record, columns: Mapping[str, Kept], extra: 
     kinds = [pa.field(f"v{i}", arrow_type(kept.type)) for i, kept in enumerate(columns.values())]
     found = _Found(pa.schema([pa.field("n", pa.int64()), pa.field("o", pa.string()), *kinds]))
     lacks = [f"{q(c)} IS NULL" for c in columns]
-    some = f"{q(extra)} IS NOT NULL AND ({' OR '.join(lacks)})"
+    some = f"{q(extra)} IS NOT NULL AND ({' OR '.join(lacks)}) AND {within(record.within)}"
     what = ", ".join(["rowid", f"{q(extra)}::VARCHAR", *lacks])
     for batch in session.batches(f"SELECT {what} FROM {session.name(*record.ref)} WHERE {some}", BATCH):
         found.batches += _of(batch, columns, found)

@@ -61,7 +61,12 @@ def prepare(session: Session) -> None:
 
 
 def find(session: Session, ref: Ref) -> Record | None:
-    """The record of a table; None without one."""
+    """The record of a table, or of the session's shard of it; None without one."""
+    record = _whole(session, ref)
+    return record.part(session.part[1], session.part[0]) if record and session.part else record
+
+
+def _whole(session: Session, ref: Ref) -> Record | None:
     if not begun(session):
         return None
     sql = f"SELECT fence, record FROM {_tables(session)} WHERE namespace = ? AND name = ?"
@@ -114,7 +119,12 @@ def twin(ref: Ref, there: Iterable[Ref]) -> Ref | None:
 
 
 def put(session: Session, record: Record, was: Ref | None = None) -> None:
-    """Writes a record, in the place of that of `was` if the table had another name."""
+    """Writes a record, in the place of that of `was` if the table had another name; that of a shard into the whole
+    table's."""
+    if record.within is not None:
+        whole = _whole(session, record.ref)
+        assert whole is not None, "the transaction has found the shard in it"
+        record = whole.together(record)
     remove(session, was or record.ref)
     values = [*record.ref, record.fence, dump(record)]
     session.run(f"INSERT INTO {_tables(session)} VALUES (?, ?, ?, ?)", values)

@@ -14,7 +14,7 @@ from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import find, is_taken, missing, named, not_ours, put
 from instep.destinations.duckdb.shape import arrow_schema, arrow_type
-from instep.destinations.sql.merge import columns, q
+from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.records import Record, rows_key
 from instep.errors import Conflict, DestinationError
 from instep.schema.types import DataType, Json
@@ -47,7 +47,7 @@ def read(file: DatabaseFile, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBa
         wanted = list(names) or [c.name for c in record.table.columns]
         if odd := next((n for n in wanted if n not in record.table.by_name), None):
             raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
-        sql = f"SELECT {shown(record, wanted)} FROM {session.name(*ref)} AS t"
+        sql = f"SELECT {shown(record, wanted)} FROM {session.name(*ref)} AS t WHERE {within(record.within, 't')}"
         reader = session.batches(sql, BATCH)
         schema = pa.schema([arrow_schema(record).field(n) for n in wanted])
         kept = stack.pop_all()
@@ -121,7 +121,8 @@ def trial(file: DatabaseFile, ref: Ref, column: str, kind: DataType, key: Sequen
         record = _present(session, ref)
         assert session is not None, "a table that is there is in a file"
         others = [k for k in key if k != column]
-        sql = f"SELECT {shown(record, [column, *others])} FROM {session.name(*ref)} AS t LIMIT {limit}"
+        sql = f"SELECT {shown(record, [column, *others])} FROM {session.name(*ref)} AS t "
+        sql += f"WHERE {within(record.within, 't')} LIMIT {limit}"
         sample = session.arrow(sql)
     schema = arrow_schema(record)
     sample = _table(sample.to_reader(), pa.schema([schema.field(n) for n in (column, *others)])).combine_chunks()

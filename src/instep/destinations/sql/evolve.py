@@ -6,6 +6,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from instep.destinations.base import PartChange
+from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Parked, Record
 from instep.errors import DestinationError
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed
@@ -131,3 +133,15 @@ def _find(entries: list[_Entry], name: str, step: Step, *, at_end: bool = False)
             hint="plan again: the destination may have been changed by hand",
         )
     return found[0]
+
+
+def moved_values(table: str, record: Record, part: PartChange) -> str:
+    """The statement by which values of a shard's rows go to other columns, out of those that are parked too; `record`
+    is the table's as it is by now, `table` what SQL calls it."""
+    there, sets = record.table.by_name, dict[str, str]()
+    for old, new in part.moves:
+        waits = None if old in there else latest(record.parked, old)
+        sets[new] = q(waits.place) if waits else q(old)
+    left = {old: "NULL" for old, _ in part.moves if old in there and old not in sets}
+    pairs = ", ".join(f"{q(name)} = {value}" for name, value in (sets | left).items())
+    return f"UPDATE {table} SET {pairs} WHERE {within((part.column, part.shard))}"  # noqa: S608 - names are quoted

@@ -17,6 +17,14 @@ def q(name: str) -> str:
     return quote(name, "ansi")
 
 
+def within(pair: tuple[str, str] | None, side: str = "") -> str:
+    """The condition that a row of a shared table is of one shard, by its column and name; all are without one."""
+    if pair is None:
+        return "true"
+    column, shard = pair
+    return f"{side}{'.' if side else ''}{q(column)} = '{shard.replace(chr(39), chr(39) * 2)}'"
+
+
 def columns(names: Sequence[str], side: str = "") -> str:
     return ", ".join(f"{side}.{q(n)}" if side else q(n) for n in names)
 
@@ -26,7 +34,7 @@ class MergeSql:
     """The statements of one merge. `target`: the table as SQL names it; `staged`: a table with the staged rows, one a
     key; `keys`: one with all keys of the source, "" without; `asked`: one with the keys that it was asked for, ""
     without. `now` is the time, as SQL, of rows that leave or return. `documents`: columns of a type that
-    the database does not compare, so that their texts are.
+    the database does not compare, so that their texts are. `within`: the rows of one shard, no other ones are gone.
     Run `update`, `insert`, `revive` and `remove` in this order, in one transaction."""
 
     table: Table
@@ -38,6 +46,7 @@ class MergeSql:
     now: str
     asked: str = ""
     documents: frozenset[str] = frozenset()
+    within: tuple[str, str] | None = None
 
     @cached_property
     def stamps(self) -> tuple[str, ...]:
@@ -96,6 +105,8 @@ class MergeSql:
             return ""
         sides = [s for s in (self.staged, self.keys) if s]
         lost = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {s} AS s WHERE {self.same_key('t', 's')})" for s in sides)
+        if self.within:
+            lost += f" AND {within(self.within, 't')}"
         if self.asked:
             lost += f" AND EXISTS (SELECT 1 FROM {self.asked} AS a WHERE {self.same_key('t', 'a')})"
         if self.how.deletes == "hard":

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from instep.destinations.base import Commit, LoadState, Ref
-from instep.errors import Fenced
-from instep.schema.table import Table, table_from_dict, table_to_dict
+from instep.destinations.base import Commit, LoadState, PartChange, Ref
+from instep.destinations.shared import Standing, Whole
+from instep.errors import Conflict, Fenced
+from instep.schema.table import Column, Table, table_from_dict, table_to_dict
 from instep.stage.spec import StagedFile
 
 KEPT = 200
@@ -50,6 +51,18 @@ class Loaded:
         )
 
 
+@dataclass(frozen=True)
+class Part:
+    """One shard of a shared table: `table` is the table as that shard has it, the rest as of a record."""
+
+    table: Table
+    fence: int = 0
+    loaded: Loaded | None = None
+    runs: tuple[str, ...] = ()
+    fills: tuple[int, ...] = ()
+    version: int = 0
+
+
 def rows_key(record: Record, asked: Sequence[str]) -> tuple[str, ...]:
     """By which columns rows that were asked for by some are known: by more, where the table's key has more (versions
     of rows)."""
@@ -62,7 +75,9 @@ class Record:
     """One table. `numbers`: a number by column that no other column of the table has ever had. `stored`: the types by
     column as the database told them when it made them; another one was made by hand. `pending` waits for its rows.
     `place` names the table's folder of staged files; it outlives renames. `version` counts commits. `copy` is the
-    place and version of the table that this one is a copy of."""
+    place and version of the table that this one is a copy of. `parts` are the shards of a table that connections share,
+    `shape` counts its changes of schema; a record of one shard alone has the shard column and the shard's name as
+    `within`, and that shard's columns only."""
 
     table: Table
     place: str
@@ -78,6 +93,9 @@ class Record:
     fills: tuple[int, ...] = ()
     version: int = 0
     copy: str = ""
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    shape: int = 0
+    within: tuple[str, str] | None = None
 
     @property
     def ref(self) -> Ref:
@@ -117,8 +135,51 @@ class Record:
         return replace(self, loaded=loaded, parked=parked, runs=runs, version=self.version + 1)
 
     def after_changes(self, commit: Commit, changes: Sequence[str]) -> Record:
-        done = _last((*self.changes, *changes))
-        return replace(self, fence=max(commit.fence, self.fence), changes=done, version=self.version + 1)
+        made = replace(self, changes=_last((*self.changes, *changes)), version=self.version + 1)
+        return made._with_part(commit.part) if commit.part else replace(made, fence=max(commit.fence, self.fence))
+
+    def _with_part(self, change: PartChange) -> Record:
+        """Raises Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
+        if change.seen != self.shape:
+            raise Conflict(f"another shard has changed table {self.table.path} meanwhile", hint="run this again")
+        old = self.parts.get(change.shard, Part(change.table))
+        replace(self, fence=old.fence).check(change.fence)
+        loaded = None if change.anew else old.loaded
+        part = replace(old, table=change.table, fence=change.fence, loaded=loaded, version=old.version + 1)
+        return replace(self, parts={**self.parts, change.shard: part}, shape=self.shape + 1)
+
+    def part(self, shard: str, column: str) -> Record | None:
+        """The record of one shard alone, whose rows have its name in `column`; None if it does not have the table."""
+        part = self.parts.get(shard)
+        if part is None:
+            return None
+        return replace(
+            self, table=replace(self.table, columns=_own(self.table, part.table, column)), fence=part.fence,
+            loaded=part.loaded, runs=part.runs, fills=part.fills, version=part.version, within=(column, shard),
+            place=f"{self.place}/{shard}", parts={},
+        )  # fmt: skip
+
+    def whole(self, table: Table) -> Whole:
+        """What is told of the table, as it is, with its shards."""
+        parts = {n: Standing(p.table, p.loaded.state if p.loaded else None) for n, p in self.parts.items()}
+        return Whole(table, parts, self.shape)
+
+    def together(self, mine: Record) -> Record:
+        """The whole table's record after a commit of one shard, whose record is `mine`."""
+        assert mine.within is not None, "the record of one shard"
+        shard = mine.within[1]
+        part = replace(
+            self.parts[shard], fence=mine.fence, loaded=mine.loaded, runs=mine.runs, fills=mine.fills,
+            version=mine.version,
+        )  # fmt: skip
+        return replace(self, parts={**self.parts, shard: part}, parked=mine.parked, version=self.version + 1)
+
+
+def _own(whole: Table, part: Table, column: str) -> tuple[Column, ...]:
+    """The columns of one shard as they are stored, the shard column first."""
+    there = whole.by_name
+    own = (c for c in part.columns if c.name in there)
+    return there[column], *(replace(c, type=there[c.name].type, key=there[c.name].key) for c in own)
 
 
 def _last(values: Sequence[Any]) -> tuple[Any, ...]:
@@ -135,9 +196,11 @@ def numbered(record: Record) -> Record:
 
 def dump(record: Record) -> str:
     """JSON; the fence and the table's name have columns of their own."""
-    plain = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in ("table", "pending", "fence")}
+    apart = ("table", "pending", "fence", "within")
+    plain = {f.name: getattr(record, f.name) for f in fields(record) if f.name not in apart}
     plain["loaded"] = asdict(record.loaded) if record.loaded else None
     plain["parked"] = [asdict(p) for p in record.parked]
+    plain["parts"] = {name: {**asdict(p), "table": table_to_dict(p.table)} for name, p in record.parts.items()}
     plain["table"] = table_to_dict(record.table)
     plain["pending"] = table_to_dict(record.pending) if record.pending else None
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
@@ -150,11 +213,23 @@ def load(ref: Ref, fence: int, text: str) -> Record:
     return Record(
         table=table_from_dict({**data.pop("table"), **named}),
         fence=fence,
-        loaded=Loaded(**{**loaded, "last": tuple(loaded["last"])}) if loaded else None,
+        loaded=_loaded(loaded),
+        parts={name: _part(part, named) for name, part in data.pop("parts", {}).items()},
         pending=table_from_dict({**pending, **named}) if pending else None,
         parked=tuple(Parked(**p) for p in data.pop("parked")),
         changes=tuple(data.pop("changes")),
         runs=tuple(data.pop("runs")),
         fills=tuple(data.pop("fills")),
         **data,
+    )
+
+
+def _loaded(data: Mapping[str, Any] | None) -> Loaded | None:
+    return Loaded(**{**data, "last": tuple(data["last"])}) if data else None
+
+
+def _part(data: Mapping[str, Any], named: Mapping[str, str]) -> Part:
+    table = table_from_dict({**data["table"], **named})
+    return Part(
+        table, data["fence"], _loaded(data["loaded"]), tuple(data["runs"]), tuple(data["fills"]), data["version"]
     )

@@ -30,6 +30,7 @@ from instep.sync.changes.fill_plan import follow_columns
 from instep.sync.changes.kept_history import goes_on, unkept, with_history
 from instep.sync.changes.laid_out import with_layouts
 from instep.sync.changes.owned import check_unmoved, own, taken
+from instep.sync.changes.shards import shared_offences, unable, with_shards
 from instep.sync.detection.detect import Detection, remember
 from instep.sync.detection.drift import as_left, inspected, repaired, want_reload
 from instep.sync.detection.fill_since import was_held
@@ -60,14 +61,15 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     known = by_names(there) if detection.rebound else there
     able = pipe.destination.capabilities
     prefix = pipe.naming.prefix
-    foreign = {**foreign, **taken(pipe, refs), **_left_alone(pipe, detection, after)}
+    foreign = {**foreign, **taken(pipe, refs), **unable(pipe, refs), **_left_alone(pipe, detection, after)}
     foreign |= unkept(pipe, decisions, before, after)
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
-    if stuck := offences(made, guards) | _unfit(pipe, made):
+    if stuck := offences(made, guards) | _unfit(pipe, made) | shared_offences(pipe, made):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
     made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
     made = replace(made, remarks=tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.kept))
     made = replace(made, remarks=(*made.remarks, *goes_on(pipe, after)))
+    made = with_shards(pipe, made)
     made = repaired(pipe, with_layouts(pipe, made), detection.drift, detection.decisions)
     if detection.rebound:
         stored = pipe.store.accepted.catalog(pipe.name)

@@ -1,0 +1,317 @@
+"""A destination as one connection has it that shares its tables with others.
+
+Rows are loaded and read by the destination's own `part`: a shard's commits meet no rows but its own. What changes the
+schema of a shard is turned into what that means for the whole table, and recorded in one commit with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from instep.destinations.base import (
+    Amendment,
+    Commit,
+    Destination,
+    Fill,
+    Filled,
+    Fills,
+    FillSize,
+    LoadState,
+    Merge,
+    Met,
+    Misfits,
+    Opens,
+    Outcome,
+    PartChange,
+    Ref,
+    Revival,
+    Target,
+    Trial,
+)
+from instep.destinations.kept import Kept, Promoted, Promotes
+from instep.destinations.savepoints import KeepsDropped
+from instep.destinations.shared import Shares, Whole
+from instep.errors import Conflict, DestinationError, IllegalChange
+from instep.model import Check
+from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.hazard import Capabilities
+from instep.schema.shards import Scene, first, join, lacking, seen, strangers
+from instep.schema.step import Step, step
+from instep.schema.table import Catalog, Table
+from instep.schema.types import DataType
+from instep.stage.constants import value_of
+from instep.stage.spec import StagedFile
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRIES = 20
+"""How often a change of schema is planned again because another shard was faster."""
+
+
+class SharingDestination(Destination, Shares, Protocol):
+    """One that can hold several connections' rows in one table."""
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """See `destinations.base.Destination`: that of one `shard`, whose rows have its name in `column`."""
+
+    base: SharingDestination
+    shard: str
+    column: str
+
+    @cached_property
+    def part(self) -> Destination:
+        return self.base.part(self.shard)
+
+    @property
+    def kind(self) -> str:
+        return self.base.kind
+
+    @property
+    def quarantine_days(self) -> int:
+        return self.base.quarantine_days
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(self.base.capabilities, views=False)
+
+    def spark_catalog(self) -> Mapping[str, str]:
+        return self.base.spark_catalog()
+
+    def test(self) -> list[Check]:
+        return self.base.test()
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        return self.base.kept_open() if isinstance(self.base, Opens) else nullcontext()
+
+    def tables(self) -> list[Ref]:
+        return [ref for ref in self.base.tables() if (w := self.base.whole(ref)) and self.shard in w.parts]
+
+    def inspect(self, refs: Iterable[Ref]) -> Catalog:
+        return Catalog.of(table for ref in refs if (table := self._seen(ref)) is not None)
+
+    def _seen(self, ref: Ref) -> Table | None:
+        """The shard's table, with columns that no shard knows of; DestinationError for a table that is not shared."""
+        whole = self.base.whole(ref)
+        if whole is not None and not whole.parts:
+            raise alone(ref)
+        if whole is None:
+            self.base.inspect([ref])  # raises for a table that is not ours
+            return None
+        part = whole.parts.get(self.shard)
+        if part is None:
+            return None
+        table = seen(whole.table, part.table)
+        odd = strangers(whole.table, (p.table for p in whole.parts.values()), self.column)
+        return replace(table, columns=(*table.columns, *odd))
+
+    def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
+        found = {ref: self.base.whole(ref) for ref in refs}
+        mine = {ref for ref, whole in found.items() if whole and whole.parts}
+        lone = {ref: str(alone(ref)) for ref, whole in found.items() if whole and not whole.parts}
+        return {**self.base.foreign([ref for ref in found if ref not in mine]), **lone}
+
+    def claim(self, ref: Ref, fence: int) -> None:
+        self.part.claim(ref, fence)
+
+    def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
+        self.part.sweep(ref, runs)
+
+    def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
+        """Why these steps cannot be taken while others share the table; "" if they can."""
+        try:
+            self._plan(ref, steps, after, Commit("", 0))
+        except IllegalChange as error:
+            return str(error)
+        return ""
+
+    def remarks(self, steps: Sequence[Step]) -> list[str]:
+        """Which of the columns that these steps name the other shards lack."""
+        out = []
+        for one in steps:
+            whole = self.base.whole(one.table)
+            others = {n: p.table for n, p in whole.parts.items() if n != self.shard} if whole else {}
+            out += [text for text in _remarks(one, others) if text not in out]
+        return out
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        """Planned again as long as other shards change the table meanwhile."""
+        for left in reversed(range(TRIES)):
+            try:
+                made = self._plan(ref, steps, after, commit)
+                if made is not None:
+                    self.base.execute(ref, *made)
+            except Conflict:
+                if not left:
+                    raise
+            else:
+                return
+
+    def _plan(
+        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit
+    ) -> tuple[Sequence[Step], Table | None, Commit] | None:
+        """What the whole table goes through; None if all of it is done already."""
+        whole = self.base.whole(ref)
+        parts = whole.parts if whole else {}
+        mine = parts[self.shard].table if self.shard in parts else None
+        others = {name: part.table for name, part in parts.items() if name != self.shard}
+        plain = replace(commit, fence=0)
+        change = steps[0].change
+        if isinstance(change, TableRemoved):
+            _alone_in(ref, others, "dropped")
+            return ([step(ref, TableRemoved(whole.table))], None, plain) if whole else None
+        if isinstance(change, TableRenamed):
+            _alone_in(ref, others, f"renamed to {change.after.path}")
+            return self._renamed(whole, change, steps, plain, commit)
+        assert after is not None, "only a drop leads to no table"
+        joined = join(Scene(whole.table if whole else None, others, mine, self.column, self.capabilities), steps, after)
+        anew = isinstance(change, TableReplaced)
+        if mine == after and not joined.steps and not anew:
+            return None
+        shape = whole.shape if whole else 0
+        part = PartChange(self.shard, self.column, commit.fence, after, shape, anew, joined.moves)
+        return joined.steps or steps, joined.after, replace(plain, part=part)
+
+    def _renamed(
+        self, whole: Whole | None, change: TableRenamed, steps: Sequence[Step], plain: Commit, commit: Commit
+    ) -> tuple[Sequence[Step], Table | None, Commit] | None:
+        if whole is None:
+            return None
+        to = change.after
+        after = replace(whole.table, schema=to.schema, name=to.name)
+        mine = whole.parts[self.shard].table
+        mine = replace(mine, schema=to.schema, name=to.name, alias=to.alias, id=to.id)
+        part = PartChange(self.shard, self.column, commit.fence, mine, whole.shape)
+        return [step(steps[0].table, TableRenamed(whole.table, after))], after, replace(plain, part=part)
+
+    def revive(self, ref: Ref, table: Table, commit: Commit) -> None:
+        self.base.revive(ref, first(table, self.column), replace(commit, fence=0))
+
+    def dropped(self, ref: Ref, source_id: str | None) -> bool:
+        return self.base.dropped(ref, None)
+
+    def revival(self, ref: Ref, column: str) -> Revival:
+        """What other shards have is still there, with this shard's values."""
+        return self.base.revival(ref, column)
+
+    def refill(self, ref: Ref, column: str, commit: Commit) -> int:
+        return self.part.refill(ref, column, commit)
+
+    def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
+        return self.base.forget(refs, 0) if isinstance(self.base, KeepsDropped) else []
+
+    def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
+        return self.part.misfits(ref, column, kind)
+
+    def trial(self, ref: Ref, column: str, kind: DataType, key: Sequence[str], rows: int) -> Trial:
+        return self.part.trial(ref, column, kind, key, rows)
+
+    def target(self, ref: Ref) -> Target:
+        return self.part.target(ref)
+
+    def state(self, ref: Ref) -> LoadState | None:
+        return self.part.state(ref)
+
+    def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        return self.part.append(ref, files, commit)
+
+    def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
+        return self.part.overwrite(ref, files, commit)
+
+    def merge(
+        self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
+    ) -> Outcome:
+        if merge.key:
+            merge = replace(merge, key=(self.column, *merge.key))
+        return self.part.merge(spark, ref, files, merge, commit)
+
+    def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
+        assert isinstance(self.part, Fills), "every destination that shares tables fills columns"
+        return self.part.fill_size(ref, columns)
+
+    def fill(
+        self,
+        session: SparkSession | None,
+        ref: Ref,
+        fill: Fill,
+        commit: Commit,
+        told: Callable[[int, int], None],
+        go_on: Callable[[], bool],
+    ) -> Filled:
+        assert isinstance(self.part, Fills), "every destination that shares tables fills columns"
+        return self.part.fill(session, ref, replace(fill, key=(self.column, *fill.key)), commit, told, go_on)
+
+    def promote(self, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
+        return self.part.promote(ref, columns, extra, commit) if isinstance(self.part, Promotes) else Promoted()
+
+    def meet(self, ref: Ref, keys: pa.Table) -> Met:
+        return self.part.meet(ref, self._of_shard(keys, pa.field(self.column, pa.string())))
+
+    def amend(self, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
+        schema = self.part.target(ref).schema
+        field = next(f for f in schema if value_of(f) is not None)
+        inserted, updated = (self._filled(t, field) for t in (change.inserted, change.updated))
+        return self.part.amend(ref, met, replace(change, inserted=inserted, updated=updated), commit)
+
+    def _filled(self, table: pa.Table, field: pa.Field) -> pa.Table:
+        at = table.schema.get_field_index(field.name)
+        values = pa.repeat(self.shard, len(table)).cast(field.type)
+        return table.set_column(at, field, values) if at >= 0 else table.add_column(0, field, values)
+
+    def _of_shard(self, table: pa.Table, field: pa.Field) -> pa.Table:
+        return table.add_column(0, field, pa.repeat(self.shard, len(table)))
+
+    def read(self, ref: Ref, columns: Sequence[str] = ()) -> pa.RecordBatchReader:
+        """The shard's rows; without its name in them unless that is asked for."""
+        if not columns:
+            columns = [n for n in self.part.target(ref).schema.names if n != self.column]
+        return self.part.read(ref, columns)
+
+
+def alone(ref: Ref) -> DestinationError:
+    """What is said of a table that one connection has for itself."""
+    return DestinationError(
+        f"table {'.'.join(ref)} belongs to one connection alone and is not shared",
+        hint="choose another namespace for the connections with a `shard`",
+    )
+
+
+def _alone_in(ref: Ref, others: Mapping[str, Table], what: str) -> None:
+    if others:
+        raise IllegalChange(
+            f"table {'.'.join(ref)} cannot be {what}: it has rows of {_shards(sorted(others))}; "
+            f"`tables: ...: name: {ref[1]}` keeps its name"
+        )
+
+
+def _shards(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"shard{'s' * (len(names) > 1)} {shown}"
+
+
+def _remarks(one: Step, others: Mapping[str, Table]) -> list[str]:
+    if not others:
+        return []
+    path, change = ".".join(one.table), one.change
+    match change:
+        case ColumnAdded(after=column):
+            lack = lacking(others, column.name)
+            return [f"{path}.{column.name}: {_shards(lack)} do not have it, it is NULL in their rows"] if lack else []
+        case ColumnRemoved(before=column):
+            have = sorted(set(others) - set(lacking(others, column.name)))
+            return [f"{path}.{column.name}: stays, {_shards(have)} still have it"] if have else []
+        case ColumnRenamed(before=old, after=new):
+            have = sorted(n for n, t in others.items() if old.name in t.by_name)
+            text = (
+                f"{path}: {_shards(have)} still call {new.name} {old.name}, only rows of this shard move to {new.name}"
+            )
+            return [text] if have else []
+    return []

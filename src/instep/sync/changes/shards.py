@@ -1,0 +1,57 @@
+"""A connection that shares its tables with others: what the others stand in the way of, and what they lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from instep.destinations.shared import Shared, Shares, shard_column
+from instep.destinations.sharded import Sharded
+from instep.schema.plan import Plan
+from instep.schema.policy import Policy, Rule
+from instep.schema.preset import choice
+from instep.sync.pipe import Pipe, Ref
+
+RENAMES = ("column.renamed", "table.renamed")
+
+
+def of_shard(pipe: Pipe, shard: str) -> Pipe:
+    """The connection as one shard of its tables: a rename waits for a person where a policy's preset would apply it, as
+    the others do not follow it."""
+    destination = pipe.destination
+    if isinstance(destination, Shares):
+        destination = Sharded(destination, shard, shard_column(pipe.naming.prefix))
+    return replace(pipe, shard=shard, destination=destination, policy=_asking(pipe.policy))
+
+
+def _asking(policy: Policy) -> Policy:
+    applied = tuple(kind for kind in RENAMES if choice(kind, policy.preset).action == "apply")
+    rule = Rule(applied, "review", option="shard") if applied else None
+    return replace(policy, rules=(*policy.rules, rule)) if rule else policy
+
+
+def unable(pipe: Pipe, refs: Iterable[Ref]) -> dict[Ref, str]:
+    """All tables of a shard whose destination cannot keep it apart from others, and why they are left alone."""
+    if not pipe.shard or isinstance(pipe.destination, Shared):
+        return {}
+    kind = pipe.destination.kind
+    why = f"{kind} cannot hold the rows of several connections in one table: take `shard: {pipe.shard}` out of instep.yml"
+    return dict.fromkeys(refs, f"{why} and give {pipe.name} a namespace of its own")
+
+
+def shared_offences(pipe: Pipe, made: Plan) -> dict[Ref, str]:
+    """Destination tables whose steps cannot be taken while other shards are as they are, and why."""
+    if not isinstance(pipe.destination, Shared):
+        return {}
+    found: dict[Ref, str] = {}
+    for group in made.groups():
+        if why := pipe.destination.why_not(group.ref, group.steps, group.after):
+            found.setdefault(group.after.ref if group.after else group.ref, why)
+    return found
+
+
+def with_shards(pipe: Pipe, made: Plan) -> Plan:
+    """The plan, with remarks on which shards lack the columns that it names."""
+    if not isinstance(pipe.destination, Shared):
+        return made
+    return replace(made, remarks=(*made.remarks, *pipe.destination.remarks(made.steps)))

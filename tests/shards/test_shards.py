@@ -1,0 +1,153 @@
+"""Three shards of one table: rows, columns that come and go, and what a reader of the table sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from shard_world import Shop, opened
+
+from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.sync.changes.evolve import preview
+from sync_world import preset
+
+MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text)"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    with opened(tmp_path, DuckDbDestination(DuckDbConfig("lake", str(tmp_path / "warehouse.duckdb")))) as made:
+        yield made
+
+
+def test_rows_of_all_shards_stand_in_one_table(shop: Shop) -> None:
+    shop.run(MAKE, "INSERT INTO t VALUES (1, 'x')", "INSERT INTO t VALUES (2, 'y')")
+    shop.sync()
+    assert shop.rows("id", "v") == [(s, i, v) for s in "abc" for i, v in ((1, "x"), (2, "y"))]
+    assert shop.differing() == {}
+    shop["b"].run(
+        "DELETE FROM t WHERE id = 1",
+        "INSERT INTO t VALUES (3, 'z')",
+        "DELETE FROM t WHERE id = 2",
+        "INSERT INTO t VALUES (2, 'yy')",
+    )
+    shop.sync()
+    assert shop.rows("id", "v") == [
+        ("a", 1, "x"), ("a", 2, "y"), ("b", 2, "yy"), ("b", 3, "z"), ("c", 1, "x"), ("c", 2, "y"),
+    ]  # fmt: skip
+    assert shop.differing() == {}
+    shop["a"].sync(full=True)
+    assert len(shop.rows("id")) == 6
+    assert shop.differing() == {}
+
+
+def test_a_column_of_one_shard_is_null_in_the_others(shop: Shop) -> None:
+    shop.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
+    shop.sync()
+    shop["b"].run("ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (2, 'y', 7)")
+    found = shop["b"].preview().plan
+    assert found.remarks == ("shop.t.more: shards a, c do not have it, it is NULL in their rows",)
+    shop.sync()
+    assert shop.columns() == ["id", "v", "more"]
+    assert shop.rows("id", "more") == [("a", 1, None), ("b", 1, None), ("b", 2, 7), ("c", 1, None)]
+    shop["a"].run(
+        "INSERT INTO t VALUES (3, 'z')", "ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (4, 'z', 9)"
+    )
+    shop.sync()
+    assert shop.rows("id", "more") == [
+        ("a", 1, None), ("a", 3, None), ("a", 4, 9), ("b", 1, None), ("b", 2, 7), ("c", 1, None),
+    ]  # fmt: skip
+    assert shop.differing() == {}
+
+
+def test_a_column_goes_with_the_last_shard_that_has_it(shop: Shop) -> None:
+    for shard in "abc":
+        shop[shard].policy = preset("propagate_all")
+    shop.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
+    shop.sync()
+    shop["a"].run("ALTER TABLE t DROP COLUMN v", "INSERT INTO t VALUES (2)")
+    assert shop["a"].preview().plan.remarks == ("shop.t.v: stays, shards b, c still have it",)
+    shop.sync()
+    assert shop.columns() == ["id", "v"]
+    assert shop.rows("id", "v") == [("a", 1, "x"), ("a", 2, None), ("b", 1, "x"), ("c", 1, "x")]
+    assert "v" not in shop["a"].accepted("t").by_name
+    for shard in "bc":
+        shop[shard].run("ALTER TABLE t DROP COLUMN v")
+    shop.sync()
+    assert shop.columns() == ["id"]
+    assert shop.differing() == {}
+
+
+def test_a_wider_type_of_one_shard_holds_for_all(shop: Shop) -> None:
+    shop["a"].run("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)")
+    shop["b"].run("CREATE TABLE t (id bigint PRIMARY KEY, n bigint)", "INSERT INTO t VALUES (5000000000, 6000000000)")
+    shop["c"].run("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 3)")
+    shop.sync()
+    shop["a"].run("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (2, 2)")
+    shop.sync()
+    assert shop.rows("id", "n") == [("a", 2, 2), ("b", 5000000000, 6000000000), ("c", 1, 3)]
+    assert shop["a"].schema("t") == "id int32!, n int32"
+    assert shop.differing() == {}
+
+
+def test_types_without_one_that_holds_both_in_place_are_refused(shop: Shop) -> None:
+    shop["a"].run("CREATE TABLE t (id int PRIMARY KEY, n date)", "INSERT INTO t VALUES (1, NULL)")
+    shop["b"].run("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)")
+    shop["a"].sync()
+    (why,) = shop["b"].preview().plan.refused.values()
+    assert why.startswith("column n of table shop.t is int32 here and date in shard a, and cannot become string")
+    report = shop["b"].sync()
+    assert [t.status for t in report.tables] == ["failed"]
+    assert shop.rows("id") == [("a", 1)]
+
+
+def test_another_key_is_refused(shop: Shop) -> None:
+    shop["a"].run(MAKE)
+    shop["b"].run("CREATE TABLE t (id int, v text, PRIMARY KEY (id, v))", "INSERT INTO t VALUES (1, 'x')")
+    shop["a"].sync()
+    (why,) = shop["b"].preview().plan.refused.values()
+    assert why.startswith("table shop.t has the key (id, v) here and (id) in shard a")
+
+
+def test_a_rename_waits_and_then_moves_this_shards_values_only(shop: Shop) -> None:
+    shop.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
+    shop.sync()
+    shop["a"].run("ALTER TABLE t RENAME COLUMN v TO w", "INSERT INTO t VALUES (2, 'y')")
+    shop.sync()
+    assert shop.rows("id", "v") == [("a", 1, "x"), ("a", 2, "y"), ("b", 1, "x"), ("c", 1, "x")]
+    shop["a"].answer("approved", "column.renamed")
+    assert shop["a"].preview().plan.remarks == (
+        "shop.t: shards b, c still call w v, only rows of this shard move to w",
+    )
+    shop.sync()
+    assert shop.rows("id", "v", "w") == [
+        ("a", 1, None, "x"), ("a", 2, None, "y"), ("b", 1, "x", None), ("c", 1, "x", None),
+    ]  # fmt: skip
+    for shard in "bc":
+        shop[shard].run("ALTER TABLE t RENAME COLUMN v TO w")
+        shop[shard].sync()
+        shop[shard].answer("approved", "column.renamed")
+    shop.sync()
+    assert shop.columns() == ["id", "w"]
+    assert shop.rows("id", "w") == [("a", 1, "x"), ("a", 2, "y"), ("b", 1, "x"), ("c", 1, "x")]
+    assert shop.differing() == {}
+
+
+def test_tables_without_a_key(shop: Shop) -> None:
+    shop.run("CREATE TABLE t (v int)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (1)")
+    shop.sync()
+    shop["b"].run("DELETE FROM t WHERE v = 1", "INSERT INTO t VALUES (2)")
+    shop.sync()
+    assert shop.rows("v") == [("a", 1), ("a", 1), ("b", 2), ("c", 1), ("c", 1)]
+    assert shop.differing() == {}
+
+
+def test_a_table_is_shared_or_somebodys_own(shop: Shop, tmp_path: Path) -> None:
+    shop["a"].run(MAKE)
+    shop["a"].sync()
+    own = replace(shop["b"].pipe, shard="", destination=shop.base, name="own")
+    shop["b"].run(MAKE)
+    (why,) = preview(own).plan.refused.values()
+    assert "is shared by connections with a `shard`" in why
