@@ -21,16 +21,12 @@ def system_columns(pipe: Pipe, load: Load) -> SystemColumns:
     prefix = pipe.naming.prefix
     keyed = bool(load.table.key)
     history = keyed and load.table.history
-    history = keyed and load.table.history
     return SystemColumns(
         synced=f"{prefix}synced",
         deleted=f"{prefix}deleted" if keyed else "",
         id="" if keyed else f"{prefix}id",
         meta=f"{prefix}meta",
         extra=f"{prefix}extra" if load.table.extra is not None else "",
-        valid_from=f"{prefix}valid_from" if history else "",
-        valid_to=f"{prefix}valid_to" if history else "",
-        current=f"{prefix}current" if history else "",
         valid_from=f"{prefix}valid_from" if history else "",
         valid_to=f"{prefix}valid_to" if history else "",
         current=f"{prefix}current" if history else "",
