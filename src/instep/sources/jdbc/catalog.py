@@ -1,0 +1,191 @@
+"""A driver's metadata as our catalog: a few calls a schema, however many tables it has.
+
+JDBC knows no immutable ids: tables and columns are matched by their names, and a rename is a proposal with evidence.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from instep.errors import ReadError
+from instep.schema.selection import patterns
+from instep.schema.table import Column, Table
+from instep.sources.jdbc.config import JdbcConfig
+from instep.sources.jdbc.types import Native, column_type
+from instep.spark.jdbc import Connection
+
+Row = tuple[str | None, ...]
+KINDS: Mapping[str, str] = {
+    "TABLE": "table", "BASE TABLE": "table", "PARTITIONED TABLE": "table", "VIEW": "view",
+    "MATERIALIZED VIEW": "materialized_view", "FOREIGN TABLE": "foreign", "EXTERNAL TABLE": "foreign",
+    "VIRTUAL TABLE": "foreign",
+}  # fmt: skip
+"""The types of tables that are listed; system tables, synonyms, indexes and sequences are not."""
+_TABLE_COLUMNS, _COLUMN_COLUMNS, _KEY_COLUMNS = 5, 18, 5
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where tables are: `catalog` and `schema` as the driver takes them (None: it has none), and what we call it."""
+
+    catalog: str | None
+    schema: str | None
+    name: str
+
+
+def places(connection: Connection, config: JdbcConfig) -> list[Place]:
+    """The schemas that are read: the ones that are named, or the login's own. Databases without schemas have catalogs,
+    and those without either have one nameless place, which bears the default schema's name."""
+    with connection.describing("reading its schemas"):
+        catalog = connection.raw.getCatalog() or None
+        schema = None
+        with suppress(Exception):  # drivers older than JDBC 4.1
+            schema = connection.raw.getSchema() or None
+        if config.dialect.untyped or (schema is None and catalog is None):
+            return [Place(None, None, config.default_schema)]
+        if schema is None and not connection.metadata().supportsSchemasInDataManipulation():
+            return [Place(name, None, name) for name in config.schemas or (str(catalog),)]
+        return [Place(catalog, name, name) for name in config.schemas or ([schema] if schema else _all(connection))]
+
+
+def _all(connection: Connection) -> list[str]:
+    """Every schema but those of the system; for a login that has none of its own."""
+    found = (row[0] for row in connection.table(connection.metadata().getSchemas(), 1))
+    return [name for name in found if name and name.upper() not in ("INFORMATION_SCHEMA", "SYS", "SYSTEM")]
+
+
+Denied = dict[tuple[str, ...], str]
+
+
+def tables(connection: Connection, config: JdbcConfig) -> tuple[list[Table], Denied]:
+    """(the selected tables of all places, why the driver cannot describe others)."""
+    wanted, denied = _selected(config), Denied()
+    found = [t for place in places(connection, config) for t in _tables(connection, config, place, wanted, denied)]
+    return found, denied
+
+
+def _selected(config: JdbcConfig) -> Callable[[str, str], bool]:
+    include, exclude = patterns(config.include), patterns(config.exclude)
+
+    def selected(schema: str, name: str) -> bool:
+        paths = (name, f"{schema}.{name}")
+        wanted = not include or any(p.matches(path) for p in include for path in paths)
+        return wanted and not any(p.matches(path) for p in exclude for path in paths)
+
+    return selected
+
+
+def _tables(
+    connection: Connection, config: JdbcConfig, place: Place, wanted: Callable[[str, str], bool], denied: Denied
+) -> Iterable[Table]:
+    meta = connection.metadata()
+    with connection.describing(f"listing the tables of {place.name or 'the database'}"):
+        schema = _as_pattern(place.schema, meta.getSearchStringEscape())
+        listed = connection.table(meta.getTables(place.catalog, schema, "%", None), _TABLE_COLUMNS)
+    found = {
+        str(row[2]): (KINDS[kind], row[4] or None)
+        for row in listed
+        if (kind := (row[3] or "TABLE").upper()) in KINDS and _is_in(row, place) and wanted(place.name, str(row[2]))
+    }
+    columns = _columns(connection, place, list(found), denied) if found else {}
+    known = [name for name, (kind, _) in found.items() if kind == "table" and name in columns]
+    keys = _keys(connection, config, place, known)
+    return [
+        _table(config, place, name, kind, comment, columns[name], keys.get(name, {}))
+        for name, (kind, comment) in found.items()
+        if name in columns
+    ]
+
+
+def _columns(connection: Connection, place: Place, names: Sequence[str], denied: Denied) -> dict[str, list[Row]]:
+    """The rows of each table's columns: by one call, or, where the driver trips over some table, by one a table."""
+    try:
+        return _described(connection, place, "%", frozenset(names))
+    except ReadError:
+        pass
+    escape = connection.metadata().getSearchStringEscape()
+    found: dict[str, list[Row]] = {}
+    for name in names:
+        try:
+            found |= _described(connection, place, _as_pattern(name, escape) or name, frozenset([name]))
+        except ReadError as error:
+            denied[place.name, name] = error.message
+    return found
+
+
+def _described(connection: Connection, place: Place, pattern: str, names: frozenset[str]) -> dict[str, list[Row]]:
+    meta, found = connection.metadata(), defaultdict[str, list[Row]](list)
+    with connection.describing(f"asking for the columns of {place.name or 'the database'}"):
+        schema = _as_pattern(place.schema, meta.getSearchStringEscape())
+        for row in connection.table(meta.getColumns(place.catalog, schema, pattern, "%"), _COLUMN_COLUMNS):
+            if row[2] in names and _is_in(row, place):
+                found[str(row[2])].append(row)
+    return found
+
+
+def _is_in(row: Row, place: Place) -> bool:
+    """Patterns that a driver takes loosely can list another schema's tables."""
+    return place.schema is None or row[1] == place.schema
+
+
+def _as_pattern(name: str | None, escape: str | None) -> str | None:
+    """A name that is taken for a pattern. Without an escape, others are listed as well, and left out afterwards."""
+    if name is None or not escape:
+        return name
+    for wild in (escape, "_", "%"):
+        name = name.replace(wild, escape + wild)
+    return name
+
+
+def _keys(connection: Connection, config: JdbcConfig, place: Place, names: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Table to column to position in the primary key; one call for all where the driver takes that."""
+    meta, found = connection.metadata(), defaultdict[str, dict[str, int]](dict)
+    rows: list[Row] = []
+    asked: Sequence[str | None] = [None] if config.dialect.keys_by_schema else names
+    for name in asked:
+        with connection.describing(f"asking for the key of {name or place.name}"):
+            rows += connection.table(meta.getPrimaryKeys(place.catalog, place.schema, name), _KEY_COLUMNS)
+    for row in rows:
+        found[str(row[2])][str(row[3])] = int(row[4] or 1)
+    return {name: _ranked(columns) for name, columns in found.items()}
+
+
+def _ranked(columns: Mapping[str, int]) -> dict[str, int]:
+    """Positions from 1 on: some drivers begin with 0."""
+    return {name: rank for rank, name in enumerate(sorted(columns, key=lambda n: columns[n]), 1)}
+
+
+def _table(
+    config: JdbcConfig, place: Place, name: str, kind: str, comment: str | None, rows: Sequence[Row],
+    key: Mapping[str, int],
+) -> Table:  # fmt: skip
+    ordered = sorted(rows, key=lambda row: int(row[16] or 0))
+    columns = tuple(_column(row, key.get(str(row[3]), 0), config.dialect.untyped) for row in ordered)
+    return Table(place.name, name, columns, kind=kind, comment=comment)
+
+
+def _column(row: Row, key: int, untyped: bool) -> Column:
+    native = Native(int(row[4] or 0), row[5] or "", _number(row[6]), _number(row[8]))
+    kind, note = column_type(native, untyped)
+    return Column(
+        str(row[3]),
+        kind,
+        nullable=(row[17] or "").upper() != "NO" and row[10] != "0",
+        key=key,
+        default=(row[12] or "").strip() or None,
+        comment=row[11] or None,
+        native=native.text,
+        note=note,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return int(text) if text is not None else None
+    except ValueError:
+        raise ReadError(
+            f"the driver gives {text!r} as the size of a column", hint="use another version of it"
+        ) from None

@@ -1,0 +1,124 @@
+"""Reading a part of a table: by Spark's tasks, or in the driver's process for a look at some rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.schema.types import Boolean, DataType, Int, TimestampTz, parse
+from instep.sources.jdbc.types import form_of
+from instep.spark.jdbc import Connection, Login, Scan, connect, frame, running, said
+from instep.stage.spec import Chunk, Limits
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Query:
+    """What a chunk reads: `select` names its columns c0, c1, ... of these types and the one that parts are made of p;
+    `part` is a condition over its result."""
+
+    select: str
+    part: str
+    types: tuple[DataType, ...]
+    untyped: bool = False
+
+    def to_text(self) -> str:
+        return json.dumps([self.select, self.part, [str(t) for t in self.types], self.untyped])
+
+    @classmethod
+    def of(cls, chunk: Chunk) -> Query:
+        select, part, types, untyped = json.loads(chunk.query)
+        return cls(select, part, tuple(map(parse, types)), untyped)
+
+
+@dataclass(frozen=True)
+class JdbcReader:
+    """Its chunks are partitions of data frames. In the process of the driver it also opens a connection of its own."""
+
+    login: Login
+    quote: str
+    fetch: int
+    timeout: float
+    limits: Limits
+
+    @contextmanager
+    def open(self) -> Iterator[JdbcSession]:
+        """Only where a Spark session runs; SetupError elsewhere."""
+        with connect(running(), self.login, self.login.url) as connection:
+            yield JdbcSession(connection, self)
+
+    def frame(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        """One partition a chunk, in their order, of one table and query."""
+        return frame(spark, self.login, self.scan(chunks))
+
+    def scan(self, chunks: Sequence[Chunk]) -> Scan:
+        queries = [Query.of(chunk) for chunk in chunks]
+        first = queries[0]
+        forms = tuple(form_of(kind, first.untyped) for kind in first.types)
+        return Scan(first.select, forms, tuple(q.part for q in queries), self.fetch, self.timeout)
+
+    @property
+    def settle(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
+        """What tasks do with a batch; holds no login."""
+        return settled
+
+    def fault(self, error: BaseException) -> str:
+        """What the driver said, without secrets."""
+        return self.login.clean(said(error))
+
+
+@dataclass
+class JdbcSession:
+    """One connection in the driver's process."""
+
+    connection: Connection
+    reader: JdbcReader
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """The chunk's rows while they are fetched."""
+        query, reader = Query.of(chunk), self.reader
+        scan = reader.scan([chunk])
+        columns = ", ".join(f"{reader.quote}c{n}{reader.quote}" for n in range(len(scan.forms)))
+        sql = f"SELECT {columns} FROM ({query.select}) q{f' WHERE {query.part}' if query.part else ''}"  # noqa: S608
+        with self.connection.describing(f"reading {chunk.table}"):
+            for batch in self.connection.batches(sql, scan.forms, reader.fetch, reader.timeout):
+                yield settled(chunk, batch)
+
+
+def settled(chunk: Chunk, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The drivers' texts of whole numbers, truth values and moments with a zone as every source has them. What is no
+    such text stays as it is, for the cast to find."""
+    kinds = Query.of(chunk).types
+    arrays = [_text(kind, values) for kind, values in zip(kinds, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, [str(n) for n in range(len(arrays))])
+
+
+def _text(kind: DataType, values: pa.Array) -> pa.Array:
+    if not pa.types.is_string(values.type):
+        return values
+    if isinstance(kind, Int):
+        whole = pc.all(pc.match_substring_regex(values, r"^-?\d{1,18}$"), min_count=0).as_py()
+        return values.cast(pa.int64()) if whole else values
+    if isinstance(kind, Boolean):
+        return _truth(values)
+    if isinstance(kind, TimestampTz):
+        values = pc.replace_substring_regex(values, r"^(\S+ \S+) (?:UTC|GMT|Z)$", r"\1+00:00")
+        values = pc.replace_substring_regex(values, r" ([+-]\d\d)(\d\d)$", r"\1:\2")
+        values = pc.replace_substring_regex(values, r" ([+-])(\d:\d\d)$", r"\g<1>0\2")
+        return pc.replace_substring_regex(values, r" ([+-]\d\d:\d\d)$", r"\1")
+    return values
+
+
+def _truth(values: pa.Array) -> pa.Array:
+    low = pc.utf8_lower(values)
+    for word, texts in (("true", ("t", "1", "true")), ("false", ("f", "0", "false"))):
+        values = pc.if_else(pc.is_in(low, pa.array(texts)), word, values)
+    return values

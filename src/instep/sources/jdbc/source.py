@@ -1,0 +1,164 @@
+"""Any database with a JDBC driver as a source.
+
+Identity: none. Tables and columns are known by their names alone.
+
+No read point: JDBC gives none that connections can share. Each part of a table is one statement, consistent as far as
+the database's isolation makes a statement so; parts and tables are of different moments. Merges by key let the later
+of two versions win, and a sync with a cursor reads what it missed with the next one; the report says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from instep.errors import ConnectError, InstepError, ReadError
+from instep.model import Check
+from instep.schema.read import TableRead
+from instep.schema.table import Catalog, Column, fingerprint
+from instep.schema.types import DataType
+from instep.sources.base import CursorBounds, CursorRange, Discovery
+from instep.sources.jdbc.catalog import tables
+from instep.sources.jdbc.checks import checks
+from instep.sources.jdbc.config import JdbcConfig
+from instep.sources.jdbc.parts import conditions, part_column
+from instep.sources.jdbc.read import JdbcReader, Query
+from instep.sources.jdbc.sql import Sql, cursor_column, filters
+from instep.sources.jdbc.types import query_type
+from instep.sources.sqlite_cursor import moved_back
+from instep.spark.jdbc import Connection, connect
+from instep.stage.spec import Chunk, Limits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class JdbcSource:
+    """See the module. `start` gives the Spark session whose JVM the driver runs in."""
+
+    kind = "jdbc"
+
+    def __init__(self, config: JdbcConfig, start: Callable[[], SparkSession]) -> None:
+        self.config, self._start = config, start
+
+    @property
+    def default_schema(self) -> str:
+        return self.config.default_schema
+
+    def test(self) -> list[Check]:
+        """The driver loads, the login works, tables are listed."""
+        try:
+            _ = self.config.login  # what the settings refuse is told before a JVM starts
+            with self.snapshot() as snapshot:
+                found = snapshot.discover()
+                return checks(self.config, snapshot.connection, found)
+        except InstepError as error:
+            name = "connect" if isinstance(error, ConnectError) else "set up the driver"
+            return [Check(name, False, error.message, error.hint)]
+
+    def fingerprint(self) -> str:
+        """A digest of the whole catalog, which is read for it: JDBC has no shorter way."""
+        return self.discover().fingerprint
+
+    def discover(self) -> Discovery:
+        with self.snapshot() as snapshot:
+            return snapshot.discover()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[JdbcSnapshot]:
+        """A connection for the catalog and for bounds, open until the context ends."""
+        login = self.config.login
+        with connect(self._start(), login, login.url) as connection:
+            yield JdbcSnapshot(self.config, connection)
+
+
+class JdbcSnapshot:
+    """The database while one connection is open: no read point, see the module."""
+
+    note = "JDBC has no read point that connections can share: tables are as of the moments when they were read"
+
+    def __init__(self, config: JdbcConfig, connection: Connection) -> None:
+        self.config, self.connection = config, connection
+
+    @cached_property
+    def sql(self) -> Sql:
+        with self.connection.describing("asking how names are quoted"):
+            return Sql(self.config.dialect, self.connection.metadata().getIdentifierQuoteString() or "")
+
+    @cached_property
+    def reader(self) -> JdbcReader:
+        config = self.config
+        limits = Limits(config.max_connections, config.rows_per_second)
+        return JdbcReader(config.login, self.sql.quote.strip(), config.fetch_size, config.query_timeout, limits)
+
+    def discover(self) -> Discovery:
+        found, denied = tables(self.connection, self.config)
+        catalog = Catalog.of(found)
+        said = [fingerprint(catalog), sorted(denied), self.config.include, self.config.exclude, self.config.schemas]
+        digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+        return Discovery(catalog, digest, denied=denied)
+
+    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+        """Whole numbers, floats and bytes as they are, all else as the driver's text."""
+        untyped = self.config.dialect.untyped
+        return {c.column.name: query_type(c.source.type, untyped) for c in read.columns if c.source}
+
+    def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
+        """Ranges of the column that divides the table; the first and the last are open, so that rows that come
+        meanwhile belong to one of them."""
+        wanted = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
+        if not wanted:
+            raise ReadError(
+                f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
+            )
+        column = part_column(self.config, read.source)
+        parts = self._parts(read, column)
+        by = column if len(parts) > 1 else None
+        select = self.sql.select(read, wanted, by, [*self.sql.within(read, rows), *filters(read)])
+        types = tuple(c.type for c in wanted)
+        queries = [Query(select, part, types, self.config.dialect.untyped).to_text() for part in parts]
+        return [Chunk(key, n, query, lane=f"{key} {n}") for n, query in enumerate(queries)]
+
+    def _parts(self, read: TableRead, column: Column | None) -> list[str]:
+        if column is None or self.config.partitions == 1:
+            return [""]
+        low, high = self._texts(self.sql.ends(read, column), f"planning the read of {read.source.path}")
+        if low is None or high is None:
+            return [""]
+        return conditions(self.sql, column, low, high, self.config)
+
+    def cursor_bounds(
+        self, read: TableRead, column: str, after: str | None, lookback: float
+    ) -> tuple[str | None, CursorBounds]:
+        """(`after` moved back, the greatest value and the number of NULLs); texts as the driver prints them."""
+        source = cursor_column(read, column)
+        where = f"{read.source.path}.{source.name}"
+        upper, nulls = self._texts(self.sql.bounds(read, source), f"reading the cursor {where}")
+        return moved_back(after, lookback, where), CursorBounds(upper, int(nulls or 0))
+
+    def count(self, read: TableRead) -> int:
+        return int(self._texts(self.sql.count(read), f"counting {read.source.path}")[0] or 0)
+
+    def _texts(self, sql: str, doing: str) -> tuple[str | None, ...]:
+        with self.connection.describing(doing):
+            return self.connection.texts(sql, self.config.query_timeout)
+
+    @property
+    def dialect(self) -> str:
+        return self.config.dialect.sql
+
+    def fault(self, read: TableRead) -> str:
+        try:
+            self._texts(self.sql.none(read), "trying the filter")
+        except ReadError as error:
+            return error.message
+        return ""
+
+    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+        with connect(self.connection.spark, self.config.login, self.config.address) as connection:
+            now = Catalog.of(tables(connection, self.config)[0])
+        return frozenset(t.ref for t in catalog.tables if now.get(t.ref) != t)

@@ -1,0 +1,109 @@
+"""The SQL that is sent: names in the database's own quotes, values as its literals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from instep.errors import ReadError
+from instep.schema.read import TableRead
+from instep.schema.table import Column, Table
+from instep.schema.types import Binary, DataType, Date, Decimal, Float, Int, Json, Timestamp
+from instep.sources.base import CursorRange
+from instep.sources.jdbc.dialects import Dialect
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Sql:
+    """`quote` is what the driver says names are quoted with, "" or a space if the database quotes none. `catalogs`:
+    what we call schemas are its catalogs."""
+
+    dialect: Dialect
+    quote: str = '"'
+    separator: str = "."
+
+    def name(self, text: str) -> str:
+        """`text` as an identifier; ReadError for one that cannot be quoted."""
+        quote = self.quote.strip()
+        if quote:
+            return f"{quote}{text.replace(quote, quote * 2)}{quote}"
+        if not _PLAIN.fullmatch(text):
+            raise ReadError(f"the database quotes no names, so {text!r} cannot be read", hint="exclude it")
+        return text
+
+    def table(self, table: Table) -> str:
+        """With its schema, where the database has some."""
+        parts = [table.schema] if table.schema and not self.dialect.untyped else []
+        return self.separator.join(map(self.name, [*parts, table.name]))
+
+    def literal(self, kind: DataType, text: str) -> str:
+        """A value from its text form; nothing but a number stands without quotes."""
+        if isinstance(kind, Int | Decimal | Float) and _NUMBER.fullmatch(text):
+            return text
+        escaped = text.replace("'", "''")
+        if self.dialect.backslash:
+            escaped = escaped.replace("\\", "\\\\")
+        if isinstance(kind, Date | Timestamp) and self.dialect.literals != "text":
+            day = isinstance(kind, Date)
+            if self.dialect.literals == "ansi":
+                return f"{'DATE' if day else 'TIMESTAMP'} '{escaped}'"
+            return f"{{{'d' if day else 'ts'} '{escaped}'}}"
+        return f"'{escaped}'"
+
+    def where(self, conditions: Sequence[str]) -> str:
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+    def within(self, read: TableRead, rows: CursorRange) -> list[str]:
+        """The conditions of a range."""
+        if rows.column is None:
+            return []
+        column = cursor_column(read, rows.column)
+        name = self.name(column.name)
+        bounds = (("<=", rows.upper), (">=", rows.lower))
+        return [f"{name} {sign} {self.literal(column.type, bound)}" for sign, bound in bounds if bound is not None]
+
+    def count(self, read: TableRead) -> str:
+        return f"SELECT count(*) FROM {self.table(read.source)}{self.where(filters(read))}"  # noqa: S608
+
+    def none(self, read: TableRead) -> str:
+        """A query that the filter makes fail or not, and that reads no rows."""
+        return f"SELECT 1 FROM {self.table(read.source)}{self.where(['1 = 0', *filters(read)])}"  # noqa: S608
+
+    def bounds(self, read: TableRead, column: Column) -> str:
+        """(the greatest value, the number of NULLs) of a cursor."""
+        name = self.name(column.name)
+        table, where = self.table(read.source), self.where(filters(read))
+        return f"SELECT max({name}), count(*) - count({name}) FROM {table}{where}"  # noqa: S608
+
+    def ends(self, read: TableRead, column: Column) -> str:
+        """(the least, the greatest value) of a column."""
+        name = self.name(column.name)
+        return f"SELECT min({name}), max({name}) FROM {self.table(read.source)}"  # noqa: S608
+
+    def select(self, read: TableRead, columns: Sequence[Column], part: Column | None, conditions: Sequence[str]) -> str:
+        """The columns as c0, c1, ... and the one that parts are made of as p."""
+        shown = [f"{self.name(c.name)} AS {self.name(f'c{n}')}" for n, c in enumerate(columns)]
+        if part is not None:
+            shown.append(f"{self.name(part.name)} AS {self.name('p')}")
+        return f"SELECT {', '.join(shown)} FROM {self.table(read.source)}{self.where(conditions)}"  # noqa: S608
+
+
+def filters(read: TableRead) -> list[str]:
+    return [read.condition] if read.where else []
+
+
+def cursor_column(read: TableRead, column: str) -> Column:
+    """The source column of a cursor; ReadError for one whose values have no order that text keeps."""
+    source = next((c.source for c in read.columns if c.column.name == column), None)
+    if source is None:
+        raise ReadError(f"{read.source.path} has no column {column} to be its cursor", hint="choose another cursor")
+    if isinstance(source.type, Binary | Json):
+        raise ReadError(
+            f"{read.source.path}.{column} cannot be a cursor: bytes and documents have no order",
+            hint="choose a column of numbers, dates or texts",
+        )
+    return source

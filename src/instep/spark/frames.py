@@ -1,0 +1,197 @@
+"""Stages the rows of data frames: for sources that only Spark can read. One job a table, several at a time."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from instep.errors import InstepError, ReadError
+from instep.spark.failure import explain
+from instep.spark.watch import TaskProgress, collect
+from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
+from instep.stage.task import Counts, run_chunks, totals
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_POLL = 0.5
+Settle = Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]
+
+
+@runtime_checkable
+class FrameReader(Protocol):
+    """A reader whose chunks are the partitions of data frames."""
+
+    def frame(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
+        """One partition for each of the chunks of one table, in their order."""
+        ...
+
+    @property
+    def settle(self) -> Settle:
+        """Makes a partition's batch what `read` of a session yields; travels to tasks, so it holds no login."""
+        ...
+
+    def fault(self, error: BaseException) -> str:
+        """What the source said, without secrets, on one line."""
+        ...
+
+
+@dataclass(frozen=True)
+class Given:
+    """Reads what Spark has read. A partition comes once: what fails is read again by Spark's own retry."""
+
+    batches: Iterable[pa.RecordBatch]
+    settle: Settle
+
+    @contextmanager
+    def open(self) -> Iterator[Given]:
+        yield self
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        return (self.settle(chunk, batch) for batch in self.batches if len(batch))
+
+
+@dataclass(frozen=True)
+class FrameTask:
+    """What travels to the workers: called once for each partition with its batches."""
+
+    work: tuple[bytes, ...] = field(repr=False)
+    folder: str
+    first: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        from instep.spark import pandas_free
+
+        pandas_free.settle()
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        settle, spec, chunk, share = pickle.loads(self.work[number])
+        told = None
+        if self.folder and Path(self.folder).is_dir():
+            told = TaskProgress(self.folder, self.first + number)
+        given = Given(batches, settle)
+        done = list(run_chunks(given, {chunk.table: spec}, [chunk], context.attemptNumber(), told, share))
+        for _ in given.batches:  # what is left of a part that failed
+            pass
+        yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], names=["result"])
+
+
+def extract_frames(
+    spark: SparkSession,
+    reader: Any,
+    specs: Iterable[StageSpec],
+    chunks: Sequence[Chunk],
+    *,
+    slots: int,
+    progress: Callable[[Counts], None] | None = None,
+) -> list[ChunkResult]:
+    """One result each, in no order, or one with an `error` per failed table; the other tables go on.
+
+    At most as many partitions are read at a time as the session has `slots`, or the reader's limits allow.
+    """
+    by_table: dict[str, list[Chunk]] = defaultdict(list)
+    for chunk in chunks:
+        by_table[chunk.table].append(chunk)
+    known, limits = {spec.table: spec for spec in specs}, limits_of(reader)
+    room = min(slots, limits.connections or slots)
+    share = limits.rows_per_second / max(1, min(room, len(chunks)))
+    work, first = [], 0
+    with tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("") as folder:
+        for table, own in by_table.items():
+            parts = tuple(pickle.dumps((reader.settle, known[table], chunk, share)) for chunk in own)
+            work.append(_TableJob(spark, reader, own, FrameTask(parts, folder, first)))
+            first += len(own)
+        results = _all(work, _Room(limits.connections), slots, lambda: progress(collect(folder)) if progress else None)
+    if progress:
+        progress(totals(results))
+    return results
+
+
+@dataclass(frozen=True)
+class _TableJob:
+    spark: SparkSession
+    reader: FrameReader
+    chunks: Sequence[Chunk]
+    task: FrameTask
+    tag: str = field(default_factory=lambda: f"instep-{uuid.uuid4().hex}")
+
+    def run(self, room: _Room, stopped: threading.Event) -> list[ChunkResult]:
+        with room.taken(len(self.chunks)):
+            if stopped.is_set():
+                return []
+            try:
+                self.spark.addTag(self.tag)
+                found = self.reader.frame(self.spark, self.chunks).mapInArrow(self.task, "result binary").collect()
+                return [result for row in found for result in pickle.loads(bytes(row[0]))]
+            except Exception as error:
+                first = self.chunks[0]
+                return [ChunkResult(first.table, first.number, 0, (), error=str(self.failure(error)))]
+            finally:
+                with suppress(Exception):  # the JVM may be gone
+                    self.spark.removeTag(self.tag)
+
+    def failure(self, error: BaseException) -> InstepError:
+        """What the source said, where it is the source that failed."""
+        if isinstance(error, InstepError):
+            return error
+        if "java.sql." in str(error) or "SQLException" in str(error):
+            hint = "check it with `instep source test`, then sync again"
+            return ReadError(f"{self.chunks[0].table}: reading failed: {self.reader.fault(error)}", hint=hint)
+        return explain(error)
+
+    def cancel(self) -> None:
+        with suppress(Exception):  # it may be over
+            self.spark.interruptTag(self.tag)
+
+
+class _Room:
+    """Lets so many partitions be read at a time (0: all); a table waits until there is room for all of its own."""
+
+    def __init__(self, size: int) -> None:
+        self.size = self.free = size
+        self._change = threading.Condition()
+
+    @contextmanager
+    def taken(self, parts: int) -> Iterator[None]:
+        wanted = min(parts, self.size)
+        with self._change:
+            self._change.wait_for(lambda: self.free >= wanted)
+            self.free -= wanted
+        try:
+            yield
+        finally:
+            with self._change:
+                self.free += wanted
+                self._change.notify_all()
+
+
+def _all(work: Sequence[_TableJob], room: _Room, slots: int, tick: Callable[[], None]) -> list[ChunkResult]:
+    """The biggest tables first; this thread tells progress, and stops the others when it is interrupted."""
+    stopped = threading.Event()
+    ordered = sorted(work, key=lambda job: -len(job.chunks))
+    with ThreadPoolExecutor(min(len(work), 2 * slots, 4 * (os.cpu_count() or 1)), thread_name_prefix="frame") as pool:
+        running = [pool.submit(job.run, room, stopped) for job in ordered]
+        try:
+            while wait(running, timeout=_POLL).not_done:
+                tick()
+        except BaseException:
+            stopped.set()
+            for job in work:
+                job.cancel()
+            raise
+        return [result for done in running for result in done.result()]

@@ -1,0 +1,294 @@
+"""JDBC in Spark's own JVM: drivers from any jar, a driver's metadata, and Spark's reader over queries of ours.
+
+Spark's reader is given the columns' forms by us and asks no driver for types, so what it would change (moments by the
+JVM's time zone, decimals by its scale) comes as the driver's own text. A login's properties go to the driver alone:
+not into Spark's configuration, and not into a plan, whose text is the query.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from instep.errors import ConnectError, InstepError, ReadError, SetupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Form = Literal["long", "double", "float", "binary", "string"]
+"""How a column crosses from the driver to Arrow; `string` is what the driver's getString says."""
+_ARROW: Mapping[Form, pa.DataType] = {
+    "long": pa.int64(), "double": pa.float64(), "float": pa.float32(), "binary": pa.binary(), "string": pa.string(),
+}  # fmt: skip
+_CATALOG_ROWS = 50_000
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Login:
+    """How to reach a database: its URL without a login, the driver's class, the jars that have it, and the driver's
+    properties, password included."""
+
+    url: str
+    driver: str
+    jars: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def clean(self, text: str) -> str:
+        """`text` without the values of secret properties, whatever a driver puts into its messages."""
+        secrets = {
+            v for k, v in self.properties.items() if re.search(r"pass|pwd|secret|token|key", k, re.I) and len(v) > 3
+        }
+        for secret in sorted(secrets, key=len, reverse=True):
+            text = text.replace(secret, "******")
+        return text
+
+
+def classic(spark: SparkSession) -> Any:
+    """The JVM of a classic session; SetupError on Spark Connect, which lets nobody at its JVM."""
+    if getattr(spark, "_sc", None) is None:
+        raise SetupError(
+            "a source of type jdbc asks its driver for tables and types inside Spark's JVM, which Spark Connect does "
+            "not allow",
+            hint="set `spark.master` instead of `spark.remote` for this project",
+        )
+    return spark._jvm
+
+
+def running() -> SparkSession:
+    """The session of this process; SetupError if there is none."""
+    from pyspark.sql import SparkSession
+
+    session: SparkSession | None = SparkSession._instantiatedSession
+    if session is None:
+        raise SetupError("no Spark session is running in this process", hint="sources of type jdbc are read by Spark")
+    return session
+
+
+def load(spark: SparkSession, login: Login) -> Any:
+    """The driver's class, from its jars, which are brought to all executors; raises SetupError."""
+    jvm = classic(spark)
+    shared = spark._jsparkSession.sharedState().jarClassLoader()
+    with _lock:
+        have = {Path(url.getPath()).name for url in shared.getURLs()}
+        for jar in login.jars:
+            if Path(jar).name not in have:
+                spark._jsparkSession.sessionState().resourceLoader().addJar(jar)
+    jvm.java.lang.Thread.currentThread().setContextClassLoader(shared)  # where Spark looks for drivers
+    try:
+        return jvm.java.lang.Class.forName(login.driver, True, shared)
+    except Exception as error:
+        if "ClassNotFoundException" not in str(error) and "NoClassDefFoundError" not in str(error):
+            raise
+        jars = ", ".join(Path(j).name for j in login.jars) or "no jar is named"
+        raise SetupError(
+            f"the driver class {login.driver} is not in the source's jars ({jars})",
+            hint="name the driver's jar under `jars`, with those that it needs, and its class under `driver`",
+        ) from None
+
+
+@contextmanager
+def connect(spark: SparkSession, login: Login, what: str) -> Iterator[Connection]:
+    """A connection of the driver process, read only where the driver knows that; ConnectError if it is refused."""
+    jvm = classic(spark)
+    gateway: Any = spark._sc._gateway
+    kind = load(spark, login)
+    settings = jvm.java.util.Properties()
+    for name, value in login.properties.items():
+        settings.setProperty(name, value)
+    try:
+        none = gateway.new_array(jvm.java.lang.Class, 0)
+        driver = kind.getDeclaredConstructor(none).newInstance(gateway.new_array(jvm.java.lang.Object, 0))
+        found = driver.connect(login.url, settings)
+    except Exception as error:
+        raise ConnectError(f"{what}: {login.clean(said(error))}", hint=_LOGIN) from None
+    if found is None:
+        raise SetupError(
+            f"{what}: {login.driver} does not take URLs such as {login.url}", hint="correct `driver` or `url`"
+        )
+    with suppress(Exception):  # some drivers allow it before the login only
+        found.setReadOnly(True)
+    connection = Connection(spark, login, found, what)
+    try:
+        yield connection
+    finally:
+        with suppress(Exception):  # what was read is there; a lost connection need not be told again
+            found.close()
+
+
+_LOGIN = "check the address, `user`, `password` and TLS options of the source, then `instep source test`"
+
+
+@dataclass
+class Connection:
+    """One connection of the driver process. `raw` is the java.sql.Connection."""
+
+    spark: SparkSession
+    login: Login
+    raw: Any = field(repr=False)
+    what: str
+
+    @contextmanager
+    def describing(self, doing: str) -> Iterator[None]:
+        """Whatever the driver raises becomes a ReadError that says what was being done."""
+        try:
+            yield
+        except InstepError:
+            raise
+        except Exception as error:
+            raise ReadError(
+                f"{self.what}: {doing} failed: {self.login.clean(said(error))}",
+                hint="check the connection with `instep source test`",
+            ) from None
+
+    def metadata(self) -> Any:
+        return self.raw.getMetaData()
+
+    def table(self, result: Any, columns: int) -> list[tuple[str | None, ...]]:
+        """All rows of a java.sql.ResultSet as texts; its first `columns` columns, None for those that it lacks."""
+        width = min(columns, result.getMetaData().getColumnCount())
+        jvm, rows = classic(self.spark), []
+        jvm.org.apache.spark.sql.execution.python.EvaluatePython.registerPicklers()
+        try:
+            groups = self._rows(result, ["string"] * width).grouped(_CATALOG_ROWS)
+            while groups.hasNext():
+                some = jvm.java.util.ArrayList(jvm.scala.jdk.javaapi.CollectionConverters.asJava(groups.next()))
+                rows += pickle.loads(bytes(jvm.net.razorvine.pickle.Pickler().dumps(some)))  # no job: 20 times as fast
+        finally:
+            result.close()
+        return [(*row, *[None] * (columns - width)) for row in rows]
+
+    def texts(self, sql: str, timeout: float = 0) -> tuple[str | None, ...]:
+        """The first row of a query, as the driver's texts."""
+        with self._statement(1, timeout) as statement:
+            result = statement.executeQuery(sql)
+            if not result.next():
+                return ()
+            return tuple(result.getString(n + 1) for n in range(result.getMetaData().getColumnCount()))
+
+    def batches(self, sql: str, forms: Sequence[Form], fetch: int, timeout: float = 0) -> Iterator[pa.RecordBatch]:
+        """The rows of a query in batches of up to `fetch`, while they are fetched."""
+        self.raw.setAutoCommit(False)  # drivers that hold whole results otherwise
+        try:
+            with self._statement(fetch, timeout) as statement:
+                yield from self._batches(statement.executeQuery(sql), forms, fetch)
+        finally:
+            with suppress(Exception):  # the connection may be gone; the reader says so
+                self.raw.rollback()
+                self.raw.setAutoCommit(True)
+
+    @contextmanager
+    def _statement(self, fetch: int, timeout: float) -> Iterator[Any]:
+        statement = self.raw.createStatement()
+        try:
+            statement.setFetchSize(fetch)
+            if timeout:
+                statement.setQueryTimeout(max(1, round(timeout)))
+            yield statement
+        finally:
+            with suppress(Exception):  # the connection may be gone; the reader says so
+                statement.close()
+
+    def _rows(self, result: Any, forms: Sequence[Form]) -> Any:
+        """A Scala iterator over the rows of a java.sql.ResultSet."""
+        jvm = classic(self.spark)
+        reader = jvm.org.apache.spark.sql.execution.datasources.jdbc.JdbcUtils
+        return reader.resultSetToRows(result, _schema(jvm, forms))
+
+    def _batches(self, result: Any, forms: Sequence[Form], size: int) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql import DataFrame
+
+        jvm = classic(self.spark)
+        schema = _schema(jvm, forms)
+        groups = self._rows(result, forms).grouped(size)
+        names = [f"c{n}" for n in range(len(forms))]
+        while groups.hasNext():
+            some = jvm.scala.jdk.javaapi.CollectionConverters.asJava(groups.next())
+            frame = DataFrame(self.spark._jsparkSession.createDataFrame(some, schema), self.spark)
+            for batch in frame.toArrow().combine_chunks().to_batches():
+                arrays = [c.cast(_ARROW[form]) for c, form in zip(batch.columns, forms, strict=True)]
+                yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def _schema(jvm: Any, forms: Sequence[Form]) -> Any:
+    schema = jvm.org.apache.spark.sql.types.StructType()
+    for number, form in enumerate(forms):
+        schema = schema.add(f"c{number}", form)
+    return schema
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One query over one table, in parts: `select` names its columns c0, c1, ...; each of `parts` is a condition over
+    its result, "" for all rows. `forms` has one entry a column."""
+
+    select: str
+    forms: tuple[Form, ...]
+    parts: tuple[str, ...]
+    fetch: int
+    timeout: float = 0
+
+
+def frame(spark: SparkSession, login: Login, scan: Scan) -> DataFrame:
+    """A data frame with one partition for each part of the scan, read by the executors."""
+    from pyspark.sql import DataFrame
+
+    jvm = classic(spark)
+    load(spark, login)
+    package = jvm.org.apache.spark.sql.execution.datasources.jdbc
+    gateway: Any = spark._sc._gateway
+    parts = gateway.new_array(jvm.org.apache.spark.Partition, len(scan.parts))
+    for number, part in enumerate(scan.parts):
+        parts[number] = package.JDBCPartition(part or None, number)
+    options = package.JDBCOptions(jvm.PythonUtils.toScalaMap(_options(jvm, login, scan)))
+    relation = package.JDBCRelation
+    no_metrics = getattr(relation, "apply$default$4")()
+    session = spark._jsparkSession
+    built = relation.apply(_schema(jvm, scan.forms), parts, options, no_metrics, session)
+    return DataFrame(session.baseRelationToDataFrame(built), spark)
+
+
+def _options(jvm: Any, login: Login, scan: Scan) -> Any:
+    options = jvm.java.util.HashMap()
+    ours = {
+        "url": login.url,
+        "driver": login.driver,
+        "dbtable": f"({scan.select}) q",
+        "fetchsize": str(scan.fetch),
+        "queryTimeout": str(round(scan.timeout)),
+    }
+    for name, value in {**login.properties, **ours}.items():
+        options.put(name, value)
+    return options
+
+
+_THROWN = re.compile(r"(?:^|: |Caused by: )([\w.$]+(?:Exception|Error|Fault)): ([^\n]+)", re.MULTILINE)
+
+
+def said(error: BaseException) -> str:
+    """What the driver said, on one line: the outermost SQLException, or the innermost cause if there is none."""
+    thrown = _chain(getattr(error, "java_exception", None)) or _THROWN.findall(str(error))
+    if not thrown:
+        lines = str(error).strip().splitlines()
+        return lines[0][:400] if lines else type(error).__name__
+    of_sql = [text for name, text in thrown if "SQL" in name and "spark" not in name]
+    return " ".join((of_sql[0] if of_sql else thrown[-1][1]).split())[:400]
+
+
+def _chain(java: Any) -> list[tuple[str, str]]:
+    """(class, message) of a Java exception and its causes."""
+    found: list[tuple[str, str]] = []
+    with suppress(Exception):  # the JVM may be gone
+        while java is not None and len(found) < 20:
+            name = java.getClass().getName()
+            found.append((name, str(java.getMessage() or name)))
+            java = java.getCause()
+    return found

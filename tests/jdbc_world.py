@@ -1,0 +1,21 @@
+"""Databases behind JDBC drivers: the session whose JVM the drivers run in, and the jars of the tests."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from instep.sources.jdbc.config import JarFile
+
+PGJDBC = JarFile(
+    maven="org.postgresql:postgresql:42.7.12",
+    sha256="31fbf6f06b2217fb51d5100cee51b22625cc81640da0679b47914e54c1e6377c",
+)
+
+
+def session() -> Any:
+    """The one session of this process."""
+    from instep.spark.session import SparkSettings, start
+
+    os.environ.setdefault("INSTEP_ARCHIVE", "off")
+    return start(SparkSettings(master="local[2]", driver_memory="1g"))
