@@ -17,6 +17,7 @@ from instep.schema.change import TableAdded
 from instep.schema.step import step
 from instep.schema.table import Column, Table
 from instep.schema.types import parse
+from instep.stage.place import Place
 from instep.stage.spec import StagedFile
 
 PREFIX = "_instep_"
@@ -75,10 +76,16 @@ def stage(
 
 
 def stage_table(destination: Destination, ref: Ref, rows: pa.Table, chunk: int = 0, **options: Any) -> StagedFile:
-    location = destination.target(ref).location
-    path = Path(location.removeprefix("file://")) / f"part-{next(_numbers)}.parquet"
-    size, footer = write(path, rows, **options)
-    return StagedFile("0", chunk, f"file://{path}", rows.num_rows, size, footer)
+    target = destination.target(ref)
+    made, footers, sink = (
+        Place(target.location, target.io).create(f"part-{next(_numbers)}.parquet"),
+        list[Any](),
+        io.BytesIO(),
+    )
+    with pq.ParquetWriter(made.sink, rows.schema, metadata_collector=footers, **options) as writer:
+        writer.write_table(rows)
+    footers[0].write_metadata_file(sink)
+    return StagedFile("0", chunk, made.uri, rows.num_rows, made.finish(), sink.getvalue())
 
 
 def rows_of(destination: Destination, ref: Ref = REF, columns: Sequence[str] = ()) -> list[tuple[Any, ...]]:

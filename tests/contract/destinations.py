@@ -13,6 +13,7 @@ from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresConfig
 from memory.destination import MemoryDestination
 from postgres_server import Database
+from s3_server import Bucket
 
 
 def delta(folder: Path) -> Destination:
@@ -45,6 +46,17 @@ def postgres(folder: Path, database: Database) -> Destination:
     at = database.config
     config = PostgresConfig("lake", at.host, at.database, at.user, at.port, at.password, staging=str(folder))
     return PostgresDestination(config)
+
+
+def delta_in_s3(bucket: Bucket) -> Destination:
+    """An empty bucket for Delta tables."""
+    return DeltaDestination(DeltaConfig("lake", f"{bucket.uri}/a lake", properties=bucket.io))
+
+
+def iceberg_in_s3(folder: Path, bucket: Bucket) -> Destination:
+    """An empty bucket for a lake whose catalog is a file here."""
+    properties = {**bucket.io, "uri": f"sqlite:///{folder / 'catalog.db'}"}
+    return IcebergDestination(IcebergConfig("lake", f"{bucket.uri}/lake", properties=properties))
 
 
 DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {

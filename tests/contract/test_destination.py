@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from destinations import DESTINATIONS, postgres
+from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
 from instep.destinations.base import Commit, Destination, Merge, Outcome
 from instep.errors import Fenced, IllegalChange
 from instep.schema.change import (
@@ -38,10 +38,20 @@ ALL_TYPES = (
 )  # fmt: skip
 
 
-@pytest.fixture(params=[*sorted(DESTINATIONS), pytest.param("postgres", marks=pytest.mark.server)])
+SERVED = (
+    pytest.param("postgres", marks=pytest.mark.server),
+    *(pytest.param(f"{kind} in S3", marks=[pytest.mark.server, pytest.mark.slow]) for kind in ("delta", "iceberg")),
+)
+
+
+@pytest.fixture(params=[*sorted(DESTINATIONS), *SERVED])
 def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Destination:
     if request.param == "postgres":
         return postgres(tmp_path, request.getfixturevalue("postgres"))
+    if request.param == "delta in S3":
+        return delta_in_s3(request.getfixturevalue("bucket"))
+    if request.param == "iceberg in S3":
+        return iceberg_in_s3(tmp_path, request.getfixturevalue("bucket"))
     return DESTINATIONS[request.param](tmp_path)
 
 

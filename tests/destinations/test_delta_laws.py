@@ -38,7 +38,7 @@ from instep.destinations.delta.shape import (
     schema_string,
     stored_type,
 )
-from instep.destinations.delta.warehouse import Warehouse, folder_name, local_root
+from instep.destinations.delta.warehouse import Folders, folder_name, local_root
 from instep.errors import DestinationError, SchemaError
 from instep.schema.table import Column, Table
 from instep.schema.types import Array, Boolean, DataType, Decimal, Field, Int, Json, String, Struct, parse
@@ -423,7 +423,7 @@ def test_a_name_is_one_part_of_a_path(name: str) -> None:
 @pytest.mark.parametrize("name", ["/" * 90, "é" * 128, ":" * 240])
 def test_a_name_that_no_folder_can_have_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SchemaError, match="too long") as caught:
-        Warehouse(tmp_path).folder(("shop", name))
+        Folders(tmp_path).folder(("shop", name))
     assert "alias" in caught.value.hint
 
 

@@ -130,9 +130,9 @@ def test_tables_of_others_are_left_alone(tmp_path: Path) -> None:
     assert shop.to.tables() == [("shop", "mine")]
 
 
-def test_an_object_store_is_refused() -> None:
-    with pytest.raises(ConnectError, match="is not a folder"):
-        DeltaDestination(DeltaConfig("lake", "s3://bucket/lake"))
+def test_another_object_store_is_refused() -> None:
+    with pytest.raises(ConnectError, match="neither a folder nor in S3"):
+        DeltaDestination(DeltaConfig("lake", "gs://bucket/lake"))
 
 
 def test_what_dead_runs_left_is_swept(shop: Warehouse) -> None:

@@ -17,7 +17,7 @@ from instep.schema.change import ColumnAdded, TableAdded
 from instep.schema.step import Step, step
 from instep.schema.table import Column, Table
 from instep.schema.types import Int, String
-from instep.stage.place import local
+from instep.stage.place import Place
 from instep.stage.spec import StagedFile
 
 COMMIT = Commit("test", 1)
@@ -46,14 +46,14 @@ def scratch(namespace: str) -> Scratch:
 
 
 def scratch_file(target: Target) -> StagedFile:
-    """One row for the scratch table, on a disk of this machine."""
-    path = f"{target.location}/scratch.parquet"
-    local(path).parent.mkdir(parents=True, exist_ok=True)
+    """One row for the scratch table, where tasks write."""
+    made = Place(target.location, target.io).create("scratch.parquet")
     footers, footer = list[Any](), pa.BufferOutputStream()
     rows = pa.table({"id": pa.array([1], pa.int64())}, schema=target.schema)
-    pq.write_table(rows, local(path), metadata_collector=footers)
+    pq.write_table(rows, made.sink, metadata_collector=footers)
+    size = made.finish()
     footers[0].write_metadata_file(footer)
-    return StagedFile("test", 0, path, 1, local(path).stat().st_size, footer.getvalue().to_pybytes())
+    return StagedFile("test", 0, made.uri, 1, size, footer.getvalue().to_pybytes())
 
 
 def checks_of(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from instep.errors import DestinationError
+from instep.stage.objects import AnyPath, opened
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _WORDS = pa.list_(pa.string())
@@ -42,16 +42,19 @@ SCHEMA = pa.schema(
 )
 
 
-def write(path: Path, actions: Sequence[Mapping[str, Any]]) -> None:
-    """One row an action."""
-    pq.write_table(pa.Table.from_pylist([dict(a) for a in actions], schema=SCHEMA), path)
+def content(actions: Sequence[Mapping[str, Any]]) -> bytes:
+    """The file: one row an action."""
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist([dict(a) for a in actions], schema=SCHEMA), out)
+    made: bytes = out.getvalue().to_pybytes()
+    return made
 
 
-def read(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def read(paths: Sequence[AnyPath]) -> Iterator[dict[str, Any]]:
     """The actions of a checkpoint; maps come back as dicts."""
     for path in paths:
         try:
-            file = pq.ParquetFile(path)
+            file = pq.ParquetFile(opened(path))
             wanted = [f.name for f in file.schema_arrow if f.name in SCHEMA.names]
             for batch in file.iter_batches(columns=wanted):
                 for row in batch.to_pylist(maps_as_pydicts="strict"):

@@ -15,15 +15,17 @@ from instep.destinations.delta.held import (
     ParkedField,
     begin,
     find,
+    held_in,
     missing,
     named,
     not_ours,
     require,
     with_stored,
 )
+from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.rewrite import recast
 from instep.destinations.delta.shape import BEFORE, DeltaField, first_fields, new_field, promoted, schema_string
-from instep.destinations.delta.warehouse import Warehouse, now_ms
+from instep.destinations.delta.warehouse import Folders, Warehouse, now_ms
 from instep.destinations.sql.evolve import Evolution, Source, evolve
 from instep.destinations.sql.records import Parked, Record
 from instep.destinations.types import DELTA_PROMOTIONS
@@ -83,7 +85,17 @@ def _park(warehouse: Warehouse, ref: Ref, commit: Commit) -> None:
             return
         held.record.check(commit.fence)
         crashpoint("delta.moved.before")
-        warehouse.park(ref, held.record.table.id)
+        if isinstance(warehouse, ObjectWarehouse):
+            drop(warehouse, held, commit)
+        elif isinstance(warehouse, Folders):
+            warehouse.park(ref, held.record.table.id)
+
+
+def drop(warehouse: ObjectWarehouse, held: Held, commit: Commit) -> None:
+    """By a commit of the table's own log; where it waits is written down before."""
+    at, source_id = now_ms(), held.record.table.id
+    warehouse.wait(held.ref, source_id, held.folder, at)
+    Change(held, held.record, domains=warehouse.said(held.ref, at, source_id)).land("DROP TABLE", commit, warehouse)
 
 
 def _replace(warehouse: Warehouse, held: Held, table: Table, steps: Sequence[Step], commit: Commit) -> None:
@@ -107,7 +119,10 @@ def revive(warehouse: Warehouse, ref: Ref, table: Table, commit: Commit) -> None
             raise DestinationError(f"table {named(ref)} is not kept any more", hint=hint)
         if warehouse.is_taken(ref):
             raise not_ours(ref)
-        warehouse.revive(old)
+        if isinstance(warehouse, ObjectWarehouse):
+            _called(warehouse, held_in(old.folder, ref), ref, commit)
+        elif isinstance(warehouse, Folders):
+            warehouse.revive(old)
     held = require(warehouse, ref)
     if held.record.fence < commit.fence:
         Change(held, replace(held.record, fence=commit.fence)).land("CLAIM", commit, warehouse)
@@ -147,8 +162,19 @@ def _move(warehouse: Warehouse, ref: Ref, new: Ref, commit: Commit) -> None:
         if warehouse.is_taken(new):
             raise Conflict(f"table {named(ref)} cannot be renamed: {named(new)} exists", hint="plan again")
         crashpoint("delta.moved.before")
-        warehouse.move(ref, new)
+        if isinstance(warehouse, ObjectWarehouse):
+            _called(warehouse, held, new, commit)
+        elif isinstance(warehouse, Folders):
+            warehouse.move(ref, new)
     crashpoint("delta.moved.after")
+
+
+def _called(warehouse: ObjectWarehouse, held: Held, ref: Ref, commit: Commit) -> None:
+    """The table where it lies, under that name from the next commit of its log on."""
+    warehouse.point(ref, held.folder)
+    table = replace(held.record.table, schema=ref[0], name=ref[1])
+    record = replace(held.record, table=table, fence=max(commit.fence, held.record.fence))
+    Change(held, record, domains=warehouse.said(ref)).land("RENAME TABLE", commit, warehouse)
 
 
 @dataclass(frozen=True)

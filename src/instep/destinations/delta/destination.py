@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,11 +28,13 @@ from instep.destinations.delta import ddl, keep, load, merge, promote, refill, r
 from instep.destinations.delta import fill as _fill
 from instep.destinations.delta import maintain as _maintain
 from instep.destinations.delta.ddl import CAPABILITIES
+from instep.destinations.delta.files import io_of
 from instep.destinations.delta.held import find, not_ours, require
+from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.sql import statements
 from instep.destinations.delta.sweep import sweep
-from instep.destinations.delta.warehouse import Warehouse, local_root
+from instep.destinations.delta.warehouse import Folders, Warehouse, local_root
 from instep.destinations.kept import Kept, Promoted
 from instep.destinations.maintained import Layout, Maintained, Upkeep
 from instep.destinations.savepoints import Savepoint
@@ -42,6 +44,7 @@ from instep.schema.maintenance import Maintenance
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
+from instep.stage.objects import ObjectPath, is_object
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -50,13 +53,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeltaConfig:
-    """`warehouse`: the folder of the tables. `undo_days`: how long what was dropped is kept."""
+    """`warehouse`: the folder of the tables, or a place in S3, reached by `properties` (which may hold credentials).
+    `undo_days`: how long what was dropped is kept."""
 
     name: str
     warehouse: str
     prefix: str = "_instep_"
     quarantine_days: int = 30
     undo_days: float = 7
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def warehouse_of(config: DeltaConfig) -> Warehouse:
+    """ConnectError for a place that is neither a folder nor in S3."""
+    if is_object(config.warehouse):
+        return ObjectWarehouse(ObjectPath(config.warehouse.rstrip("/"), config.properties), config.undo_days)
+    return Folders(local_root(config.warehouse), config.undo_days)
 
 
 class DeltaDestination:
@@ -67,7 +79,7 @@ class DeltaDestination:
 
     def __init__(self, config: DeltaConfig) -> None:
         self.config = config
-        self.warehouse = Warehouse(local_root(config.warehouse), config.undo_days)
+        self.warehouse = warehouse_of(config)
 
     @property
     def quarantine_days(self) -> int:
@@ -198,7 +210,7 @@ class DeltaDestination:
         held = require(self.warehouse, ref)
         place = held.folder.as_uri()
         fields = held.waiting if held.record.pending is not None else held.fields
-        return Target(arrow_schema(fields), f"{place}/data", f"{place}/_quarantine")
+        return Target(arrow_schema(fields), f"{place}/data", f"{place}/_quarantine", io_of(held))
 
     def state(self, ref: Ref) -> LoadState | None:
         held = find(self.warehouse, ref)

@@ -14,12 +14,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from instep.destinations.delta.files import batches, rows_of_files
+from instep.destinations.delta.files import batches, rows_of_files, staged_path
 from instep.destinations.delta.held import Held
 from instep.destinations.delta.rewrite import Places
 from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.errors import DestinationError
-from instep.stage.place import local
 from instep.stage.spec import StagedFile
 
 MEMORY = "2GB"
@@ -85,7 +84,7 @@ def staged_rows(held: Held, names: Sequence[str], files: Sequence[StagedFile]) -
     def rows() -> Iterator[pa.RecordBatch]:
         start = 0
         for file in sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path)):
-            for batch in batches(local(file.path), fields, by_id=True):
+            for batch in batches(staged_path(held, file), fields, by_id=True):
                 yield pa.RecordBatch.from_arrays([*batch.columns, _range(start, len(batch))], schema=schema)
                 start += len(batch)
 

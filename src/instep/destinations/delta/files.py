@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +15,9 @@ import pyarrow.parquet as pq
 from instep.destinations.delta.held import Held
 from instep.destinations.delta.log import Action, encoded, place_of
 from instep.destinations.delta.shape import FIELD_ID, DeltaField, arrow_type, file_schema
-from instep.errors import DestinationError, StageError
+from instep.destinations.delta.warehouse import now_ms
+from instep.errors import DestinationError, InstepError, StageError
+from instep.stage.objects import AnyPath, ObjectPath, opened
 from instep.stage.place import local
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 from instep.stage.writer import ChunkWriter, assert_written
@@ -27,7 +28,7 @@ _TEXT = 32
 _COUNTED = (pa.types.is_integer, pa.types.is_date, pa.types.is_decimal, pa.types.is_timestamp, pa.types.is_large_string)
 
 
-def path_of(held: Held, file: Action) -> Path:
+def path_of(held: Held, file: Action) -> AnyPath:
     """Where a data file of a table lies."""
     if "deletionVector" in file:
         raise DestinationError(
@@ -37,12 +38,12 @@ def path_of(held: Held, file: Action) -> Path:
     return place_of(held.folder, file)
 
 
-def batches(path: Path, fields: Sequence[DeltaField], *, by_id: bool = False) -> Iterator[pa.RecordBatch]:
+def batches(path: AnyPath, fields: Sequence[DeltaField], *, by_id: bool = False) -> Iterator[pa.RecordBatch]:
     """A file's rows in order, as the table has these columns, under their physical names; what the file lacks is
     NULL. `by_id`: columns are found by field id, whatever they are called there."""
     schema = file_schema(fields)
     try:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
             there = {_known_by(f, by_id=by_id): f.name for f in file.schema_arrow}
             names = [there.get(str(f.id) if by_id else f.physical) for f in fields]
             for batch in file.iter_batches(BATCH, columns=[n for n in names if n is not None]):
@@ -82,6 +83,7 @@ def spec(held: Held, fields: Sequence[DeltaField], run: str) -> StageSpec:
     return StageSpec(
         table=".".join(held.ref), columns=(), system=SystemColumns(), schema=file_schema(fields),
         location=(held.folder / "data").as_uri(), quarantine="", run=f"{run}-rewrite", synced=0,
+        io=io_of(held),
     )  # fmt: skip
 
 
@@ -94,14 +96,24 @@ def write(held: Held, fields: Sequence[DeltaField], run: str, rows: Iterable[pa.
         return [action(held, fields, file) for file in writer.close()]
     except BaseException:
         writer.abort()
-        remove_files(writer.files)
+        remove_files(held, writer.files)
         raise
 
 
-def remove_files(files: Iterable[StagedFile]) -> None:
+def io_of(held: Held) -> Mapping[str, str]:
+    """What reaches the files of a table."""
+    return held.folder.io if isinstance(held.folder, ObjectPath) else {}
+
+
+def staged_path(held: Held, file: StagedFile) -> AnyPath:
+    """Where a staged file of a table lies."""
+    return ObjectPath(file.path, held.folder.io) if isinstance(held.folder, ObjectPath) else local(file.path)
+
+
+def remove_files(held: Held, files: Iterable[StagedFile]) -> None:
     for file in files:
-        with suppress(OSError):
-            local(file.path).unlink(missing_ok=True)
+        with suppress(OSError, InstepError):
+            staged_path(held, file).unlink(missing_ok=True)
 
 
 def adopted(held: Held, fields: Sequence[DeltaField], files: Sequence[StagedFile], run: str) -> list[Action]:
@@ -127,7 +139,7 @@ def copied(held: Held, fields: Sequence[DeltaField], files: Sequence[StagedFile]
     for file in files:
         if file.rows:
             check_ids(file, read_footer(file), fields)
-            out += write(held, fields, run, batches(local(file.path), fields, by_id=True))
+            out += write(held, fields, run, batches(staged_path(held, file), fields, by_id=True))
     return out
 
 
@@ -161,16 +173,21 @@ def _alike(a: pa.DataType, b: pa.DataType) -> bool:
 
 def action(held: Held, fields: Sequence[DeltaField], file: StagedFile, footer: pq.FileMetaData | None = None) -> Action:
     """The `add` action of a file that lies below the table."""
-    path = local(file.path)
+    path = staged_path(held, file)
     try:
-        below = path.relative_to(held.folder)
+        below = path.relative_to(str(held.folder))
     except ValueError:
         raise StageError(f"staged file {file.path} is not in the folder of its table") from None
     return {
         "path": encoded(below.as_posix()), "partitionValues": {}, "size": file.bytes,
-        "modificationTime": int(path.stat().st_mtime * 1000), "dataChange": True,
+        "modificationTime": _written(path), "dataChange": True,
         "stats": json.dumps(statistics(footer or read_footer(file), fields), separators=(",", ":")),
     }  # fmt: skip
+
+
+def _written(path: AnyPath) -> int:
+    """Milliseconds since 1970: an object's time is not worth a request of its own."""
+    return now_ms() if isinstance(path, ObjectPath) else int(path.stat().st_mtime * 1000)
 
 
 def statistics(footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -34,8 +33,9 @@ from instep.destinations.delta.shape import (
 )
 from instep.destinations.delta.warehouse import Warehouse, now_ms
 from instep.destinations.sql.records import Record, dump, load
-from instep.errors import Conflict, DestinationError
+from instep.errors import Conflict, DestinationError, InstepError
 from instep.schema.table import Column, Table
+from instep.stage.objects import AnyPath, opened
 
 DOMAIN = "instep"
 HIGHEST = "delta.columnMapping.maxColumnId"
@@ -84,7 +84,7 @@ class Held:
         return self.record.ref
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> AnyPath:
         return self.log.table
 
     @cached_property
@@ -126,7 +126,7 @@ class Held:
         return sum(rows_of(f) if f.get("stats") else self._counted(f) for f in self.files)
 
     def _counted(self, file: Action) -> int:
-        return int(pq.read_metadata(place_of(self.folder, file)).num_rows)
+        return int(pq.read_metadata(opened(place_of(self.folder, file))).num_rows)
 
     def state(self) -> LoadState | None:
         """What the last load recorded; files and bytes as they are now."""
@@ -173,7 +173,8 @@ def read_parked(text: str) -> ParkedField:
 def find(warehouse: Warehouse, ref: Ref) -> Held | None:
     """A table of ours, or a copy of one; None if nothing is there, or something else."""
     log = warehouse.log(ref)
-    return held_at(log, ref, log.snapshot())
+    snapshot = log.snapshot()
+    return held_at(log, ref, snapshot) if snapshot and warehouse.is_at(snapshot, ref) else None
 
 
 def held_at(log: Log, ref: Ref, snapshot: Snapshot | None) -> Held | None:
@@ -183,6 +184,15 @@ def held_at(log: Log, ref: Ref, snapshot: Snapshot | None) -> Held | None:
         return None
     said = json.loads(text)
     return Held(log, snapshot, load(ref, said["fence"], json.dumps(said["record"])))
+
+
+def held_in(folder: AnyPath, ref: Ref) -> Held:
+    """The table in that folder, whatever it is called there."""
+    log = Log(folder)
+    held = held_at(log, ref, log.snapshot())
+    if held is None:
+        raise missing(ref)
+    return held
 
 
 def require(warehouse: Warehouse, ref: Ref) -> Held:
@@ -250,7 +260,7 @@ class Change:
         for file in self.add:
             path = unquote(file["path"])
             if OWN_FILES in path and path not in known.files and path not in known.gone:
-                with suppress(OSError):
+                with suppress(OSError, InstepError):
                     (self.held.folder / path).unlink(missing_ok=True)
 
     def _land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
@@ -308,7 +318,7 @@ class Change:
         """Readers begin there; a table without it is as right."""
         snapshot = self.held.log.snapshot(version)
         assert snapshot is not None, "the version was written"
-        with suppress(OSError):  # the commit is there, whatever the disk says to this
+        with suppress(OSError, InstepError):  # the commit is there, whatever the disk says to this
             self.held.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
 
 
@@ -374,6 +384,7 @@ def begin(
     empty = Snapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {}, {}, {}, {}, {})
     log = warehouse.make(record.ref)
     change = Change(Held(log, empty, replace(record, fence=0)), record, fields, [*files])
+    change.domains |= warehouse.said(record.ref)
     if log.snapshot() is not None:
         return False
     try:

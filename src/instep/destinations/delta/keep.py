@@ -7,14 +7,18 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from instep.destinations.base import Commit, Ref, Revival
+from instep.destinations.delta.ddl import drop
 from instep.destinations.delta.files import path_of
 from instep.destinations.delta.held import Change, Held, begin, find, held_at, named, require, with_stored
 from instep.destinations.delta.log import Action, Log
+from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.sql.evolve import latest
 from instep.errors import Conflict, DestinationError, InstepError
+from instep.stage.objects import ObjectPath
 from instep.stage.place import clear_errors
 
 
@@ -95,9 +99,15 @@ def keep(warehouse: Warehouse, ref: Ref, place: Ref, commit: Commit) -> int | No
 
 
 def _linked(held: Held, log: Log, file: Action) -> Action:
-    """The file below the copy's folder: a link, so that neither table needs the other."""
+    """The file below the copy's folder, so that neither table needs the other: a link, or a copy that the object store
+    makes."""
     source = path_of(held, file)
     target = log.table / "data" / source.name
+    if isinstance(source, ObjectPath) and isinstance(target, ObjectPath):
+        source.copy_to(target)
+        return {**file, "path": f"data/{source.name}"}
+    assert isinstance(source, Path)
+    assert isinstance(target, Path)
     with clear_errors(str(target)):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
@@ -112,4 +122,6 @@ def purge(warehouse: Warehouse, place: Ref) -> None:
         return
     if not held.record.copy:
         raise DestinationError(f"table {named(place)} is no copy of ours", hint="it is left alone: look at it first")
+    if isinstance(warehouse, ObjectWarehouse):
+        drop(warehouse, held, Commit("", held.record.fence))
     warehouse.delete(held.folder)

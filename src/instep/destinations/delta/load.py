@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from instep.destinations.base import Commit, Outcome, Ref
-from instep.destinations.delta.files import adopted, copied, path_of, remove_files
+from instep.destinations.delta.files import adopted, copied, path_of, remove_files, staged_path
 from instep.destinations.delta.held import Change, Held, find, named, require, with_stored
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.errors import Conflict, DestinationError, Fenced
-from instep.stage.place import local
 from instep.stage.spec import StagedFile
 
 TRIES = 5
@@ -75,7 +74,7 @@ def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit:
 def _clear(held: Held, files: Sequence[StagedFile], added: Sequence[Action]) -> None:
     """Staged files whose rows were written again have served."""
     kept = {path_of(held, a) for a in added}
-    remove_files(f for f in files if local(f.path) not in kept)
+    remove_files(held, (f for f in files if staged_path(held, f) not in kept))
 
 
 def overwrite(

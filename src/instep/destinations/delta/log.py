@@ -1,7 +1,8 @@
 """The log of one Delta table: what its versions say, and commits that only one writer can make.
 
-A version is a file of JSON lines. It is written aside and linked to its name, which fails if the name is taken: of two
-writers that start from the same version one is refused, whatever they do.
+A version is a file of JSON lines. It is written aside and linked to its name, which fails if the name is taken, or put
+into an object store on the condition that there is none: of two writers that start from the same version one is
+refused, whatever they do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from urllib.parse import quote, unquote, urlparse
 
 from instep.destinations.delta import checkpoint
 from instep.errors import DestinationError
+from instep.stage.objects import AnyPath, ObjectPath
 from instep.stage.place import clear_errors
 
 FOLDER = "_delta_log"
@@ -55,9 +57,11 @@ def rows_of(file: Action) -> int:
     return int(json.loads(stats).get("numRecords", 0)) if stats else 0
 
 
-def place_of(table: Path, file: Action) -> Path:
+def place_of(table: AnyPath, file: Action) -> AnyPath:
     """Where a data file lies: below the table, unless another program has named it by an absolute path or URL."""
     path = str(file["path"])
+    if isinstance(table, ObjectPath):
+        return ObjectPath(unquote(path), table.io) if "://" in path else table / unquote(path)
     return table / unquote(urlparse(path).path if path.startswith("file:") else path)
 
 
@@ -99,20 +103,30 @@ class _State:
 class Log:
     """`table` is the folder that holds the log's folder."""
 
-    def __init__(self, table: Path) -> None:
+    def __init__(self, table: AnyPath) -> None:
         self.table = table
         self.folder = table / FOLDER
 
-    def _listed(self) -> tuple[set[int], dict[int, list[Path]]]:
+    def _names(self) -> list[str]:
+        if isinstance(self.folder, ObjectPath):
+            return self.folder.names()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return [path.name for path in self.folder.iterdir()]
+        return []
+
+    def _listed(self) -> tuple[set[int], dict[int, list[AnyPath]]]:
         """The versions whose commits are there, and the files of each whole checkpoint."""
-        commits, parts = set[int](), dict[tuple[int, int], list[Path]]()
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.folder) as entries:
-            for entry in entries:
-                if found := _COMMIT.fullmatch(entry.name):
-                    commits.add(int(found[1]))
-                elif found := _CHECKPOINT.fullmatch(entry.name):
-                    parts.setdefault((int(found[1]), int(found[3] or 1)), []).append(Path(entry.path))
-        whole = {version: sorted(paths) for (version, count), paths in parts.items() if len(paths) == count}
+        commits, parts = set[int](), dict[tuple[int, int], list[str]]()
+        for name in self._names():
+            if found := _COMMIT.fullmatch(name):
+                commits.add(int(found[1]))
+            elif found := _CHECKPOINT.fullmatch(name):
+                parts.setdefault((int(found[1]), int(found[3] or 1)), []).append(name)
+        whole = {
+            version: [self.folder / name for name in sorted(names)]
+            for (version, count), names in parts.items()
+            if len(names) == count
+        }
         return commits, whole
 
     def versions(self) -> list[int]:
@@ -158,29 +172,14 @@ class Log:
         # not splitlines(): JSON may hold U+2028 and others that it would break lines at
         return (json.loads(line) for line in text.split("\n") if line)
 
-    def _path(self, version: int) -> Path:
+    def _path(self, version: int) -> AnyPath:
         return self.folder / f"{version:020}.json"
-
-    def _aside(self) -> Path:
-        return self.folder / f".instep-{uuid.uuid4().hex}.tmp"
 
     def put(self, version: int, actions: Sequence[Action]) -> bool:
         """Makes that version; False, and nothing changed, if it is there already. The folder must exist."""
         text = "".join(json.dumps(a, separators=(",", ":"), ensure_ascii=False) + "\n" for a in actions)
-        aside = self._aside()
-        with clear_errors(str(self.folder)):
-            try:
-                with aside.open("x", encoding="utf-8") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.link(aside, self._path(version))
-            except FileExistsError:
-                return False
-            finally:
-                aside.unlink(missing_ok=True)
-            _settle(self.folder)
-        return True
+        path = self._path(version)
+        return path.create(text.encode()) if isinstance(path, ObjectPath) else _link(path, text)
 
     def checkpoint(self, snapshot: Snapshot, keep_after: int) -> None:
         """A file from which readers start; tombstones older than `keep_after` (milliseconds since 1970) stay out."""
@@ -193,15 +192,9 @@ class Log:
             if c
         ]
         lines += [{"add": a} for a in snapshot.files.values()] + [{"remove": a} for a in gone]
-        path = self.folder / f"{snapshot.version:020}.checkpoint.parquet"
-        aside = self._aside()
-        try:
-            checkpoint.write(aside, lines)
-            aside.replace(path)
-            aside.write_text(json.dumps({"version": snapshot.version, "size": len(lines)}), encoding="utf-8")
-            aside.replace(self.folder / "_last_checkpoint")
-        finally:
-            aside.unlink(missing_ok=True)
+        _replace(self.folder / f"{snapshot.version:020}.checkpoint.parquet", checkpoint.content(lines))
+        said = json.dumps({"version": snapshot.version, "size": len(lines)})
+        _replace(self.folder / "_last_checkpoint", said.encode())
 
     def clean(self, first: int) -> None:
         """Deletes commits and checkpoints that only versions before `first` need."""
@@ -213,8 +206,43 @@ class Log:
 
     def tidy(self) -> None:
         """Deletes what writers of ours that died have left in the log's folder; call it when there can be none."""
-        for path in self.folder.glob(".instep-*.tmp"):
-            path.unlink(missing_ok=True)
+        if isinstance(self.folder, Path):
+            for path in self.folder.glob(".instep-*.tmp"):
+                path.unlink(missing_ok=True)
+
+
+def _aside(folder: Path) -> Path:
+    return folder / f".instep-{uuid.uuid4().hex}.tmp"
+
+
+def _link(path: Path, text: str) -> bool:
+    """False if the name is taken."""
+    aside = _aside(path.parent)
+    with clear_errors(str(path.parent)):
+        try:
+            with aside.open("x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(aside, path)
+        except FileExistsError:
+            return False
+        finally:
+            aside.unlink(missing_ok=True)
+        _settle(path.parent)
+    return True
+
+
+def _replace(path: AnyPath, content: bytes) -> None:
+    if isinstance(path, ObjectPath):
+        path.write_bytes(content)
+        return
+    aside = _aside(path.parent)
+    try:
+        aside.write_bytes(content)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def _settle(folder: Path) -> None:

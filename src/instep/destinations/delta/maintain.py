@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Ref
@@ -18,8 +17,9 @@ from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.restore import changes
 from instep.destinations.delta.warehouse import Warehouse, now_ms
 from instep.destinations.maintained import Layout, Maintained, Upkeep
-from instep.errors import DestinationError
+from instep.errors import DestinationError, InstepError
 from instep.schema.maintenance import DAY_MS, FileFacts, Maintenance, bins, expirable
+from instep.stage.objects import AnyPath, files_below
 
 DOMAIN = "instep.maintained"
 WHAT = ("small files", "files and commits of old versions", "orphaned files")
@@ -124,11 +124,11 @@ def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> M
     if not old.versions:
         return done
     live = {path_of(held, f) for f in held.files}
-    last = dict[Path, int]()  # a file may have come back and gone again
+    last = dict[AnyPath, int]()  # a file may have come back and gone again
     for file in _removed(held):
         path = path_of(held, file)
         last[path] = max(last.get(path, 0), int(file.get("deletionTimestamp", 0)))
-    there = [p for p, at in last.items() if at <= old.before and p not in live and p.is_relative_to(held.folder)]
+    there = [p for p, at in last.items() if at <= old.before and p not in live and p.is_relative_to(str(held.folder))]
     there = [p for p in there if p.exists()]
     if not work.dry_run:
         _delete(there)
@@ -144,7 +144,7 @@ def _removed(held: Held) -> Iterator[Action]:
             yield from (a["remove"] for a in held.log.actions(version) if a.get("remove"))
 
 
-def _named(held: Held) -> set[Path]:
+def _named(held: Held) -> set[AnyPath]:
     """Every file that a version that can be read names."""
     versions = held.log.versions()
     first = held.log.snapshot(versions[0])
@@ -155,12 +155,12 @@ def _named(held: Held) -> set[Path]:
     return {path_of(held, f) for f in files}
 
 
-def _orphans(held: Held, work: Upkeep) -> list[tuple[Path, int]]:
+def _orphans(held: Held, work: Upkeep) -> list[tuple[AnyPath, int]]:
     """Data files that nothing names, older than the safe age and than every run that is alive, and their bytes."""
     limit = now_ms() - work.how.orphan_age * DAY_MS
     limit = min(limit, work.live) if work.live is not None else limit
     try:
-        listed = [(p, p.stat()) for p in (held.folder / "data").rglob("*") if p.is_file()]
+        listed = list(files_below(held.folder / "data"))
     except OSError as error:
         raise DestinationError(f"table {named(held.ref)}: its files cannot be listed: {error.strerror}") from error
     old = [(p, s.st_size) for p, s in listed if s.st_mtime * 1000 < limit]
@@ -168,8 +168,8 @@ def _orphans(held: Held, work: Upkeep) -> list[tuple[Path, int]]:
     return [(p, size) for p, size in old if p not in known]
 
 
-def _delete(paths: Iterable[Path]) -> None:
+def _delete(paths: Iterable[AnyPath]) -> None:
     for path in paths:
-        with suppress(OSError):
+        with suppress(OSError, InstepError):
             path.unlink(missing_ok=True)
             path.parent.rmdir()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from instep.destinations.base import Ref
+from instep.destinations.delta.files import io_of
 from instep.destinations.delta.held import find
 from instep.destinations.delta.warehouse import Warehouse
 from instep.stage.place import children, keep_only
@@ -19,13 +20,14 @@ def sweep(warehouse: Warehouse, ref: Ref, runs: Mapping[str, int]) -> None:
     held.log.tidy()
     data, held_back = (held.folder / "data").as_uri(), (held.folder / "_quarantine").as_uri()
     known = {unquote(p) for p in (*held.snapshot.files, *held.snapshot.gone)}
-    names = children(data, {})
+    io = io_of(held)
+    names = children(data, io)
     mine = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
     for folder in (n for n in mine if (held.folder / "data" / n).is_dir()):
-        keep_only(f"{data}/{folder}", {}, [p for p in known if p.startswith(f"data/{folder}/")])
+        keep_only(f"{data}/{folder}", io, [p for p in known if p.startswith(f"data/{folder}/")])
     lost = {n for n in mine if not (held.folder / "data" / n).is_dir() and f"data/{n}" not in known}
     if lost:
-        keep_only(data, {}, [f"{data}/{n}" for n in names if n not in lost])
-    gone, kept = tuple(f"{run}-" for run in runs if run not in held.record.runs), children(held_back, {})
+        keep_only(data, io, [f"{data}/{n}" for n in names if n not in lost])
+    gone, kept = tuple(f"{run}-" for run in runs if run not in held.record.runs), children(held_back, io)
     if gone and any(n.startswith(gone) for n in kept):
-        keep_only(held_back, {}, [f"{held_back}/{n}" for n in kept if not n.startswith(gone)])
+        keep_only(held_back, io, [f"{held_back}/{n}" for n in kept if not n.startswith(gone)])

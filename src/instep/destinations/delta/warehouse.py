@@ -1,4 +1,7 @@
-"""Where tables lie: one folder a table below one a namespace, and beside them what was dropped and waits."""
+"""Where tables lie: one folder a table below one a namespace, and beside them what was dropped and waits.
+
+In an object store: see `delta/objects.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ import re
 import shutil
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 from instep.destinations.base import Ref
-from instep.destinations.delta.log import FOLDER, Log
+from instep.destinations.delta.log import FOLDER, Log, Snapshot
 from instep.errors import ConnectError, DestinationError, SchemaError
+from instep.stage.objects import AnyPath
 from instep.stage.place import clear_errors
 
 OWN = "_instep"
@@ -34,7 +39,7 @@ def now_ms() -> int:
 class Waiting:
     """A dropped table that waits in `folder` since `at` (milliseconds since 1970 UTC)."""
 
-    folder: Path
+    folder: AnyPath
     ref: Ref
     source_id: str | None
     at: int
@@ -52,18 +57,71 @@ def folder_name(name: str) -> str:
     return made
 
 
+class Warehouse(ABC):
+    """`days`: how long what was dropped is kept."""
+
+    days: float
+
+    @abstractmethod
+    def folder(self, ref: Ref) -> AnyPath: ...
+
+    @abstractmethod
+    def refs(self) -> list[Ref]:
+        """Every folder that has a log, ours or not."""
+
+    @abstractmethod
+    def is_taken(self, ref: Ref) -> bool:
+        """Whether something lies where the table would."""
+
+    @abstractmethod
+    def make(self, ref: Ref) -> Log:
+        """The log of a table that is about to begin."""
+
+    @abstractmethod
+    def moving(self) -> AbstractContextManager[None]:
+        """Claims and moves of tables wait for each other, so that no run moves what a later one has claimed."""
+
+    @abstractmethod
+    def waiting(self) -> list[Waiting]:
+        """The dropped tables, the last one first."""
+
+    @abstractmethod
+    def delete(self, folder: AnyPath) -> None:
+        """A table and its files; what cannot be deleted raises DestinationError."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Deletes what was left of a folder when a deletion was cut off."""
+
+    def log(self, ref: Ref) -> Log:
+        return Log(self.folder(ref))
+
+    def parked(self, ref: Ref, source_id: str | None) -> Waiting | None:
+        """The table that was dropped last under this name and had this source id."""
+        return next((w for w in self.waiting() if w.ref == ref and w.source_id == source_id), None)
+
+    def old(self, at: int) -> bool:
+        """Whether the time for undoing what was dropped then is over."""
+        return at < now_ms() - self.days * 86_400_000
+
+    def is_at(self, snapshot: Snapshot, ref: Ref) -> bool:
+        """Whether the table whose log says so is the one of that name."""
+        return True
+
+    def said(self, ref: Ref, dropped: int = 0, source_id: str | None = None) -> dict[str, str]:
+        """What a log has to say of the table's name, or since when it waits (milliseconds since 1970), by domain."""
+        return {}
+
+
 @dataclass(frozen=True)
-class Warehouse:
-    """`root` is made when it is first written to. `days`: how long what was dropped is kept."""
+class Folders(Warehouse):
+    """`root` is made when it is first written to."""
 
     root: Path
     days: float = 7
 
     def folder(self, ref: Ref) -> Path:
         return self.root / folder_name(ref[0]) / folder_name(ref[1])
-
-    def log(self, ref: Ref) -> Log:
-        return Log(self.folder(ref))
 
     def refs(self) -> list[Ref]:
         """Every folder that has a log, ours or not."""
@@ -91,10 +149,10 @@ class Warehouse:
 
     def make(self, ref: Ref) -> Log:
         """The log of a table that is about to begin."""
-        log = self.log(ref)
-        with clear_errors(str(log.folder)):
-            log.folder.mkdir(parents=True, exist_ok=True)
-        return log
+        place = self.folder(ref) / FOLDER
+        with clear_errors(str(place)):
+            place.mkdir(parents=True, exist_ok=True)
+        return self.log(ref)
 
     @contextmanager
     def moving(self) -> Iterator[None]:
@@ -141,11 +199,8 @@ class Warehouse:
                 found.append(Waiting(place, (said["table"][0], said["table"][1]), said["id"], said["at"]))
         return sorted(found, key=lambda w: w.at, reverse=True)
 
-    def parked(self, ref: Ref, source_id: str | None) -> Waiting | None:
-        """The table that was dropped last under this name and had this source id."""
-        return next((w for w in self.waiting() if w.ref == ref and w.source_id == source_id), None)
-
     def revive(self, one: Waiting) -> None:
+        assert isinstance(one.folder, Path)
         target = self.folder(one.ref)
         with clear_errors(str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -154,8 +209,9 @@ class Warehouse:
             one.folder.rename(target)
             (target / _WAITS).unlink(missing_ok=True)
 
-    def delete(self, folder: Path) -> None:
+    def delete(self, folder: AnyPath) -> None:
         """A table and its files; what cannot be deleted raises DestinationError."""
+        assert isinstance(folder, Path)
         away = self.root / OWN / "dropped" / f".{uuid.uuid4().hex[:12]}"
         try:
             away.parent.mkdir(parents=True, exist_ok=True)
@@ -172,10 +228,6 @@ class Warehouse:
             if place.name.startswith("."):
                 shutil.rmtree(place, ignore_errors=True)
 
-    def old(self, at: int) -> bool:
-        """Whether the time for undoing what was dropped then is over."""
-        return at < now_ms() - self.days * 86_400_000
-
 
 def _drop_empty(space: Path) -> None:
     with suppress(OSError):
@@ -186,7 +238,7 @@ def local_root(warehouse: str) -> Path:
     """The folder that a project file names; ConnectError for an object store."""
     if "://" in warehouse and not warehouse.startswith("file://"):
         raise ConnectError(
-            f"the Delta warehouse {warehouse} is not a folder",
-            hint="name a folder, such as `warehouse: lake` (a mounted file system is one); Iceberg takes object stores",
+            f"the Delta warehouse {warehouse} is neither a folder nor in S3",
+            hint="name a folder, such as `warehouse: lake`, or `s3://bucket/prefix`; Iceberg takes other stores, too",
         )
     return Path(unquote(warehouse.removeprefix("file://"))).absolute()
