@@ -187,7 +187,7 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
     return TableSettings(
         mode=options.mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
         key=options.key, misfit=misfit, keep_old_names=kept if given is None else given,
-        filter=options.filter, properties=as_text(options.properties), sort=options.sort,
+        filter=options.filter, properties=as_text(options.properties), sort=options.sort, partition=options.partition,
         history=options.history,
     )  # fmt: skip
 

@@ -32,8 +32,9 @@ class TableSettings:
     to use where the source has no primary key. `mode` auto: see sync/choose.py. `start`: where the first read by a
     cursor that a person chose begins, "" for the whole table. `keep_old_names`: for how many seconds readers can use
     what it and its columns were called before a rename. `filter`: which rows are read, as SQL of the source; None if
-    nothing is said, "" for all. `properties` and `sort` are
-    those of the destination's table: names and values, columns. `history`: every version of a row is kept."""
+    nothing is said, "" for all. `properties`, `sort` and
+    `partition` are those of the destination's table: names and values, columns, terms (schema/partition.py). `history`:
+    every version of a row is kept."""
 
     mode: Literal["auto", "full_refresh", "append", "upsert", "log"] = "auto"
     cursor: str | None = None
@@ -46,6 +47,7 @@ class TableSettings:
     filter: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     sort: tuple[str, ...] = ()
+    partition: tuple[str, ...] = ()
     history: bool = False
 
 

@@ -84,13 +84,23 @@ def test_a_rewrite_is_refused_and_others_go_on(laid: World, edit: Any, why: str)
     assert laid.tables() == {"t": "t", "u": "u"}
 
 
-def test_a_partitioned_table_is_not_loaded(laid: World) -> None:
+def test_a_table_that_somebody_partitioned_is_loaded_in_its_partitions(laid: World) -> None:
     partition(laid)
-    laid.run("INSERT INTO t VALUES (3, 2, 'z')", "CREATE TABLE u (id int PRIMARY KEY)")
+    laid.run("INSERT INTO t VALUES (3, 2, 'z')", "UPDATE t SET a = 5 WHERE id = 1")
+    assert laid.statuses(laid.sync()) == {"t": "done"}
+    places = {t.file.partition[0] for t in table(laid).scan().plan_files() if t.file.spec_id}
+    assert (places, laid.differing()) == ({2, 5}, {})
+
+
+def test_a_table_in_partitions_that_cannot_be_made_is_not_loaded(laid: World) -> None:
+    laid.run("ALTER TABLE t ADD COLUMN f double")
+    laid.sync()
+    partition(laid, column="f")
+    laid.run("INSERT INTO t VALUES (3, 2, 'z', 1.5)", "CREATE TABLE u (id int PRIMARY KEY)")
     report = laid.sync()
     assert laid.statuses(report) == {"t": "failed", "u": "done"}
     [error] = [t.error for t in report.tables if t.error]
-    assert "cannot be loaded: it is partitioned by a" in error
+    assert "cannot be loaded: it is partitioned by f" in error
     assert "update_spec().remove_field" in error
     assert laid.rows("t", "id") == [(1,), (2,)]
     with table(laid).update_spec() as update:

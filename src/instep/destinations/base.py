@@ -20,6 +20,7 @@ from instep.schema.hazard import Capabilities
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
+from instep.stage.partition import Partitioning
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -31,13 +32,14 @@ Ref = tuple[str, str]
 @dataclass(frozen=True)
 class Target:
     """Where and how files of one table are written: see `stage.spec.StageSpec`. `types`: of columns that are stored as
-    a wider type than the accepted one."""
+    a wider type than the accepted one. `partition`: how the rows of files that are adopted are told apart."""
 
     schema: pa.Schema
     location: str
     quarantine: str
     io: Mapping[str, str] = field(default_factory=dict, repr=False)
     types: Mapping[str, DataType] = field(default_factory=dict)
+    partition: Partitioning | None = None
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ from typing import Protocol, runtime_checkable
 
 from instep.destinations.base import Ref
 from instep.schema.layout import TableLayout
+from instep.schema.partition import PartitionTerm
+from instep.schema.types import DataType
 
 
 @runtime_checkable
 class LaidOut(Protocol):
-    """A destination whose tables have properties and an order of rows that settings may say."""
+    """A destination whose tables have properties, an order of rows and partitions that settings may say."""
 
     def layouts(self, refs: Iterable[Ref]) -> Mapping[Ref, TableLayout]:
         """Of those of `refs` that exist and wait for no new generation, what was set by settings and is there."""
@@ -19,4 +21,8 @@ class LaidOut(Protocol):
 
     def property_fault(self, name: str) -> str:
         """Why settings cannot set a property; "" if they can."""
+        ...
+
+    def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
+        """Why a column of this type cannot be partitioned so; "" if it can."""
         ...

@@ -40,6 +40,7 @@ from instep.schema import personal
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.layout import sort_term
 from instep.schema.selection import Pattern, Selection, patterns
+from instep.schema.partition import partition_term
 
 _POSTGRES_TLS = {"sslmode": "mode", "sslrootcert": "ca"}
 _MYSQL_TLS = {"ssl": "mode", "ssl_ca": "ca", "ssl_cert": "cert", "ssl_key": "key"}
@@ -71,6 +72,16 @@ def _sorted(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _plain_conf(value: Any) -> Any:
+def _partitioned(value: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        terms = list(map(partition_term, value))
+    except SchemaError as error:
+        raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
+    if twice := [t.text for n, t in enumerate(terms) if t in terms[:n]]:
+        raise PydanticCustomError("pattern", "{why}", {"why": f"{twice[0]} is there twice"})
+    return value
+
+
     """Spark shows its configuration on its pages and in its logs."""
     for name, text in value.items() if isinstance(value, dict) else ():
         if isinstance(text, Reference) or SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
@@ -312,6 +323,7 @@ class Include(Section):
 
 class Exclude(Section):
     tables: Patterns = ()
+    partition: Annotated[Words, AfterValidator(_partitioned)] = ()
     columns: Patterns = ()
 
 

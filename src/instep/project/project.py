@@ -58,6 +58,7 @@ class TableOptions:
     history: bool = False
     properties: Mapping[str, Any] = field(default_factory=dict)
     sort: tuple[str, ...] = ()
+    partition: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How a destination table is kept beside its columns: properties of its format and the order of its rows."""
+"""How a destination table is kept beside its columns: properties of its format, the order of its rows, partitions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from instep.errors import SchemaError
+from instep.schema.partition import PartitionTerm, partition_term
 
 SortTerm = tuple[str, str]
 """A column and `asc` or `desc`."""
@@ -14,14 +15,18 @@ SortTerm = tuple[str, str]
 
 @dataclass(frozen=True)
 class TableLayout:
-    """What the settings say of a table: `properties` as (name, value) sorted by name, `sort` by destination columns."""
+    """What the settings say of a table: `properties` as (name, value) sorted by name, `sort` and `partition` by
+    destination columns."""
 
     properties: tuple[tuple[str, str], ...] = ()
     sort: tuple[SortTerm, ...] = ()
+    partition: tuple[PartitionTerm, ...] = ()
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], sort: Sequence[SortTerm] = ()) -> TableLayout:
-        return cls(tuple(sorted(properties.items())), tuple(sort))
+    def of(
+        cls, properties: Mapping[str, str], sort: Sequence[SortTerm] = (), partition: Sequence[PartitionTerm] = ()
+    ) -> TableLayout:
+        return cls(tuple(sorted(properties.items())), tuple(sort), tuple(partition))
 
 
 def sort_term(text: str) -> SortTerm:
@@ -42,12 +47,17 @@ def describe_layout(before: TableLayout, after: TableLayout) -> str:
     if before.sort != after.sort:
         said = ", ".join(f"{name} {direction}" for name, direction in after.sort)
         parts.append(f"sort rows by {said}" if said else "sort rows no more")
+    if before.partition != after.partition:
+        said = ", ".join(term.text for term in after.partition)
+        parts.append(f"partition new files by {said}" if said else "partition new files no more")
     return "; ".join(parts)
 
 
 def layout_to_dict(layout: TableLayout) -> dict[str, Any]:
-    return {"properties": dict(layout.properties), "sort": [list(term) for term in layout.sort]}
+    said = {"properties": dict(layout.properties), "sort": [list(term) for term in layout.sort]}
+    return {**said, "partition": [term.text for term in layout.partition]} if layout.partition else said
 
 
 def layout_from_dict(data: Mapping[str, Any]) -> TableLayout:
-    return TableLayout.of(data["properties"], [(name, direction) for name, direction in data["sort"]])
+    sort = [(name, direction) for name, direction in data["sort"]]
+    return TableLayout.of(data["properties"], sort, [partition_term(text) for text in data.get("partition", ())])

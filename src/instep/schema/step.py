@@ -58,7 +58,7 @@ class ReviveColumn:
 
 @dataclass(frozen=True)
 class SetLayout:
-    """Properties and sort order of a table become what the settings say; no row is touched."""
+    """Properties, sort order and partitions of a table become what the settings say; no row is touched."""
 
     kind: ClassVar[str] = "table.layout"
     table: Ref

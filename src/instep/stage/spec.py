@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from instep.schema.table import Table
 from instep.schema.types import DataType
+from instep.stage.partition import Partition, Partitioning
 
 Misfit = Literal["quarantine", "null", "fail"]
 
@@ -121,7 +122,7 @@ class StageSpec:
     credentials). `synced` and `read_at` are microseconds since 1970 UTC. `salt` is the secret for hashed columns. `path` is the
     accepted table's, for quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule) by `path` of
     the columns whose new type was not let in. `extra` are columns that the query yields after the others, and that go
-    into the system column of that name (see stage/extra.py).
+    into the system column of that name (see stage/extra.py). `partition`: a file holds rows of one partition only.
     """
 
     table: str
@@ -141,11 +142,13 @@ class StageSpec:
     path: str = ""
     holds: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     extra: tuple[StageColumn, ...] = ()
+    partition: Partitioning | None = None
 
 
 @dataclass(frozen=True)
 class StagedFile:
-    """One Parquet file that a task has finished. `footer` is its metadata as `write_metadata_file` writes it."""
+    """One Parquet file that a task has finished. `footer` is its metadata as `write_metadata_file` writes it.
+    `partition`: the one that all of its rows belong to, if they were told apart."""
 
     table: str
     chunk: int
@@ -153,6 +156,7 @@ class StagedFile:
     rows: int
     bytes: int
     footer: builtins.bytes = field(repr=False)
+    partition: Partition | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from instep.errors import AccessLost, ConnectError, InstepError, ReadError, Stag
 from instep.stage.conform import Conformer, Held, compact_json
 from instep.stage.origin import TEXT, refused
 from instep.stage.pace import Pace
+from instep.stage.partitioned import writer_for
 from instep.stage.quarantine import Quarantine
 from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec
 from instep.stage.writer import ChunkWriter
@@ -164,7 +165,7 @@ class _ChunkRun:
         self, spec: StageSpec, chunk: Chunk, attempt: int, conformer: Conformer, progress: Report | None
     ) -> None:
         self.spec, self.chunk, self.conformer, self.progress = spec, chunk, conformer, progress
-        self.writer = ChunkWriter(spec, chunk.number, attempt)
+        self.writer = writer_for(spec, chunk.number, attempt)
         self.quarantine = Quarantine(spec, chunk.number, attempt)
         self.read = self.written = self.misfits = self.rejected = 0
         self.casts: Counter[str] = Counter()

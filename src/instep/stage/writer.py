@@ -30,7 +30,7 @@ class ChunkWriter:
         self.files: list[StagedFile] = []
         self._buffer: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
-        self._file: _File | None = None
+        self._file: ParquetFile | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Takes a batch of exactly the spec's schema; raises StageError for any other."""
@@ -64,7 +64,7 @@ class ChunkWriter:
         if not self._buffer:
             return
         if self._file is None:
-            self._file = _File(
+            self._file = ParquetFile(
                 self.spec,
                 self.place,
                 file_name(self.spec.run, self.chunk, self.attempt, len(self.files)),
@@ -82,7 +82,7 @@ class ChunkWriter:
         self.files.append(file.finish(self.chunk))
 
 
-class _File:
+class ParquetFile:
     """One Parquet file being written."""
 
     def __init__(self, spec: StageSpec, place: Place, name: str, repetitive: list[str]) -> None:

@@ -23,6 +23,7 @@ from instep.destinations.iceberg.exchange import Exchange, Replaced
 from instep.destinations.iceberg.fence import AssertFence, fence_requirements
 from instep.destinations.iceberg.layout import check_rows, check_writable
 from instep.destinations.iceberg.positions import Deletes, RowDelta
+from instep.destinations.iceberg.produce import Append, Producer
 from instep.destinations.iceberg.updates import creation, set_properties
 from instep.errors import Conflict, DestinationError
 
@@ -67,8 +68,8 @@ class Change:
         files = list(files)
         if files:
             check_writable(self._table, self.metadata)
-        start = self._staged.update_snapshot(snapshot_properties=dict(summary))
-        return self._snapshot(start.merge_append(), files)
+        start = Append(Operation.APPEND, self._staged, self._table.io, snapshot_properties=dict(summary))
+        return self._snapshot(start, files)
 
     def replace(self, files: Iterable[DataFile], summary: Mapping[str, str]) -> int:
         """Puts data files in the place of everything there is; returns the id of the new snapshot."""
@@ -140,7 +141,7 @@ class Change:
             producer._clean_all_uncommitted()
 
 
-class _ReplaceAll(_OverwriteFiles):
+class _ReplaceAll(Producer, _OverwriteFiles):
     """A snapshot of the added files only; everything of its parent, delete files included, leaves with it."""
 
     def __init__(self, staged: Transaction, table: Table, summary: Mapping[str, str]) -> None:

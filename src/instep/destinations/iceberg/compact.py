@@ -26,9 +26,11 @@ from instep.destinations.iceberg.compact_task import Bin, Packed, pack
 from instep.destinations.iceberg.exchange import Exchange, Replaced
 from instep.destinations.iceberg.files import arrow_schema, data_files
 from instep.destinations.iceberg.fill import been_through, folder_name
-from instep.destinations.iceberg.fill_task import Old
+from instep.destinations.iceberg.fill_task import old_file
 from instep.destinations.iceberg.load import summary
+from instep.destinations.iceberg.partition import partitioning
 from instep.destinations.iceberg.positions import path_of
+from instep.destinations.iceberg.produce import by_spec
 from instep.destinations.iceberg.records import STATE, exact_rows, load_state, state_record
 from instep.destinations.iceberg.undo import now_ms, undoable
 from instep.destinations.iceberg.updates import MAIN, ref_is, schema_is
@@ -141,13 +143,9 @@ class _Writing:
         spec = StageSpec(
             table=".".join(self.ref), columns=(), system=SystemColumns(), schema=arrow_schema(self.schema),
             location=f"{self.table.location()}/data/{folder}", quarantine="", run=self.work.run, synced=0,
-            file_bytes=2 * target, io=self.lake.io(),
+            file_bytes=2 * target, io=self.lake.io(), partition=partitioning(self.table.metadata),
         )  # fmt: skip
-        olds = tuple(
-            Old(n, t.file.file_path, t.file.record_count, t.file.file_size_in_bytes,
-                tuple(sorted(d.file_path for d in t.delete_files)))
-            for n, t in enumerate(tasks)
-        )  # fmt: skip
+        olds = tuple(old_file(n, t) for n, t in enumerate(tasks))
         return Bin(number, self._light, spec, olds, self._order, self.lake.io())
 
     def commit(
@@ -214,10 +212,11 @@ class Merging(Compaction):
         data = [e for m in found if m.content == ManifestContent.DATA for e in self.fetch_manifest_entry(m)]
         data = [e for e in data if e.data_file not in self._deleted_data_files]
         deletes = [m for m in found if m.content == ManifestContent.DELETES]
-        return [*map(self._written, _slices(data)), *self._without(deletes)]
+        slices = [(spec, part) for spec, found in by_spec(data) for part in _slices(found)]
+        return [*(self._written(spec, part) for spec, part in slices), *self._without(deletes)]
 
-    def _written(self, entries: Sequence[ManifestEntry]) -> ManifestFile:
-        with self.new_manifest_writer(self._transaction.table_metadata.spec()) as writer:
+    def _written(self, spec: int, entries: Sequence[ManifestEntry]) -> ManifestFile:
+        with self.new_manifest_writer(self.spec(spec)) as writer:
             for entry in entries:
                 writer.existing(entry)
         return writer.to_manifest_file()

@@ -8,12 +8,11 @@ from typing import Any
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask, Table
-from pyiceberg.transforms import VoidTransform
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.catalog import Lake
-from instep.destinations.iceberg.layout import why_not_loaded
 from instep.destinations.iceberg.load import load_ours
+from instep.destinations.iceberg.partition import carried, place_of, why_not_loaded
 from instep.destinations.iceberg.positions import path_of
 from instep.destinations.iceberg.records import load_state, read_pending
 from instep.schema.maintenance import FileFacts, Maintenance, bins
@@ -50,8 +49,9 @@ class Found:
         """Of data files and delete files."""
         return sum(t.file.file_size_in_bytes for t in self.tasks) + sum(d.file_size_in_bytes for d in self.deletes)
 
-    def facts(self) -> list[FileFacts]:
-        return [_facts(t) for t in self.tasks]
+    @property
+    def files(self) -> list[DataFile]:
+        return [t.file for t in self.tasks]
 
 
 def look(lake: Lake, ref: Ref, how: Maintenance) -> Found:
@@ -68,7 +68,19 @@ def look(lake: Lake, ref: Ref, how: Maintenance) -> Found:
     found = Found(table, metadata, tasks, deletes, len(manifests))
     if why := _why_not(found):
         return replace(found, why_not=why)
-    return replace(found, packs=[[tasks[i] for i in one] for one in bins(found.facts(), how)])
+    return replace(found, packs=[pack for group in _by_place(tasks) for pack in _packs(group, how)])
+
+
+def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
+    """Files of one partition are put together, and not with those of another."""
+    groups: dict[object, list[FileScanTask]] = {}
+    for task in tasks:
+        groups.setdefault(place_of(task.file), []).append(task)
+    return list(groups.values())
+
+
+def _packs(tasks: Sequence[FileScanTask], how: Maintenance) -> list[list[FileScanTask]]:
+    return [[tasks[i] for i in one] for one in bins([_facts(t) for t in tasks], how)]
 
 
 def _why_not(found: Found) -> str:
@@ -76,10 +88,10 @@ def _why_not(found: Found) -> str:
         return "it has deletes by value, which another program has written"
     if why := why_not_loaded(found.metadata):
         return why
-    specs = found.table.metadata.specs()
-    fields = (f for t in found.tasks for f in specs[t.file.spec_id].fields)
-    if any(not isinstance(f.transform, VoidTransform) for f in fields):
-        return "it has files that another program wrote in partitions"
+    metadata = found.table.metadata
+    specs, schema = metadata.specs(), metadata.schema()
+    if any(not carried(specs[spec], schema) for spec in {f.spec_id for f in (*found.files, *found.deletes)}):
+        return "it has files in partitions by what is no column of it any more"
     if any(t.file.file_format != FileFormat.PARQUET for t in found.tasks):
         return "it has files that are not Parquet, which another program has written"
     if sort_columns(found.table) is None:

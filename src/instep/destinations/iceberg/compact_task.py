@@ -10,9 +10,9 @@ from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.iceberg.fill_task import Old, standing
+from instep.stage.partitioned import writer_for
 from instep.stage.spec import StagedFile, StageSpec
 from instep.stage.task import Progress, Report
-from instep.stage.writer import ChunkWriter
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Packed:
 
 def pack(part: Bin, attempt: int, report: Report | None) -> Packed:
     """Writes the rows of the bin; raises StageError if they are not what the table needs."""
-    writer = ChunkWriter(part.spec, part.number, attempt)
+    writer = writer_for(part.spec, part.number, attempt)
     try:
         for batch in _sorted(part) if part.order else _rows(part):
             writer.write(batch)
@@ -58,7 +58,7 @@ def pack(part: Bin, attempt: int, report: Report | None) -> Packed:
 def _rows(part: Bin) -> Iterator[pa.RecordBatch]:
     schema, io = part.spec.schema, load_file_io(dict(part.io), part.spec.location)
     for old in part.files:
-        for batch in standing(part.table, io, old.path, schema.names, old.deletes):
+        for batch in standing(part.table, io, old, schema.names):
             columns = [_as(batch.column(f.name), f.type) for f in schema]
             yield pa.record_batch(columns, schema=schema)
 

@@ -162,7 +162,7 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     facts = _facts(after, evolution.fields, done, commit)
     change.properties({**facts, **kept})
     lay_out(change, steps)
-    with rewritten(table, change, evolution, commit):
+    with rewritten(lake, table, change, evolution, commit):
         change.land(commit.fence)
     check_equal(_read_back(lake, ref), replace(as_held(after, evolution.fields), schema=ref[0], name=ref[1]))
     return None

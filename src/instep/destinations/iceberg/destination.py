@@ -27,7 +27,8 @@ from instep.destinations.base import (
 from instep.destinations.iceberg import views as iceberg_views
 from instep.destinations.iceberg.catalog import IcebergConfig, Lake
 from instep.destinations.iceberg.laid_out import layout_of, property_fault
-from instep.destinations.iceberg.layout import check_loadable, guards
+from instep.destinations.iceberg.layout import guards
+from instep.destinations.iceberg.partition import check_loadable, fault
 from instep.destinations.iceberg.records import (
     FENCE,
     Metadata,
@@ -49,6 +50,7 @@ from instep.schema.hazard import Capabilities
 from instep.schema.layout import TableLayout
 from instep.schema.maintenance import Maintenance
 from instep.schema.old_names import View
+from instep.schema.partition import PartitionTerm
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
@@ -125,6 +127,9 @@ class IcebergDestination:
 
     def property_fault(self, name: str) -> str:
         return property_fault(name)
+
+    def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
+        return fault(term, kind)
 
     def ddl(self, steps: Sequence[Step]) -> list[str]:
         from instep.destinations.iceberg.sql import statements
@@ -268,13 +273,14 @@ class IcebergDestination:
         from instep.destinations.iceberg import load as iceberg_load
         from instep.destinations.iceberg.ddl import pending_fields
         from instep.destinations.iceberg.files import arrow_schema, iceberg_schema
+        from instep.destinations.iceberg.partition import partitioning
 
         table, metadata = iceberg_load.load_ours(self.lake, ref)
         check_loadable(".".join(ref), metadata)
         pending = read_pending(ref, metadata)
         schema = iceberg_schema(pending_fields(pending, metadata)) if pending else table.schema()
-        place = table.location()
-        return Target(arrow_schema(schema), f"{place}/data", f"{place}/quarantine", self.lake.io())
+        place, by = table.location(), None if pending else partitioning(table.metadata)
+        return Target(arrow_schema(schema), f"{place}/data", f"{place}/quarantine", self.lake.io(), partition=by)
 
     def state(self, ref: Ref) -> LoadState | None:
         metadata = self.lake.metadata([ref]).get(ref)

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 
-from instep.destinations.iceberg.positions import DeletesWriter
+from instep.destinations.iceberg.produce import Producer
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Replaced:
     deletes: Sequence[DataFile]
 
 
-class Exchange(_OverwriteFiles):
+class Exchange(Producer, _OverwriteFiles):
     """A snapshot with the added files and without those that are `replaced`; all others stay."""
 
     def __init__(self, staged: Transaction, table: Table, replaced: Replaced, summary: Mapping[str, str]) -> None:
@@ -39,14 +39,8 @@ class Exchange(_OverwriteFiles):
         return [*data, *(self._without(deletes) if self._deletes else deletes)]
 
     def _without(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """The delete files that stay, in one manifest with those that go."""
-        entries = [e for m in manifests for e in self.fetch_manifest_entry(m)]
-        if not entries:
-            return []
-        with DeletesWriter(self, self.new_manifest_output()) as writer:
-            for entry in entries:
-                (writer.delete if entry.data_file.file_path in self._deletes else writer.existing)(entry)
-        return [writer.to_manifest_file()]
+        """The delete files that stay, in one manifest a spec with those that go."""
+        return self.deletes_written((), (e for m in manifests for e in self.fetch_manifest_entry(m)), self._deletes)
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         with self._counting():

@@ -17,9 +17,11 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.typedef import Record
 
+from instep.destinations.iceberg.partition import record_of
 from instep.destinations.iceberg.schema import IcebergField, schema_of
-from instep.errors import StageError
+from instep.errors import Conflict, StageError
 from instep.stage.spec import StagedFile
 
 FIELD_ID = b"PARQUET:field_id"
@@ -41,9 +43,23 @@ def _bare(field: pa.Field) -> pa.Field:
 
 
 def data_files(files: Sequence[StagedFile], metadata: TableMetadata, schema: Schema | None = None) -> list[DataFile]:
-    """The data files of those that hold rows. Raises StageError for a file that is not what the table needs.
+    """The data files of those that hold rows, each in its partition. Raises StageError for a file that is not what the
+    table needs, Conflict for one whose rows were not told apart by the table's current spec.
 
     Spark would read other units, scales or swapped field ids without a word, as other values."""
+    return _data_files(files, metadata, schema, adopted=True)
+
+
+def readable_files(
+    files: Sequence[StagedFile], metadata: TableMetadata, schema: Schema | None = None
+) -> list[DataFile]:
+    """The same of files that are read and not adopted: they belong to no partition."""
+    return _data_files(files, metadata, schema, adopted=False)
+
+
+def _data_files(
+    files: Sequence[StagedFile], metadata: TableMetadata, schema: Schema | None, *, adopted: bool
+) -> list[DataFile]:
     schema = schema or metadata.schema()
     expected, plan = arrow_schema(schema), compute_statistics_plan(schema, metadata.properties)
     ids = parquet_path_to_id_mapping(schema)
@@ -53,21 +69,30 @@ def data_files(files: Sequence[StagedFile], metadata: TableMetadata, schema: Sch
         if not footer.num_rows:
             continue
         statistics = data_file_statistics_from_parquet_metadata(footer, plan, ids)
-        found.append(
-            DataFile.from_args(
-                content=DataFileContent.DATA,
-                file_path=file.path,
-                file_format=FileFormat.PARQUET,
-                partition=statistics.partition(metadata.spec(), schema),
-                file_size_in_bytes=file.bytes,
-                sort_order_id=None,
-                spec_id=metadata.default_spec_id,
-                equality_ids=None,
-                key_metadata=None,
-                **statistics.to_serialized_dict(),
-            )
+        made = DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=file.path,
+            file_format=FileFormat.PARQUET,
+            partition=_partition(file, metadata) if adopted else Record(*[None] * len(metadata.spec().fields)),
+            file_size_in_bytes=file.bytes,
+            sort_order_id=None,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
         )
+        made.spec_id = metadata.default_spec_id
+        found.append(made)
     return found
+
+
+def _partition(file: StagedFile, metadata: TableMetadata) -> Record:
+    record = record_of(file, metadata)
+    if record is None:
+        raise Conflict(
+            "the partition spec of the table is another one than its new files were written for",
+            hint="run the sync again",
+        )
+    return record
 
 
 def _checked_footer(file: StagedFile, expected: pa.Schema) -> pq.FileMetaData:

@@ -22,9 +22,10 @@ from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
 from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.commit import Change
 from instep.destinations.iceberg.exchange import Replaced
-from instep.destinations.iceberg.files import arrow_schema, data_files
-from instep.destinations.iceberg.fill_task import Old, Part, Rewritten, fill_part
+from instep.destinations.iceberg.files import arrow_schema, data_files, readable_files
+from instep.destinations.iceberg.fill_task import Old, Part, Rewritten, fill_part, old_file
 from instep.destinations.iceberg.load import load_ours, summary
+from instep.destinations.iceberg.partition import partitioning
 from instep.destinations.iceberg.positions import is_of_one_file
 from instep.destinations.iceberg.records import exact_rows, load_state, read_pending, state_record
 from instep.destinations.iceberg.updates import MAIN, ref_is
@@ -140,6 +141,7 @@ def _spec(lake: Lake, table: Table, fill: Fill, commit: Commit) -> StageSpec:
         run=commit.run,
         synced=0,
         io=lake.io(),
+        partition=partitioning(table.metadata),
     )
 
 
@@ -157,7 +159,7 @@ class _Fill:
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[Part]:
         """Neighbours by key together, so that a task needs few of the staged files."""
         key = table.schema().find_field(self.fill.key[0])
-        staged = data_files(self.fill.values, table.metadata, _part_of(table, self.fill))
+        staged = readable_files(self.fill.values, table.metadata, _part_of(table, self.fill))
         ranges = [_range(f, key.field_id, key.field_type) for f in staged]
         found = [(_range(t.file, key.field_id, key.field_type), t) for t in tasks]
         found = sorted((f for f in found if f[0]), key=lambda f: f[0][0] if f[0] else 0) + [
@@ -215,8 +217,7 @@ def _old(
 ) -> Old:
     may_meet = (span is None or s is None or (s[0] <= span[1] and span[0] <= s[1]) for s in staged)
     values = tuple(place for place, meets in enumerate(may_meet) if meets)
-    deletes = tuple(sorted(d.file_path for d in task.delete_files))
-    return Old(number, task.file.file_path, task.file.record_count, task.file.file_size_in_bytes, deletes, values)
+    return old_file(number, task, values)
 
 
 def _groups(olds: Sequence[Old]) -> Iterator[list[Old]]:

@@ -27,19 +27,21 @@ from pyiceberg.table import FileScanTask
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 
+from instep.destinations.iceberg.partition import place_of
 from instep.destinations.notes import merged
 from instep.stage.conform import compact_json
+from instep.stage.partitioned import writer_for
 from instep.stage.spec import StagedFile, StageSpec
 from instep.stage.task import Progress, Report
-from instep.stage.writer import ChunkWriter
 
 MEMORY = "1GB"
+FilePlace = tuple[int, tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
 class Old:
     """A data file: `deletes` are the paths of its delete files, `values` the places of the staged files (in
-    `Part.values`) that may hold its keys."""
+    `Part.values`) that may hold its keys, `place` the spec and the partition that it is under."""
 
     number: int
     path: str
@@ -47,6 +49,13 @@ class Old:
     bytes: int
     deletes: tuple[str, ...] = ()
     values: tuple[int, ...] = ()
+    place: FilePlace = (0, ())
+
+
+def old_file(number: int, task: FileScanTask, values: tuple[int, ...] = ()) -> Old:
+    """A data file as a scan has planned it."""
+    file, deletes = task.file, tuple(sorted(d.file_path for d in task.delete_files))
+    return Old(number, file.file_path, file.record_count, file.file_size_in_bytes, deletes, values, place_of(file))
 
 
 @dataclass(frozen=True)
@@ -86,12 +95,11 @@ def fill_part(part: Part, attempt: int, report: Report | None) -> list[Rewritten
     return done
 
 
-def standing(
-    table: TableMetadata, io: FileIO, path: str, columns: Sequence[str], deletes: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """A data file's rows in order, without those that these delete files name, as the table has the columns."""
+def standing(table: TableMetadata, io: FileIO, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """A data file's rows in order, without those that its delete files name, as the table has the columns."""
     scan = ArrowScan(table, io, table.schema().select(*columns), AlwaysTrue())
-    task = FileScanTask(_file(path), {_file(d, DataFileContent.POSITION_DELETES) for d in deletes})
+    deletes = {_file(d, old.place, DataFileContent.POSITION_DELETES) for d in old.deletes}
+    task = FileScanTask(_file(old.path, old.place), deletes)
     gone = _read_all_delete_files(io, [task])
     for batch in scan._record_batches_from_scan_tasks_and_deletes([task], gone):
         if batch.num_rows:
@@ -103,9 +111,9 @@ class _Work:
     part: Part
     io: FileIO
 
-    def batches(self, path: str, columns: Sequence[str], deletes: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    def batches(self, old: Old, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """A file's standing rows in order, as the table has these columns."""
-        return standing(self.part.table, self.io, path, columns, deletes)
+        return standing(self.part.table, self.io, old, columns)
 
     def kinds(self, columns: Sequence[str]) -> list[pa.DataType]:
         projected = schema_to_pyarrow(self.part.table.schema(), include_field_ids=False)
@@ -114,20 +122,21 @@ class _Work:
     def staged(self, number: int) -> pa.Table:
         """One file of values: key, columns and notes."""
         names = [*self.part.key, *self.part.columns, self.part.meta]
-        kinds = self.kinds(names)
+        kinds, spec = self.kinds(names), self.part.table.spec()
+        file = Old(number, self.part.values[number], 0, 0, place=(spec.spec_id, (None,) * len(spec.fields)))
         batches = [
             pa.record_batch([_as(b.column(c), k) for c, k in zip(names, kinds, strict=True)], names=names)
-            for b in self.batches(self.part.values[number], names)
+            for b in self.batches(file, names)
         ]
         return pa.Table.from_batches(batches, pa.schema(list(zip(names, kinds, strict=True))))
 
 
-def _file(path: str, content: DataFileContent = DataFileContent.DATA) -> DataFile:
+def _file(path: str, place: FilePlace, content: DataFileContent = DataFileContent.DATA) -> DataFile:
     file = DataFile.from_args(
-        content=content, file_path=path, file_format=FileFormat.PARQUET, partition=Record(), record_count=0,
+        content=content, file_path=path, file_format=FileFormat.PARQUET, partition=Record(*place[1]), record_count=0,
         file_size_in_bytes=0,
     )  # fmt: skip
-    file.spec_id = 0
+    file.spec_id = place[0]
     return file
 
 
@@ -175,7 +184,7 @@ def _lacking(work: _Work) -> pa.RecordBatchReader:
         wanted = [*part.key, *part.columns, *([part.meta] if part.holds else [])]
         for number, old in enumerate(part.files):
             start = 0
-            for batch in work.batches(old.path, wanted, old.deletes):
+            for batch in work.batches(old, wanted):
                 rows = len(batch)
                 lacks = [batch.column(c).is_null() for c in part.columns]
                 note = _as(batch.column(part.meta), pa.string()) if part.holds else pa.nulls(rows, pa.string())
@@ -222,10 +231,10 @@ def _rewrite(work: _Work, old: Old, found: _Found, attempt: int) -> Rewritten:
     last = int(places.max())
     which = np.full(last + 1, -1, dtype=np.int64)
     which[places] = np.arange(len(places))
-    writer = ChunkWriter(part.spec, old.number, attempt)
+    writer = writer_for(part.spec, old.number, attempt)
     try:
         start = 0
-        for batch in work.batches(old.path, part.spec.schema.names, old.deletes):
+        for batch in work.batches(old, part.spec.schema.names):
             here = np.full(len(batch), -1, dtype=np.int64)
             inside = which[start : start + len(batch)]
             here[: len(inside)] = inside

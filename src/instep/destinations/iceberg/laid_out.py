@@ -1,4 +1,4 @@
-"""The properties and the sort order that the settings ask of a table, and which of those a table has are theirs."""
+"""What the settings ask of a table beside its columns, and which of the properties and orders it has are theirs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from instep.destinations.iceberg.partition import partitioned_by, same_partition_fields, terms
 from instep.schema.layout import TableLayout, layout_from_dict, layout_to_dict
+from instep.schema.partition import PartitionTerm
 from instep.schema.step import SetLayout, Step
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ _OURS = (
     "write.location-provider.", "write.folder-storage.", "write.format.default", "write.wap.",
 )  # fmt: skip
 
+_VOID = PartitionTerm("void", "")
 Metadata = Mapping[str, Any]
 
 
@@ -46,7 +49,8 @@ def layout_of(metadata: Metadata) -> TableLayout:
     """As it is: of the properties and orders that are the settings', what the table says by now."""
     said, properties = recorded(metadata), metadata.get("properties", {})
     current = {name: properties[name] for name, _ in said.properties if name in properties}
-    return TableLayout.of(current, list(_terms(metadata)) if said.sort else ())
+    partition = [t or _VOID for t in terms(metadata)] if said.partition else ()
+    return TableLayout.of(current, list(_terms(metadata)) if said.sort else (), partition)
 
 
 def _order(metadata: Metadata) -> Sequence[Mapping[str, Any]]:
@@ -84,6 +88,9 @@ def lay_out(change: Change, steps: Sequence[Step]) -> None:
         change.properties({**new, LAYOUT: json.dumps(layout_to_dict(wanted.after))})
         if wanted.before.sort != wanted.after.sort:
             change.update(*_sorted_by(change, wanted.after))
+        if wanted.before.partition != wanted.after.partition:
+            change.require(same_partition_fields(change.metadata))
+            change.update(*partitioned_by(change.metadata, wanted.after.partition))
 
 
 def _sorted_by(change: Change, wanted: TableLayout) -> tuple[TableUpdate, ...]:
@@ -119,7 +126,7 @@ def unsorted_without(change: Change, metadata: Metadata, kept: set[int]) -> None
     if mine and not set(mine) <= kept:
         said = recorded(metadata)
         change.update(*_order_updates(change, ()))
-        change.properties({LAYOUT: json.dumps(layout_to_dict(TableLayout(said.properties)))})
+        change.properties({LAYOUT: json.dumps(layout_to_dict(TableLayout(said.properties, (), said.partition)))})
 
 
 def is_done(metadata: Metadata, steps: Sequence[Step]) -> bool:

@@ -1,6 +1,7 @@
-"""Partition specs, sort orders and identifier fields of tables: made by hand, and guarded.
+"""Partition specs, sort orders and identifier fields of tables, set by settings or by hand, and guarded.
 
-We write no partitioned files: a table that somebody has partitioned is not loaded until it is unpartitioned again.
+New files are written under the current spec; those that are there stay under their own. A table with a spec whose
+values we do not know how to make is not loaded.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from instep.destinations.iceberg.laid_out import own_sort
+from instep.destinations.iceberg.partition import carried, check_loadable, sources, term_text
 from instep.destinations.iceberg.schema import IcebergField
 from instep.errors import DestinationError
 from instep.schema.guard import Guard
 
 if TYPE_CHECKING:
-    from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.table import Table as IcebergTable
     from pyiceberg.table.metadata import TableMetadata
 
@@ -70,8 +71,8 @@ def _partitions(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[
         for field in _used(spec):
             which = "the partition spec" if spec["spec-id"] == current else "an earlier partition spec"
             free = f"update_spec().remove_field('{field['name']}')" if spec["spec-id"] == current else _CLEAN
-            for source in _sources(field):
-                use = f"{which} ({_term(field, names.get(source, '?'))})"
+            for source in sources(field):
+                use = f"{which} ({term_text(field, names.get(source, '?'))})"
                 yield source, Guard(use, free, widens=field["transform"].startswith(_WIDEN))
 
 
@@ -81,8 +82,8 @@ def _sorting(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int
     current = metadata.get("default-sort-order-id", 0)
     for order in metadata.get("sort-orders", ()):
         for field in _used(order) if order["order-id"] == current else ():
-            for source in _sources(field):
-                use = f"the sort order ({_term(field, names.get(source, '?'))})"
+            for source in sources(field):
+                use = f"the sort order ({term_text(field, names.get(source, '?'))})"
                 yield source, Guard(use, "ALTER TABLE ... WRITE UNORDERED in Spark")
 
 
@@ -95,18 +96,6 @@ def _used(layout: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [f for f in layout["fields"] if f["transform"] != "void"]
 
 
-def _sources(field: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(field.get("source-ids") or (field["source-id"],))
-
-
-def _term(field: Mapping[str, Any], column: str) -> str:
-    transform = field["transform"]
-    if transform == "identity":
-        return column
-    name, _, size = transform.partition("[")
-    return f"{name}({size.rstrip(']')}, {column})" if size else f"{name}({column})"
-
-
 def kept_identifiers(metadata: Metadata, fields: Sequence[IcebergField]) -> list[int]:
     """The identifier fields that go on: those that are still there and still take no NULL."""
     required = {f.id for f in fields if f.required}
@@ -114,47 +103,23 @@ def kept_identifiers(metadata: Metadata, fields: Sequence[IcebergField]) -> list
     return [i for i in identifiers(metadata) if i in required | inner]
 
 
-def why_not_loaded(metadata: Metadata) -> str:
-    """Why rows cannot be written; "" if they can."""
-    current = metadata.get("default-spec-id", 0)
-    spec = next((s for s in metadata.get("partition-specs", ()) if s["spec-id"] == current), None)
-    used = _used(spec) if spec else []
-    if not used:
-        return ""
-    names = dict(_names(metadata))
-    return f"it is partitioned by {', '.join(_term(f, names.get(_sources(f)[0], '?')) for f in used)}"
-
-
-def check_loadable(name: str, metadata: Metadata) -> None:
-    """Raises DestinationError for a table that somebody has partitioned."""
-    if why := why_not_loaded(metadata):
-        raise DestinationError(
-            f"table {name} cannot be loaded: {why}, and the files that are written have no partitions",
-            hint="take the fields out of its partition spec (update_spec().remove_field(...)) and sync again",
-        )
-
-
 def check_rows(table: IcebergTable, metadata: TableMetadata) -> None:
-    """Raises DestinationError unless the table and all files of its current snapshot are unpartitioned: only such
-    files can be replaced or have rows taken out of them."""
+    """Raises DestinationError for files of the current snapshot that cannot be replaced or have rows taken out of
+    them: those of a spec whose values cannot be written down again."""
     check_writable(table, metadata)
-    specs = metadata.specs()
+    specs, schema = metadata.specs(), metadata.schema()
     snapshot = metadata.current_snapshot()
-    if snapshot is None or all(_plain(s) for s in specs.values()):
+    if snapshot is None or all(carried(s, schema) for s in specs.values()):
         return
-    if any(not _plain(specs[m.partition_spec_id]) for m in snapshot.manifests(table.io)):
+    if any(not carried(specs[m.partition_spec_id], schema) for m in snapshot.manifests(table.io)):
         raise DestinationError(
-            f"table {'.'.join(table.name())} has files that another program wrote in partitions: rows cannot be taken "
-            "out of them",
+            f"table {'.'.join(table.name())} has files in partitions by what is no column of it any more: rows cannot "
+            "be taken out of them",
             hint="load the whole table again with `instep sync --full` or rewrite its files",
         )
 
 
 def check_writable(table: IcebergTable, metadata: TableMetadata) -> None:
-    """Raises DestinationError if new files would have to be partitioned."""
-    if not _plain(metadata.spec()):
+    """Raises DestinationError if new files would have to be partitioned in a way that we cannot."""
+    if not metadata.spec().is_unpartitioned():
         check_loadable(".".join(table.name()), json.loads(metadata.model_dump_json()))
-
-
-def _plain(spec: PartitionSpec) -> bool:
-    return all(str(f.transform) == "void" for f in spec.fields)

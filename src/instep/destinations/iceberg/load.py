@@ -30,6 +30,7 @@ from instep.destinations.iceberg.records import (
     read_pending,
     state_record,
 )
+from instep.destinations.iceberg.split import split_files
 from instep.destinations.iceberg.updates import MAIN, ref_is, remove_properties, remove_ref
 from instep.errors import Conflict, DestinationError
 from instep.stage.spec import StagedFile
@@ -122,7 +123,8 @@ def append(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) ->
         return Outcome()
     change = Change(table)
     _stand_on_main(change)
-    snapshot = change.append(data_files(files, table.metadata), summary(commit) | {FILES: digest})
+    own = split_files(lake, files, table.metadata, commit)
+    snapshot = change.append(data_files(own, table.metadata), summary(commit) | {FILES: digest})
     deleted, added = bool((state := load_state(metadata)) and state.deleted), sum(f.rows for f in files)
     before = exact_rows(metadata, metadata.get("current-snapshot-id") or -1) if state else 0
     _finish(change, commit, snapshot, None if before is None else before + added, deleted=deleted)
@@ -146,7 +148,8 @@ def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit)
     if pending := read_pending(ref, metadata):
         swap_in(change, pending, metadata, commit)
         change.update(remove_properties(PENDING))
-    snapshot = change.replace(data_files(files, change.metadata), summary(commit))
+    own = split_files(lake, files, change.metadata, commit)
+    snapshot = change.replace(data_files(own, change.metadata), summary(commit))
     rows = sum(f.rows for f in files)
     _finish(change, commit, snapshot, rows, deleted=False)
     return Outcome(inserted=rows, deleted=state.rows if state else 0)

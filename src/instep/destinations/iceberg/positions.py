@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import to_bytes
-from pyiceberg.io import OutputFile
-from pyiceberg.manifest import (
-    DataFile,
-    DataFileContent,
-    FileFormat,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
-    ManifestFile,
-    ManifestWriterV2,
-)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update.snapshot import _MergeAppendFiles, _SnapshotProducer
-from pyiceberg.typedef import EMPTY_DICT, Record
+from pyiceberg.table.update.snapshot import _MergeAppendFiles
+from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.types import LongType, StringType
 
+from instep.destinations.iceberg.produce import Producer
 from instep.destinations.iceberg.rows import Positions, Rows
 
 _PATH, _POS = 2147483546, 2147483545
@@ -57,7 +47,7 @@ def delete_rows(rows: Rows, places: Positions, stem: str) -> Iterator[tuple[Data
         gone = places[places[:, 0] == number, 1]
         if replaced:
             gone = np.union1d(gone, rows.gone[path])
-        yield _write(rows.table, path, np.sort(gone), f"{stem}-deletes-{number}.parquet"), replaced
+        yield _write(rows.table, rows.files[number], np.sort(gone), f"{stem}-deletes-{number}.parquet"), replaced
 
 
 def is_of_one_file(deletes: DataFile) -> bool:
@@ -70,17 +60,19 @@ def path_of(deletes: DataFile) -> str | None:
     return low.decode() if low is not None and low == high else None
 
 
-def _write(table: Table, path: str, positions: npt.NDArray[np.int64], place: str) -> DataFile:
+def _write(table: Table, of: DataFile, positions: npt.NDArray[np.int64], place: str) -> DataFile:
+    """A delete file stands in the partition, and under the spec, of the data file that it is about."""
+    path = of.file_path
     columns = [pa.array([path]).take(pa.array(np.zeros(len(positions), dtype=np.int64))), pa.array(positions)]
     output = table.io.new_output(place)
     with output.create() as stream, pq.ParquetWriter(stream, _SCHEMA, compression="zstd") as writer:
         writer.write_table(pa.table(columns, schema=_SCHEMA))
     bounds = [{_PATH: to_bytes(StringType(), path), _POS: to_bytes(LongType(), int(at))} for at in positions[[0, -1]]]
-    return DataFile.from_args(
+    made = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=place,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=of.partition,
         record_count=len(positions),
         file_size_in_bytes=len(table.io.new_input(place)),
         value_counts={_PATH: len(positions), _POS: len(positions)},
@@ -93,11 +85,12 @@ def _write(table: Table, path: str, positions: npt.NDArray[np.int64], place: str
         split_offsets=None,
         equality_ids=None,
         sort_order_id=None,
-        spec_id=table.metadata.default_spec_id,
     )
+    made.spec_id = of.spec_id
+    return made
 
 
-class RowDelta(_MergeAppendFiles):
+class RowDelta(Producer, _MergeAppendFiles):
     """A snapshot that adds data files and delete files; what it replaces leaves with it."""
 
     def __init__(self, staged: Transaction, table: Table, deletes: Deletes, summary: Mapping[str, str]) -> None:
@@ -111,14 +104,9 @@ class RowDelta(_MergeAppendFiles):
         return [*data, *(self._delete_manifests(old) if self._deletes.added else old)]
 
     def _delete_manifests(self, old: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """All delete files in one manifest: there is at most one a data file."""
-        replaced = {d.file_path for d in self._deletes.replaced}
-        with DeletesWriter(self, self.new_manifest_output()) as writer:
-            for file in self._deletes.added:
-                writer.add(_added(self.snapshot_id, file))
-            for entry in (e for m in old for e in self.fetch_manifest_entry(m)):
-                (writer.delete if entry.data_file.file_path in replaced else writer.existing)(entry)
-        return [writer.to_manifest_file()]
+        """All delete files in one manifest a spec: there is at most one a data file."""
+        entries = (e for m in old for e in self.fetch_manifest_entry(m))
+        return self.deletes_written(self._deletes.added, entries, (d.file_path for d in self._deletes.replaced))
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         data = self._added_data_files
@@ -128,28 +116,3 @@ class RowDelta(_MergeAppendFiles):
             return super()._summary(snapshot_properties)
         finally:
             self._added_data_files, self._deleted_data_files = data, set()
-
-
-def _added(snapshot: int, file: DataFile) -> ManifestEntry:
-    return ManifestEntry.from_args(
-        status=ManifestEntryStatus.ADDED,
-        snapshot_id=snapshot,
-        sequence_number=None,
-        file_sequence_number=None,
-        data_file=file,
-    )
-
-
-class DeletesWriter(ManifestWriterV2):
-    """pyiceberg writes manifests of data files only."""
-
-    def __init__(self, producer: _SnapshotProducer[Any], output: OutputFile) -> None:
-        spec = producer._transaction.table_metadata.spec()
-        super().__init__(spec, producer.schema(), output, producer.snapshot_id, producer._compression)
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}

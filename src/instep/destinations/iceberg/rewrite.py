@@ -4,70 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from instep.destinations.base import Commit
+from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.commit import Change
 from instep.destinations.iceberg.evolve import Evolution, Rewrite
 from instep.destinations.iceberg.files import FIELD_ID, arrow_schema, data_files
-from instep.errors import IllegalChange
+from instep.destinations.iceberg.partition import partitioning
+from instep.errors import IllegalChange, InstepError
 from instep.stage.cast import cast
-from instep.stage.spec import StagedFile
-
-FILE_ROWS = 4_000_000
+from instep.stage.partitioned import writer_for
+from instep.stage.place import keep_only
+from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 
 
 @contextmanager
-def rewritten(table: Table, change: Change, evolution: Evolution, commit: Commit) -> Iterator[None]:
+def rewritten(lake: Lake, table: Table, change: Change, evolution: Evolution, commit: Commit) -> Iterator[None]:
     """Adds the rewritten files to `change`, if a column needs it; takes them away again if the commit fails."""
     if not evolution.rewrites or table.metadata.current_snapshot() is None:
         yield
         return
-    files: list[StagedFile] = []
+    folder, landed = f"{table.location()}/data/{commit.run}-rewrite-{commit.fence}", False
     try:
-        files += _write(table, change.metadata.schema(), evolution.rewrites, commit)
+        files = _write(table, change, evolution.rewrites, commit, replace(_SPEC, location=folder, io=lake.io()))
         change.replace(
             data_files(files, change.metadata), {"instep.run": commit.run, "instep.fence": str(commit.fence)}
         )
         yield
+        landed = True
+    finally:
+        if not landed:
+            with suppress(InstepError):
+                keep_only(folder, lake.io(), ())
+
+
+_SPEC = StageSpec("", (), SystemColumns(), pa.schema([]), "", "", "", 0)
+
+
+def _write(
+    table: Table, change: Change, rewrites: tuple[Rewrite, ...], commit: Commit, spec: StageSpec
+) -> tuple[StagedFile, ...]:
+    """Streams the table's rows through the casts."""
+    target, casts = arrow_schema(change.metadata.schema()), {r.after.id: r for r in rewrites}
+    by = partitioning(change.metadata)
+    named = replace(spec, table=".".join(table.name()), schema=target, run=commit.run, partition=by)
+    writer = writer_for(named, 0, 0)
+    try:
+        for batch in table.scan().to_arrow_batch_reader():
+            if batch.num_rows:
+                writer.write(_batch(batch, target, casts))
+        return writer.close()
     except BaseException:
-        for file in files:
-            with suppress(OSError):
-                table.io.delete(file.path)
+        writer.abort()
         raise
-
-
-def _write(table: Table, schema: Schema, rewrites: tuple[Rewrite, ...], commit: Commit) -> Iterator[StagedFile]:
-    """Streams the table's rows through the casts into files of at most `FILE_ROWS` rows."""
-    target, casts = arrow_schema(schema), {r.after.id: r for r in rewrites}
-    batches = (_batch(b, target, casts) for b in table.scan().to_arrow_batch_reader() if b.num_rows)
-    number = 0
-    while (first := next(batches, None)) is not None:
-        path = f"{table.location()}/data/rewrite-{commit.run}-{commit.fence}-{number}.parquet"
-        collected: list[Any] = []
-        with (
-            table.io.new_output(path).create(overwrite=True) as stream,
-            pq.ParquetWriter(stream, target, compression="zstd", metadata_collector=collected) as writer,
-        ):
-            rows = 0
-            batch: pa.RecordBatch | None = first
-            while batch is not None:
-                writer.write_batch(batch)
-                rows += batch.num_rows
-                batch = next(batches, None) if rows < FILE_ROWS else None
-        yield StagedFile("", number, path, rows, len(table.io.new_input(path)), _footer(collected[0]))
-        number += 1
-
-
-def _footer(metadata: pq.FileMetaData) -> bytes:
-    sink = pa.BufferOutputStream()
-    metadata.write_metadata_file(sink)
-    return bytes(sink.getvalue())
 
 
 def _batch(batch: pa.RecordBatch, target: pa.Schema, casts: Mapping[int, Rewrite]) -> pa.RecordBatch:

@@ -44,8 +44,6 @@ def current_rows(table: Table, within: BooleanExpression = ALL) -> Rows | None:
 
 def staged_rows(table: Table, files: Sequence[DataFile]) -> Rows:
     """Rows of files that have the table's schema, or a part of it, and that the table does not list."""
-    for file in files:
-        file.spec_id = table.metadata.default_spec_id
     return Rows(table, files)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from instep.destinations.types import iceberg_primitive
@@ -21,6 +22,7 @@ from instep.schema.change import (
     TableRenamed,
     TableReplaced,
 )
+from instep.schema.partition import PartitionTerm
 from instep.schema.step import Ref, ReviveColumn, RewriteColumn, SetLayout, Step, StepChange
 from instep.schema.table import Column, Table
 from instep.schema.types import Array, DataType, Struct
@@ -86,6 +88,13 @@ def _layout(table: str, change: SetLayout) -> Iterator[str]:
     if change.before.sort != change.after.sort:
         terms = ", ".join(f"{_name(name)} {direction.upper()}" for name, direction in change.after.sort)
         yield f"{table} WRITE LOCALLY ORDERED BY {terms};" if terms else f"{table} WRITE UNORDERED;"
+    old, new_terms = change.before.partition, change.after.partition
+    yield from (f"{table} DROP PARTITION FIELD {_partition(t)};" for t in old if t not in new_terms)
+    yield from (f"{table} ADD PARTITION FIELD {_partition(t)};" for t in new_terms if t not in old)
+
+
+def _partition(term: PartitionTerm) -> str:
+    return replace(term, column=_name(term.column)).text
 
 
 def _rewrite(ref: Ref, column: Column) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -21,12 +21,14 @@ from pyiceberg.table import Table as IcebergTable
 from instep.destinations.base import Merge, Outcome
 from instep.destinations.iceberg.commit import Change
 from instep.destinations.iceberg.delta import Delta, find_delta, find_since
-from instep.destinations.iceberg.files import arrow_schema, data_files
+from instep.destinations.iceberg.files import arrow_schema, data_files, readable_files
+from instep.destinations.iceberg.partition import partitioning
 from instep.destinations.iceberg.positions import Deletes, delete_rows
 from instep.destinations.iceberg.records import current_fields
 from instep.destinations.iceberg.rows import Positions, Rows, current_rows, staged_rows, take
 from instep.errors import Conflict
 from instep.spark.merge import MergePlan
+from instep.stage.partition import by_partition
 from instep.stage.spec import StagedFile
 
 ROWS = 5_000_000
@@ -72,9 +74,9 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
     """None where only Spark may say: DuckDB lacks the memory or the type, or the table has other deletes or twins."""
     metadata, schema = table.metadata, table.schema()
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
-    staged = staged_rows(table, data_files(ordered, metadata))
+    staged = staged_rows(table, readable_files(ordered, metadata))
     known = how.keys or how.asked
-    keys = staged_rows(table, data_files(known, metadata, schema.select(*how.key))) if known else None
+    keys = staged_rows(table, readable_files(known, metadata, schema.select(*how.key))) if known else None
     with suppress(duckdb.Error, pa.ArrowException):
         rows = current_rows(table)
         delta = _find(plan, staged, keys, rows) if rows else None
@@ -101,7 +103,7 @@ def row_delta(
     made: list[DataFile] = []
     name = f"{rows.table.location()}/data/upsert-{fence}-{uuid.uuid4().hex[:12]}"
     try:
-        data = _write(rows.table, new, f"{name}.parquet")
+        data = _write(rows.table, new, name)
         made += data
         deletes = list(delete_rows(rows, gone, name))
         made += [file for file, _ in deletes]
@@ -152,9 +154,17 @@ def _all(rows: pa.Table, column: str, value: bool | int) -> pa.Table:
     return rows.set_column(place, field, pa.repeat(pa.scalar(value, field.type), len(rows)))
 
 
-def _write(table: IcebergTable, rows: pa.Table, path: str) -> list[DataFile]:
-    if not len(rows):
-        return []
+def _write(table: IcebergTable, rows: pa.Table, stem: str) -> list[DataFile]:
+    """A file, or one a partition; their names begin with `stem`. Those of a failure are nobody's, and are swept."""
+    by = partitioning(table.metadata)
+    if by is None:
+        return data_files([_file(table, rows, f"{stem}.parquet")] if len(rows) else [], table.metadata)
+    parts = enumerate(by_partition(rows, by))
+    files = [replace(_file(table, part, f"{stem}-{n}.parquet"), partition=place) for n, (place, part) in parts]
+    return data_files(files, table.metadata)
+
+
+def _file(table: IcebergTable, rows: pa.Table, path: str) -> StagedFile:
     footers: list[Any] = []
     output, sink = table.io.new_output(path), pa.BufferOutputStream()
     with (
@@ -164,5 +174,4 @@ def _write(table: IcebergTable, rows: pa.Table, path: str) -> list[DataFile]:
         writer.write_table(rows)
     footers[0].write_metadata_file(sink)
     size = len(table.io.new_input(path))
-    file = StagedFile("", 0, path, len(rows), size, bytes(sink.getvalue()))
-    return data_files([file], table.metadata)
+    return StagedFile("", 0, path, len(rows), size, bytes(sink.getvalue()))

@@ -1,4 +1,4 @@
-"""Puts the table properties and sort orders of the settings into a plan."""
+"""Puts the table properties, sort orders and partitions of the settings into a plan."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from instep.model import TableSettings
 from instep.schema.change import TableAdded, TableRenamed
 from instep.schema.layout import SortTerm, TableLayout, sort_term
 from instep.schema.names import destination_ref
+from instep.schema.partition import PartitionTerm, partition_term
 from instep.schema.plan import Plan
 from instep.schema.step import SetLayout, Step, step
 from instep.schema.table import Table
@@ -24,6 +25,11 @@ class _Wish:
     ref: Ref
     layout: TableLayout
     troubles: tuple[str, ...]
+    kept: bool = False
+
+    def after(self, before: TableLayout) -> TableLayout:
+        """What cannot be partitioned as the settings say stays as it is."""
+        return replace(self.layout, partition=before.partition) if self.kept else self.layout
 
 
 def with_layouts(pipe: Pipe, made: Plan) -> Plan:
@@ -33,8 +39,8 @@ def with_layouts(pipe: Pipe, made: Plan) -> Plan:
     said = [(t, pipe.settings(t)) for t in tables]
     able = pipe.destination
     if not isinstance(able, LaidOut):
-        odd = [t for t, s in said if s.properties or s.sort]
-        why = f"`properties` and `sort` are for Iceberg, and its destination is {able.kind}"
+        odd = [t for t, s in said if s.properties or s.sort or s.partition]
+        why = f"`properties`, `sort` and `partition` are for Iceberg, and its destination is {able.kind}"
         return _noted(made, [(t, why) for t in odd])
     wishes = [_wish(pipe, able, table, settings) for table, settings in said]
     today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}
@@ -42,8 +48,8 @@ def with_layouts(pipe: Pipe, made: Plan) -> Plan:
     steps = []
     for wish in wishes:
         before = TableLayout() if wish.ref in new else there.get(today.get(wish.ref, wish.ref))
-        if before is not None and before != wish.layout:
-            steps.append(step(wish.ref, SetLayout(wish.ref, before, wish.layout)))
+        if before is not None and before != (after := wish.after(before)):
+            steps.append(step(wish.ref, SetLayout(wish.ref, before, after)))
     told = [(w.table, trouble) for w in wishes for trouble in w.troubles]
     return _noted(replace(made, steps=_joined(made.steps, steps)), told)
 
@@ -74,12 +80,18 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
 def _wish(pipe: Pipe, able: LaidOut, table: Table, settings: TableSettings) -> _Wish:
     troubles = {name: able.property_fault(name) for name in settings.properties}
     wanted = {name: value for name, value in settings.properties.items() if not troubles[name]}
-    found, terms = [why for why in troubles.values() if why], list[SortTerm]()
+    found, kept = [why for why in troubles.values() if why], False
+    terms, parts = list[SortTerm](), list[PartitionTerm]()
     try:
         terms = list(_terms(table, settings))
     except SchemaError as error:
         found.append(error.message)
-    return _Wish(table, destination_ref(table, pipe.naming), TableLayout.of(wanted, terms), tuple(found))
+    try:
+        parts = list(_parts(able, table, settings))
+    except SchemaError as error:
+        found.append(error.message)
+        kept = True
+    return _Wish(table, destination_ref(table, pipe.naming), TableLayout.of(wanted, terms, parts), tuple(found), kept)
 
 
 def _terms(table: Table, settings: TableSettings) -> Iterator[SortTerm]:
@@ -92,3 +104,15 @@ def _terms(table: Table, settings: TableSettings) -> Iterator[SortTerm]:
         if isinstance(column.type, Array | Struct):
             raise SchemaError(f"its rows cannot be sorted by {name}: {column.type} has no order")
         yield column.alias or name, direction
+
+
+def _parts(able: LaidOut, table: Table, settings: TableSettings) -> Iterator[PartitionTerm]:
+    """By destination columns; raises SchemaError for a column that rows cannot be partitioned by."""
+    for text in settings.partition:
+        term = partition_term(text)
+        column = table.by_name.get(term.column)
+        if column is None or column.retained:
+            raise SchemaError(f"it cannot be partitioned by {term.text}: there is no such column")
+        if why := able.partition_fault(term, column.type):
+            raise SchemaError(f"it cannot be partitioned by {term.text}: {why}")
+        yield replace(term, column=column.alias or term.column)

@@ -199,7 +199,7 @@ def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, pr
 
 def _clear(load: Load, staged: Staged) -> None:
     """Merged files have served; among adopted ones may stand those of task attempts that died."""
-    adopted = [] if load.action == "merge" or load.since else [f.path for f in staged.files]
+    adopted = [] if load.merges else [f.path for f in staged.files]
     assert staged.folder, "nothing is cleared that no task was told to write"
     with suppress(InstepError):
         keep_only(staged.folder, staged.io, adopted)

@@ -83,6 +83,11 @@ class Load:
         return self.changed is not None and not self.keys and self.choice.deletes != "ignore"
 
     @property
+    def merges(self) -> bool:
+        """Whether its files are read by a merge, which takes them in the order of the source, and not adopted."""
+        return self.action == "merge" or (self.action == "append" and self.since is not None)
+
+    @property
     def spec(self) -> str:
         """The key of this load's rows in chunks."""
         return f"{self.number}"

@@ -78,6 +78,7 @@ def stage_spec(
         path=load.table.path,
         holds=load.holds,
         extra=_extra_columns(load, yields),
+        partition=None if load.merges else target.partition,
     )
 
 
