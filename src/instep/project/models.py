@@ -39,8 +39,8 @@ from instep.project.words import Backfilled, Handling, Propagation
 from instep.schema import personal
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.layout import sort_term
-from instep.schema.selection import Pattern, Selection, patterns
 from instep.schema.partition import partition_term
+from instep.schema.selection import Pattern, Selection, patterns
 
 _POSTGRES_TLS = {"sslmode": "mode", "sslrootcert": "ca"}
 _MYSQL_TLS = {"ssl": "mode", "ssl_ca": "ca", "ssl_cert": "cert", "ssl_key": "key"}
@@ -71,7 +71,6 @@ def _sorted(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def _plain_conf(value: Any) -> Any:
 def _partitioned(value: tuple[str, ...]) -> tuple[str, ...]:
     try:
         terms = list(map(partition_term, value))
@@ -82,6 +81,7 @@ def _partitioned(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _plain_conf(value: Any) -> Any:
     """Spark shows its configuration on its pages and in its logs."""
     for name, text in value.items() if isinstance(value, dict) else ():
         if isinstance(text, Reference) or SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
@@ -313,6 +313,7 @@ class TableSection(OverrideSection):
         default_factory=dict
     )
     sort: Annotated[Words, AfterValidator(_sorted)] = ()
+    partition: Annotated[Words, AfterValidator(_partitioned)] = ()
     history: bool = False
     enabled: bool = True
 
@@ -323,7 +324,6 @@ class Include(Section):
 
 class Exclude(Section):
     tables: Patterns = ()
-    partition: Annotated[Words, AfterValidator(_partitioned)] = ()
     columns: Patterns = ()
 
 
