@@ -11,6 +11,8 @@ import typer
 from instep.cli.context import confirm, console, emit, one_connection, open_app, options
 from instep.cli.maintain import layout_line
 from instep.cli.old_names import EXAMPLES, old_names, old_names_data, say_old_names
+from instep.cli.shards import EXAMPLES as SHARDS
+from instep.cli.shards import shards
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ table = typer.Typer(help="How one table is synced: its key, its cursor, copies o
 
 def register(app: typer.Typer) -> None:
     table.command("old-names", epilog=EXAMPLES)(old_names)
+    table.command("shards", epilog=SHARDS)(shards)
     app.add_typer(table, name="table")
 
 

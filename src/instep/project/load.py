@@ -87,6 +87,26 @@ def _links(tree: Tree) -> Iterator[Problem]:
             for problem, field in _connection_links(tree.data, connection):
                 path: Place = ("connections", name, *field)
                 yield tree.line(path), f"{dotted(path)}: {problem}"
+    for problem, name in _shard_links(tree.data):
+        path = ("connections", name, "shard")
+        yield tree.line(path), f"{dotted(path)}: {problem}"
+
+
+def _shard_links(data: Any) -> Iterator[tuple[str, str]]:
+    """Shards of one table have a namespace in common, and a name each."""
+    connections, destinations = _section(data, "connections"), _section(data, "destinations")
+    known: dict[tuple[str, str, str], str] = {}
+    for name, connection in connections.items():
+        shard = connection.get("shard") if isinstance(connection, dict) else None
+        if not isinstance(shard, str) or not shard:
+            continue
+        to = str(connection.get("destination") or next(iter(destinations), ""))
+        namespace = connection.get("namespace") or _section(destinations, to).get("namespace")
+        if not namespace:
+            yield "needs a `namespace`, which it has in common with the other shards", name
+        elif (to, str(namespace), shard) in known:
+            yield f"connections.{known[to, str(namespace), shard]} is shard {shard!r} of {namespace} already", name
+        known.setdefault((to, str(namespace), shard), name)
 
 
 def _connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from instep.errors import IllegalChange
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableAdded
@@ -168,3 +169,35 @@ def _clash(after: Table, wanted: Column, there: Column, others: Sequence[str], k
         f"become {kind}, which holds both, in place: give it another name in `tables: ...: columns:`, or the same type "
         "at its source"
     )
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One column of a shared table: the `type` that holds all, and each shard's own; None where it is missing.
+    `retained`: shards whose source has dropped it."""
+
+    name: str
+    type: DataType
+    shards: Mapping[str, DataType | None]
+    retained: frozenset[str] = frozenset()
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        return tuple(shard for shard, kind in self.shards.items() if kind is None or shard in self.retained)
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.shards.values())) > 1 or bool(self.retained)
+
+
+def compare(tables: Mapping[str, Table]) -> tuple[Compared, ...]:
+    """The columns of the shards' accepted tables, by the name at the destination, in the order of their first shard."""
+    named = {shard: {c.alias or c.name: c for c in table.columns} for shard, table in sorted(tables.items())}
+    names = dict.fromkeys(name for columns in named.values() for name in columns)
+    return tuple(_compared(name, {shard: columns.get(name) for shard, columns in named.items()}) for name in names)
+
+
+def _compared(name: str, columns: Mapping[str, Column | None]) -> Compared:
+    kinds = {shard: column.type if column else None for shard, column in columns.items()}
+    retained = frozenset(shard for shard, column in columns.items() if column and column.retained)
+    return Compared(name, reduce(promote, (kind for kind in kinds.values() if kind)), kinds, retained)

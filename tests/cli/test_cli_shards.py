@@ -1,0 +1,65 @@
+"""Two databases into one set of tables, by the commands that people run."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+from cli_world import Shop
+
+PROJECT = """\
+version: 1
+engine: inline
+sources:
+  eu: {type: sqlite, path: shop.db}
+  us: {type: sqlite, path: us.db}
+destinations:
+  lake: {type: duckdb, path: lake.duckdb}
+connections:
+  eu: {source: eu, namespace: shop, shard: eu}
+  us: {source: us, namespace: shop, shard: us}
+"""
+
+
+@pytest.fixture
+def shards(shop: Shop) -> Shop:
+    shop.write(text=PROJECT)
+    shop.sql("create table t (id integer primary key, v text); insert into t values (1, 'x')")
+    with closing(sqlite3.connect(shop.folder / "us.db")) as us:
+        us.executescript(
+            "create table t (id integer primary key, v text, more real); insert into t values (1, 'y', 2.5)"
+        )
+    return shop
+
+
+def test_who_lacks_what_is_shown(shards: Shop) -> None:
+    assert "none: no connection has a `shard`" in shards.run("table", "shards", "shop.t").err
+    for name in ("eu", "us"):
+        said = shards.run("sync", name)
+        assert said.code == 0, said.err
+    said = shards.run("table", "shards")
+    assert "shop.t (lake), 2 shards" in said.out
+    assert said.out.splitlines()[-1].split() == ["more", "float64", "-", "float64"]
+    (table,) = shards.run("--output", "json", "table", "shards", "shop.t").json["tables"]
+    assert [(s["name"], s["version"], s["status"]) for s in table["shards"]] == [("eu", 1, "done"), ("us", 1, "done")]
+    assert [(c["column"], c["lacking"]) for c in table["columns"]] == [("id", []), ("v", []), ("more", ["eu"])]
+    assert shards.run("verify", "eu").code == shards.run("verify", "us").code == 0
+
+
+def test_a_shard_keeps_its_name(shards: Shop) -> None:
+    assert shards.run("sync", "eu").code == 0
+    text = shards.folder.joinpath("instep.yml").read_text()
+    cases = [("shard: eu}", "shard: other}", "write `shard: eu`"), (", shard: eu}", "}", "write `shard: eu`"),
+             ("shard: eu}", "shard: eu}", "")]  # fmt: skip
+    for old, new, hint in cases:
+        shards.folder.joinpath("instep.yml").write_text(text.replace(old, new))
+        said = shards.run("sync", "eu")
+        assert (said.code, hint in said.err) == (3 if hint else 0, True), said.err
+
+
+def test_other_destinations_refuse_in_the_plan(shards: Shop) -> None:
+    text = shards.folder.joinpath("instep.yml").read_text()
+    text = text.replace("{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}")
+    shards.folder.joinpath("instep.yml").write_text(text)
+    assert "iceberg cannot hold the rows of several connections in one table" in shards.run("plan", "eu").out
