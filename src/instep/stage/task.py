@@ -18,7 +18,6 @@ from instep.stage.pace import Pace
 from instep.stage.partitioned import writer_for
 from instep.stage.quarantine import Quarantine
 from instep.stage.spec import Chunk, ChunkResult, Reader, ReadSession, StageSpec
-from instep.stage.writer import ChunkWriter
 
 
 @dataclass(frozen=True)
