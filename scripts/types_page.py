@@ -21,8 +21,9 @@ from instep.destinations.types import (
     iceberg_primitive,
     postgres_primitive,
 )
-from instep.schema.types import Array, DataType
+from instep.schema.types import Array, DataType, String
 from instep.sources import mysql_types, postgres_types, sqlite_types
+from instep.sources.jdbc import types as jdbc_types
 
 PAGE = Path(__file__).parents[1] / "docs" / "types.md"
 Row = Sequence[str]
@@ -126,6 +127,11 @@ _MYSQL = (
 )  # fmt: skip
 _SQLITE = ("INTEGER", "VARCHAR(n)", "TEXT", "REAL", "BLOB", "DECIMAL(p,s)", "NUMERIC", "DECIMAL(50,2)", "", "MONEY")
 
+_JDBC = (
+    (-7, "BIT", 8, None), (5, "SMALLINT UNSIGNED", None, None), (4, "INTEGER UNSIGNED", None, None),
+    (-5, "BIGINT UNSIGNED", None, None), (2, "NUMERIC", None, -127), (3, "DECIMAL(50,2)", 50, 2),
+)  # fmt: skip
+
 
 def postgres() -> Iterator[Mapped]:
     """Every type that the source knows, and how the patterns for the others come out."""
@@ -163,6 +169,21 @@ def sqlite() -> Iterator[Mapped]:
     for declared in (*sqlite_types._NAMED, *_SQLITE):
         kind, note = sqlite_types.column_type(declared.replace("(n)", "(30)").replace("(p,s)", "(12,2)"))
         yield declared or "no type", kind, note
+
+
+def jdbc() -> Iterator[Mapped]:
+    """By JDBC's code, then the names that count more than their code."""
+    for code, (name, _) in jdbc_types.CODES.items():
+        sized = name in ("NUMERIC", "DECIMAL", "CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "BINARY", "VARBINARY")
+        letters = "" if not sized else "(p,s)" if code in (2, 3) else "(n)"
+        size, digits = (12, 2) if letters == "(p,s)" else (30, None) if letters else (None, None)
+        yield name + letters, *jdbc_types.column_type(jdbc_types.Native(code, name, size, digits))
+    for code, name, size, digits in _JDBC:
+        what = f"{name}({size})" if size and "(" not in name else f"{name}, of any size" if digits == -127 else name
+        yield what, *jdbc_types.column_type(jdbc_types.Native(code, name, size, digits))
+    for name in (*jdbc_types.NAMES, *jdbc_types.LOOSE):
+        yield f"a type named `{name}`", *jdbc_types.column_type(jdbc_types.Native(1111, name))
+    yield "a type of any other name", String(), "as the driver prints it"
 
 
 def stored(kind: DataType) -> tuple[str, str, str, str]:
@@ -217,6 +238,7 @@ def page() -> str:
         TEXTS, HOLDING.lstrip("\n"), *table(("value", "destination", "reason"), HELD), REFUSED.rstrip("\n"),
         SYSTEM.rstrip("\n"),
         *_source("PostgreSQL", postgres()), *_source("MySQL and MariaDB", mysql()), *_source("SQLite", sqlite()),
+        *_source("JDBC", jdbc()),
         PROMOTIONS, *table(("from", "to", "Iceberg", "DuckDB", "PostgreSQL", "Delta"), promotions()),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"

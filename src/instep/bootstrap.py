@@ -44,6 +44,7 @@ class App:
 
     def __init__(self, project: Project) -> None:
         self.project = project
+        self._sessions: list[SparkSession] = []
 
     @cached_property
     def store(self) -> Store:
@@ -61,7 +62,8 @@ class App:
 
     def source(self, name: str | None = None) -> Source:
         """The source of that name, or the only one."""
-        return _source(self._only("source", name, self.project.model.sources), self.project, lambda: self.store)
+        chosen = self._only("source", name, self.project.model.sources)
+        return _source(chosen, self.project, lambda: self.store, self._start_plain)
 
     def destination(self, name: str | None = None) -> Destination:
         """The destination of that name, or the only one."""
@@ -81,7 +83,7 @@ class App:
         from instep.sync.pipe import Pipe
 
         project = self.project
-        source = self.source(project.source_of(connection))
+        source = _source(project.source_of(connection), project, lambda: self.store, lambda: self._start(connection))
         destination = self.destination(project.destination_of(connection))
         settings = project.destination(project.destination_of(connection))
         policy = project.policy(connection)
@@ -122,7 +124,7 @@ class App:
         names = self.project.log_names(connection)
         return LogNames(*names) if names else None
 
-    def _spark(self, destination: Destination) -> SparkSettings:
+    def _spark(self, destination: Destination | None) -> SparkSettings:
         from instep.spark.session import SparkSettings
 
         settings = self.project.spark()
@@ -130,26 +132,41 @@ class App:
             master=settings["master"],
             remote=settings["remote"] or None,
             driver_memory=settings["driver_memory"],
-            conf={**destination.spark_catalog(), **settings["conf"]},
+            conf={**(destination.spark_catalog() if destination else {}), **settings["conf"]},
         )
 
     def engine(self, connection: str) -> Engine:
         """What reads this connection's rows. A Spark session ends with the process."""
         from instep.sync.rows.engine import Auto, Inline, OnSpark
 
+        read_by_spark = self.project.model.sources[self.project.source_of(connection)].type == "jdbc"
         match self.project.engine:
+            case "inline" if read_by_spark:
+                raise ProjectError(
+                    f"connection {connection}: a source of type jdbc is read by Spark, whose JVM its driver runs in",
+                    hint="set `engine: auto`",
+                )
             case "inline":
                 return Inline()
-            case "spark":
+            case "auto" | "spark" if read_by_spark or self.project.engine == "spark":
                 return OnSpark(lambda: self._start(connection))
             case _:
                 return Auto(lambda: self._start(connection))
 
     def _start(self, connection: str) -> SparkSession:
+        return self._session(self.destination(self.project.destination_of(connection)))
+
+    def _start_plain(self) -> SparkSession:
+        """For a source that needs Spark's JVM, whatever the destination. One that runs is taken as it is."""
+        return self._session(None)
+
+    def _session(self, destination: Destination | None) -> SparkSession:
         from instep.spark.session import end, start
 
-        session = start(self._spark(self.destination(self.project.destination_of(connection))))
-        atexit.register(end, session)
+        session = start(self._spark(destination))
+        if session not in self._sessions:
+            self._sessions.append(session)
+            atexit.register(end, session)
         return session
 
     def __enter__(self) -> App:
@@ -192,7 +209,7 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
     )  # fmt: skip
 
 
-def _source(name: str, project: Project, store: Callable[[], Store]) -> Source:
+def _source(name: str, project: Project, store: Callable[[], Store], start: Callable[[], SparkSession]) -> Source:
     settings = project.source(name)
     match settings.type:
         case "postgres":
@@ -217,6 +234,12 @@ def _source(name: str, project: Project, store: Callable[[], Store]) -> Source:
 
             said = {**settings, "name": name, "options": Options(**settings["options"])}
             return FilesSource(FilesConfig(**said), store().source_files)
+        case "jdbc":
+            from instep.sources.jdbc.config import JarFile, JdbcConfig
+            from instep.sources.jdbc.source import JdbcSource
+
+            jars = tuple(JarFile(jar.path, jar.maven, jar.sha256) for jar in settings["jars"])
+            return JdbcSource(JdbcConfig(**{**settings, "jars": jars}), start)
     raise ProjectError(f"source {name}: unknown type {settings.type!r}")
 
 

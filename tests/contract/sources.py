@@ -137,6 +137,54 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
     yield Case("mysql", database.config.database, execute, source, quoted, isolates=False)
 
 
+@register("jdbc-postgres")
+def jdbc_postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
+    from instep.sources.jdbc.config import JdbcConfig
+    from instep.sources.jdbc.source import JdbcSource
+    from instep.sources.postgres_sql import quote
+    from jdbc_world import PGJDBC, session
+
+    database = request.getfixturevalue("postgres")
+    own = database.config
+
+    def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
+        login = database.reader if restricted else own
+        config = JdbcConfig(
+            "postgresql", host=own.host, port=own.port, database=own.database, user=login.user,
+            password=login.password, jars=(PGJDBC,), include=include, exclude=exclude, partitions=2,
+        )  # fmt: skip
+        return JdbcSource(config, session)
+
+    yield Case("jdbc", "public", database.execute, source, quote, isolates=False, comments=True)
+
+
+@register("jdbc-sqlite")
+def jdbc_sqlite(request: pytest.FixtureRequest) -> Iterator[Case]:
+    import sqlite3
+    from contextlib import closing
+
+    import pytest
+
+    from instep.sources.jdbc.config import JdbcConfig
+    from instep.sources.jdbc.source import JdbcSource
+    from instep.sources.sqlite_catalog import quoted
+    from jdbc_world import session
+
+    path = str(request.getfixturevalue("tmp_path") / "shop.db")
+
+    def execute(sql: str) -> None:
+        if '"it\'s"' in sql:
+            pytest.skip("the driver does not quote this name in queries of its own")
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute(sql)
+
+    def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
+        return JdbcSource(JdbcConfig("sqlite", database=path, include=include, exclude=exclude), session)
+
+    execute("PRAGMA user_version = 1")
+    yield Case("jdbc", "main", execute, source, quoted, isolates=False, case_sensitive=False)
+
+
 def _files(request: pytest.FixtureRequest, form: str) -> Iterator[Case]:
     from files_world import FilesDatabase
     from instep.sources.files.source import FilesSource

@@ -22,7 +22,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning
 """In one process with tests that use Spark: PySpark leaves the sockets of its calls to the garbage collector."""
 
 
-@pytest.fixture(params=sorted(SOURCES))
+def _param(kind: str) -> Any:
+    """What runs in a JVM is slow."""
+    return pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.spark]) if kind.startswith("jdbc") else kind
+
+
+@pytest.fixture(params=map(_param, sorted(SOURCES)))
 def case(request: pytest.FixtureRequest) -> Iterator[Case]:
     with SOURCES[request.param](request) as opened:
         yield opened

@@ -26,6 +26,7 @@ SECTIONS: dict[str, type[Section]] = {
     "Sources: SSH": reach.SshSection,
     "Sources: SQLite": models.SqliteSource,
     "Sources: files": models.FilesSource,
+    "Sources: JDBC": models.JdbcSource,
     "Destinations: Iceberg": models.IcebergDestination,
     "Destinations: Delta": models.DeltaDestination,
     "Destinations: DuckDB": models.DuckDbDestination,

@@ -13,6 +13,7 @@ from instep.errors import SchemaError
 from instep.model import Deletes
 from instep.project.detector import AppOptions, TableOptions
 from instep.project.file_options import FileColumn, FileOptions, TableGlob
+from instep.project.jdbc import JdbcServer
 from instep.project.limits import BackfillSection, MaintainSection
 from instep.project.policies import OverrideSection, PolicySection
 from instep.project.reach import Server, Tls, former
@@ -196,6 +197,12 @@ class FilesSource(SourceSection, FileOptions):
         return {**out, "properties": as_text(out["properties"]), "options": self.said(), "by_table": by_table}
 
 
+class JdbcSource(SourceSection, JdbcServer):
+    type: Literal["jdbc"]
+    include: Patterns = ()
+    exclude: Patterns = ()
+
+
 SystemPrefix = Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")]
 QuarantineDays = Annotated[int, Field(ge=0, le=36_500)]
 
@@ -288,10 +295,11 @@ class DeltaDestination(Section):
     undo_days: Annotated[int, Field(ge=0)] = 7
 
     def arguments(self) -> dict[str, Any]:
-        return {k: v for k, v in super().arguments().items() if k != "namespace"}
+        out = {k: v for k, v in super().arguments().items() if k != "namespace"}
+        return {**out, "properties": as_text(out["properties"])}
 
 
-Source = Annotated[PostgresSource | MySqlSource | SqliteSource | FilesSource, Field(discriminator="type")]
+Source = Annotated[PostgresSource | MySqlSource | SqliteSource | FilesSource | JdbcSource, Field(discriminator="type")]
 Destination = Annotated[
     IcebergDestination | DuckDbDestination | DeltaDestination | PostgresDestination, Field(discriminator="type")
 ]

@@ -253,6 +253,9 @@ class Project:
         """With paths that begin at the project's folder, in sections within it, too."""
         inner = {name: getattr(section, name) for name in type(section).model_fields}
         placed: dict[str, Any] = {k: self._placed(v) for k, v in inner.items() if isinstance(v, Section)}
+        for name, several in inner.items():
+            if isinstance(several, tuple):
+                placed[name] = tuple(self._placed(v) if isinstance(v, Section) else v for v in several)
         for name in section.local_paths():
             if inner[name] and "://" not in inner[name]:
                 placed[name] = str(self.root / Path(inner[name]).expanduser())

@@ -37,6 +37,13 @@ def _names(text: str) -> frozenset[str]:
 
 
 _SERVER = "//{host}:{port}/{database}"
+_MOMENT = "YYYY-MM-DD HH24:MI:SS.FF9"
+_SNOWFLAKE = {
+    "TIMESTAMP_NTZ_OUTPUT_FORMAT": _MOMENT, "TIMESTAMP_LTZ_OUTPUT_FORMAT": f"{_MOMENT} TZH:TZM",
+    "TIMESTAMP_TZ_OUTPUT_FORMAT": f"{_MOMENT} TZH:TZM", "TIME_OUTPUT_FORMAT": "HH24:MI:SS.FF9",
+    "DATE_OUTPUT_FORMAT": "YYYY-MM-DD",
+}  # fmt: skip
+"""Session parameters, by which it prints moments: its own print milliseconds."""
 DIALECTS: Mapping[str, Dialect] = {
     "postgresql": Dialect(
         "org.postgresql.Driver", f"jdbc:postgresql:{_SERVER}", 5432, "public", "text", "postgres",
@@ -100,16 +107,15 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "snowflake": Dialect(
         "net.snowflake.client.jdbc.SnowflakeDriver", "jdbc:snowflake://{host}/?db={database}", 443, "PUBLIC", "text",
-        "snowflake", connect=("loginTimeout", 1),
-        given={"JDBC_QUERY_RESULT_FORMAT": "JSON", "CLIENT_TIMESTAMP_TYPE_MAPPING": "TIMESTAMP_NTZ"},
+        "snowflake", connect=("loginTimeout", 1), given=_SNOWFLAKE,
         allowed=_names(
             "db database schema warehouse role authenticator token private_key_file private_key_pwd "
             "private_key_file_pwd logintimeout networktimeout querytimeout client_session_keep_alive application "
-            "jdbc_query_result_format client_timestamp_type_mapping timezone"
+            "timezone"
         ),
     ),
     "h2": Dialect(
-        "org.h2.Driver", "jdbc:h2:tcp:" + _SERVER, 9092, "PUBLIC", "text", "", keys_by_schema=False,
+        "org.h2.Driver", "jdbc:h2:tcp:" + _SERVER, 9092, "PUBLIC", "text", "",
         allowed=_names("mode ifexists access_mode_data schema database_to_upper case_insensitive_identifiers "
                        "network_timeout time_zone"),
     ),

@@ -57,8 +57,7 @@ LOOSE: Mapping[str, str] = {
     "time with time zone": "a time with its zone, kept as text",
     "timestamp with local time zone": "its moments have no zone in the driver's text, kept as text",
     "money": "an amount as the driver prints it, kept as text",
-    "rowversion": "",
-    "year": "",
+    "year": "a year as the driver prints it, kept as text",
 }
 """Names whose code promises more than their text holds: text."""
 _SIZED = frozenset((1, 12, -15, -9))
