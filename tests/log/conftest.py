@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from binlog_world import BinlogWorld, grant
 from log_world import LogWorld
 
+from mariadb import MariaDatabase
 from postgres_server import Database, Server, launch, make_database
 
 _numbers = itertools.count(1)
@@ -46,5 +48,14 @@ def database(log_server: Server) -> Iterator[Database]:
 def world(database: Database, tmp_path: Path) -> Iterator[LogWorld]:
     """Into tables of this process; every table follows the log."""
     world = LogWorld.of(database, tmp_path)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def binlog_world(mariadb: MariaDatabase, tmp_path: Path) -> Iterator[BinlogWorld]:
+    """Over a MariaDB whose owner may read its log."""
+    grant(mariadb)
+    world = BinlogWorld.of(mariadb, tmp_path)
     yield world
     world.close()

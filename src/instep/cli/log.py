@@ -23,7 +23,8 @@ log = typer.Typer(help="The log that a source keeps for connections in `mode: lo
 def show(
     connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml; without it all.")] = None,
 ) -> None:
-    """Where each connection's slot stands: bytes behind, bytes that the server keeps, whether it still can be read."""
+    """Where each connection stands in its log: how far behind it is, what the server keeps, whether it still can be
+    read."""
     with open_app() as app:
         found = [logged(app, n) for n in app.project.selected([connection] if connection else []) if app.log_names(n)]
     emit({"logs": found}, lambda out: _show(out, found))
@@ -34,11 +35,15 @@ def drop(
     connection: Annotated[str | None, typer.Argument(help="Its name in instep.yml.")] = None,
     slot: Annotated[str, typer.Option("--slot", help="A slot that instep.yml names no more.")] = "",
 ) -> None:
-    """Remove a connection's slot and its publication from the source. Asks first: the next sync in `mode: log` needs
-    --full, and reads its tables as a whole."""
+    """Remove a connection's slot and its publication from a PostgreSQL source. Asks first: the next sync in `mode: log`
+    needs --full, and reads its tables as a whole."""
     with open_app() as app:
         name = one_connection(app, connection)
         found, names = _log(app, name, slot)
+        if app.source(app.project.source_of(name)).kind != "postgres":
+            raise ProjectError(
+                f"the server keeps nothing for {name}: a binary log has no slots", hint="nothing to drop"
+            )
         if not confirm(f"Drop the slot {names} of {name}? Its tables will be read as a whole."):
             raise Blocked("nothing was dropped", hint="answer yes, or pass --yes")
         dropped = found.drop()
@@ -48,13 +53,17 @@ def drop(
 
 def logged(app: App, connection: str) -> dict[str, Any]:
     """The state of a connection's log as JSON; `trouble` also says why it could not be asked for."""
+    from instep.sync.rows.follow import places
+
     names = app.log_names(connection)
     assert names is not None, "asked for by the caller"
     found = {"connection": connection, "slot": names.slot, "publication": names.publication}
     try:
-        return found | asdict(_log(app, connection)[0].state())
+        log = _log(app, connection)[0]
+        log.resume(places(app.store.cursors.of(connection)))
+        return found | asdict(log.state())
     except InstepError as error:
-        return found | {"exists": False, "trouble": error.message, "hint": error.hint or ""}
+        return found | {"exists": False, "ours": True, "trouble": error.message, "hint": error.hint or ""}
 
 
 def log_checks(app: App, source: str | None) -> list[Check]:
@@ -70,12 +79,23 @@ def line(found: dict[str, Any]) -> str:
     """What people read of a log's state."""
     if found["trouble"]:
         return str(found["trouble"])
+    if not found["ours"]:
+        return _binary(found)
     if not found["exists"]:
         return f"slot {found['slot']} is made by the first sync"
     return (
         f"slot {found['slot']} was read up to {found['confirmed']}: {found['behind']:,} bytes behind, the server keeps "
         f"{found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
     )
+
+
+def _binary(found: dict[str, Any]) -> str:
+    """Of a log that the server keeps for whoever reads it."""
+    kept = f"the server keeps {found['kept']:,} bytes from {found['restart']} on ({found['wal_status']})"
+    if not found["confirmed"]:
+        return f"binary log: not read yet; {kept}"
+    behind = f"{found['behind']:,} bytes and {found['late']:,.0f} s behind"
+    return f"binary log: was read up to {found['confirmed']}: {behind}; {kept}"
 
 
 def _log(app: App, connection: str, slot: str = "") -> tuple[ChangeLog, str]:

@@ -24,7 +24,9 @@ Key = tuple[str, ...]
 class LogState:
     """How the log stands at the server. `server` is what positions are valid within; `confirmed` is the position that
     the server may forget what is before ("" without a slot), `behind` and `kept` are bytes that were not read
-    yet and bytes of log that the server keeps for it. `trouble` says why nothing can be read, `hint` what to do."""
+    yet and bytes of log that the server keeps for it. `trouble` says why nothing can be read, `hint` what to do.
+    A log that is not `ours` is kept by the server's own rule (`wal_status`), wherever we are: `confirmed` is then the
+    lowest of our places, and `late` the age of the first change behind it in seconds."""
 
     server: str
     exists: bool = False
@@ -36,6 +38,8 @@ class LogState:
     active: bool = False
     trouble: str = ""
     hint: str = ""
+    ours: bool = True
+    late: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,13 @@ class Changed:
 class LogRead:
     """What changed, by source table. Everything that the snapshot shows is in there up to the position `reached`; there
     is `more` behind it. Not `ready`: a transaction that began before the tables were taken in is still running, so the
-    log may lack rows of it."""
+    log may lack rows of it. `since` is from where it was read for a table, where that is not the log's `confirmed`."""
 
     reached: str
     tables: Mapping[Ref, Changed]
     more: bool = False
     ready: bool = True
+    since: Mapping[Ref, str] = field(default_factory=dict)
 
 
 class ChangeLog(Protocol):
@@ -87,6 +92,15 @@ class ChangeLog(Protocol):
 
     def drop(self) -> bool:
         """Removes it from the server; whether there was one. What was made by somebody else stays."""
+        ...
+
+    def fault(self, position: str) -> str:
+        """Why the log as `state` has found it cannot be read on from this position of the same server, "" if it
+        can. Where the server keeps the log for us, what it keeps is said by `LogState.confirmed`."""
+        ...
+
+    def resume(self, places: Mapping[Ref, str]) -> None:
+        """Where tables are: from there on `read` looks for their rows, unless the server itself knows."""
         ...
 
     def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:

@@ -20,17 +20,19 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ReadError
-from instep.model import Check
+from instep.model import Check, LogNames
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog, Column
 from instep.schema.types import Boolean, DataType, Date, Decimal, Float, Int, String, Timestamp, TimestampTz
 from instep.sources.base import CursorBounds, CursorRange, Discovery
+from instep.sources.log import ChangeLog
 from instep.sources.mysql_catalog import read_catalog, read_fingerprint, table_statistics
 from instep.sources.mysql_checks import checks
 from instep.sources.mysql_connect import MySqlConfig, connect, run, transaction, translated
+from instep.sources.mysql_log import MySqlLog
 from instep.sources.mysql_read import MySqlReader
 from instep.sources.mysql_sql import literal, quoted, quoted_table
-from instep.sources.mysql_types import expression, query_type
+from instep.sources.mysql_types import query_type, selected
 from instep.sources.replicas import nearest
 from instep.stage.spec import Chunk
 
@@ -51,6 +53,9 @@ class MySqlSource:
     def __init__(self, config: MySqlConfig) -> None:
         self.config = config
         self.default_schema = config.database
+
+    def log(self, names: LogNames) -> ChangeLog:
+        return MySqlLog(self.config)
 
     def test(self) -> list[Check]:
         """The login works; tables are visible and may be read; ids are visible."""
@@ -96,7 +101,7 @@ class MySqlSnapshot:
             raise ReadError(
                 f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
             )
-        select = f"SELECT {', '.join(map(_selected, wanted))} FROM {quoted_table(*read.source.ref)}"  # noqa: S608
+        select = f"SELECT {', '.join(map(selected, wanted))} FROM {quoted_table(*read.source.ref)}"  # noqa: S608
         with translated(self.config, f"planning the read of {read.source.path}"):
             stats = table_statistics(self._connection, read.source.ref)
             ends = (
@@ -179,12 +184,6 @@ class MySqlSnapshot:
         if back is None:
             raise ReadError(f"{where}: {after!r} is no date", hint="run a full sync of this table")
         return str(back)
-
-
-def _selected(column: Column) -> str:
-    """The column under the name of the type that `mysql_read.convert` makes of it."""
-    kind = column.type if isinstance(column.type, TimestampTz) else query_type(column.type, column.native)
-    return f"{expression(quoted(column.name), column.native)} AS {quoted(str(kind))}"
 
 
 def _leading_key(read: TableRead) -> str:

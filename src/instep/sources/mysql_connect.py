@@ -76,7 +76,7 @@ def driver() -> Any:
 def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
     """A connection in autocommit mode whose session speaks UTC and utf8mb4; errors are translated."""
     with translated(config):
-        connection = _dial(config)
+        connection = dial(config)
     try:
         with translated(config):
             run(connection, _SETTINGS.replace("transaction_isolation", _isolation(connection)))
@@ -89,8 +89,8 @@ def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
             connection._force_close()
 
 
-def _dial(config: MySqlConfig) -> Any:
-    """Through SSH if so configured; raises a ConnectError that names the SSH server if it was that."""
+def dial(config: MySqlConfig) -> Any:
+    """As it comes; through SSH if so configured. Raises a ConnectError that names the SSH server if it was that."""
     tunnel = through(config.ssh, config.host, config.port, config.connect_timeout)
     with private_file(config.ssl_key) as key, tunnel as way:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from instep.schema.table import Column
 from instep.schema.types import (
     MAX_PRECISION,
     Binary,
@@ -24,6 +25,7 @@ from instep.schema.types import (
     TimestampTz,
     Uuid,
 )
+from instep.sources.mysql_sql import quoted
 
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
 _UNSIGNED: dict[str, DataType] = {
@@ -130,3 +132,9 @@ def expression(column: str, native: str) -> str:
         text = f"CONCAT('SRID=', ST_SRID({column}), ';', ST_AsText({column}))"
         return f"COALESCE({text}, CONCAT(x'FF', {column}), {column})"
     return column
+
+
+def selected(column: Column) -> str:
+    """The column under the name of the type that `mysql_read.convert` makes of it."""
+    kind = column.type if isinstance(column.type, TimestampTz) else query_type(column.type, column.native)
+    return f"{expression(quoted(column.name), column.native)} AS {quoted(str(kind))}"

@@ -159,6 +159,13 @@ class PostgresLog:
                 session.execute(f"DROP PUBLICATION {quote(self.names.publication)}".encode())
             return known is not None
 
+    def fault(self, position: str) -> str:
+        """What is gone is before `LogState.confirmed`."""
+        return ""
+
+    def resume(self, places: Mapping[Ref, str]) -> None:
+        """The slot knows."""
+
     def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
         """Those that can be followed are taken into the publication; one that is new there since `begin` is `pending`,
         whoever has put it there."""

@@ -53,6 +53,7 @@ class Following:
     _at: dict[Ref, str] = field(default_factory=dict)
     _base: dict[Ref, str] = field(default_factory=dict)
     _idle: set[Ref] = field(default_factory=set)
+    _left: set[Ref] = field(default_factory=set)
 
     @cached_property
     def log(self) -> ChangeLog | None:
@@ -77,7 +78,7 @@ class Following:
     def _leave_behind(self) -> None:
         """A connection that follows no log any more has a slot that somebody has to drop."""
         records = (_log(r.cursor) for r in self.pipe.store.cursors.of(self.pipe.name).values())
-        for slot in sorted({r["slot"] for r in records if r}):
+        for slot in sorted({r["slot"] for r in records if r} - {""}):
             command = f"instep source log drop {self.pipe.name} --slot {slot}"
             self.note(f"the server keeps its log for the slot {slot}, which nobody reads any more: {command}")
 
@@ -118,11 +119,25 @@ class Following:
             followed = self.log.follow([*self._reads.values()])
             self._followed = {ref: followed[r.source.ref] for ref, r in self._reads.items()}
             self.pending = frozenset(ref for ref, f in self._followed.items() if f.pending)
+            self.log.resume(self._places())
             able = [r for ref, r in self._reads.items() if not self._followed[ref].why and ref not in self.pending]
             self._found = self.log.read(snapshot, able)
             self.goes_on = self._found.more
         except InstepError as error:
             self._trouble = error
+
+    def _places(self) -> dict[Ref, str]:
+        """Up to where the tables have the log, by source table, as far as the store knows and the log goes back."""
+        assert self.log is not None
+        assert self._state is not None
+        found = {}
+        for ref, read in self._reads.items():
+            last = _log(self._records.get(ref, "")) or {}
+            at = self._at.get(ref) or self._mirrored(ref)
+            same = not self.anew and ref not in self._left and last.get("server") == self._state.server
+            if at and same and not self.log.fault(at):
+                found[read.source.ref] = at
+        return found
 
     def _is_mine(self, read: TableRead) -> bool:
         try:
@@ -179,7 +194,8 @@ class Following:
             return None, ""
         if last["server"] != self._state.server and not (whole or self.anew):
             raise Blocked(
-                "the source is another server than the one whose log was followed (a failover, or a restored copy)",
+                "the source is another server than the one whose log was followed (a failover, a restored copy, "
+                "or a replica in the place of another)",
                 hint=f"read the table again: instep sync --full --table {self._reads[ref].table.path}",
             )
         if last["server"] != self._state.server:
@@ -188,8 +204,27 @@ class Following:
             return None, "its key, a column's type or its place in the publication is another one"
         seen = self._seen(state.cursor)
         at = max(last["at"], seen, key=self.log.order)
-        if self.log.order(at) < self.log.order(self._state.confirmed):
-            return None, f"the server keeps its log from {self._state.confirmed} only, and it was at {at}"
+        return self._checked(ref, at, whole=whole)
+
+    def _checked(self, ref: Ref, at: str, *, whole: bool) -> tuple[str | None, str]:
+        """The position, if the log was read from there on."""
+        assert self.log is not None
+        assert self._state is not None
+        assert self._found is not None
+        if why := self.log.fault(at):
+            if whole or self.anew:
+                return None, ""
+            table = self._reads[ref].table.path
+            raise Blocked(
+                f"{why}: what changed since its last sync is lost",
+                hint=f"read the table again: instep sync --full --table {table}",
+            )
+        since = self._found.since.get(self._reads[ref].source.ref) or (
+            self._state.confirmed if self._state.ours else ""
+        )
+        if self.log.order(at) < self.log.order(since):
+            what = "the server keeps its log" if self._state.ours else "the log was read"
+            return None, f"{what} from {since} only, and it was at {at}"
         return at, ""
 
     def _cursor(self, said: Followed) -> str:
@@ -197,7 +232,7 @@ class Following:
         assert self._state is not None
         assert self.pipe.log is not None
         found = {
-            "slot": self.pipe.log.slot,
+            "slot": self.pipe.log.slot if self._state.ours else "",
             "at": self._found.reached,
             "server": self._state.server,
             "shape": said.shape,
@@ -239,11 +274,14 @@ class Following:
         """Up to what every table has that runs. One that fails must not hold the server's disk for ever, nor the other
         tables back, for which the log goes on behind what one read of it takes."""
         assert self.log is not None
+        assert self._state is not None
         order, to = self.log.order, self.log.order(reached)
+        hold = HOLD if self._state.ours else to
         known = {ref: at for ref in self._reads if (at := self._at.get(ref) or self._mirrored(ref))}
         behind = {ref: at for ref, at in known.items() if order(at) < to}
-        late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > HOLD}
-        for ref in late:
+        late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > hold}
+        self._left |= late
+        for ref in late if self._state.ours else ():
             self.note(f"{'.'.join(ref)} is far behind the log, which is let go: its next load reads it as a whole")
         lowest = min([reached, *(at for ref, at in behind.items() if ref not in late)], key=order)
         try:
@@ -254,6 +292,12 @@ class Following:
     def _mirrored(self, ref: Ref) -> str:
         last = _log(self._records.get(ref, "")) or {}
         return str(last.get("seen") or last.get("at") or "")
+
+
+def places(records: Mapping[Ref, Any]) -> dict[Ref, str]:
+    """Up to where the tables of these records of cursors have their log."""
+    found = {ref: _log(r.cursor) or {} for ref, r in records.items()}
+    return {ref: str(at) for ref, f in found.items() if (at := f.get("seen") or f.get("at"))}
 
 
 def _log(cursor: str) -> dict[str, Any] | None:

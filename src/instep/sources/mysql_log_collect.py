@@ -1,0 +1,221 @@
+"""From events of the binary log to the keys of the rows that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from instep.sources.log import Changed, Key, Ref
+from instep.sources.mysql_log_ddl import edits
+from instep.sources.mysql_log_values import Images, KeyColumn, Unfit, images
+from instep.sources.mysql_log_wire import Begin, End, Event, Mapped, Rotate, Rows, Statement, Unreadable
+
+Spot = tuple[str, int]
+"""A file and a position in it."""
+BEYOND = 1 << 32
+"""Positions from here on cannot be asked for."""
+
+
+@dataclass(frozen=True)
+class Upon:
+    """Tables that rows of another one follow by foreign keys, when rows are deleted there or updated."""
+
+    deletes: frozenset[Ref] = frozenset()
+    updates: frozenset[Ref] = frozenset()
+
+
+@dataclass
+class Collected:
+    """The keys of one table's rows that changed, as SQL, by the columns `key`, which are at `places` of the `width`
+    columns of now. `since`: what is before is known. `upon`: tables whose changes change rows of this one, which
+    is not logged. With more keys than `limit` the whole
+    table is read."""
+
+    key: tuple[KeyColumn, ...]
+    places: tuple[int, ...]
+    width: int
+    limit: int
+    since: tuple[int, int] = (0, 0)
+    upon: Upon = Upon()
+    keys: dict[Key, None] = field(default_factory=dict, repr=False)
+    whole: str = ""
+    _widths: list[int] = field(default_factory=list)
+    _dropped: set[str] = field(default_factory=set)
+    _blind: bool = False
+
+    def altered(self, added: Sequence[str], dropped: Sequence[str], *, placed: bool) -> None:
+        """Columns came or went. Where the log does not name them, those behind others do no harm."""
+        self._dropped.update(dropped)
+        if self._dropped & set(added):
+            self.all("a column of it was dropped and made again")
+        if dropped or placed:
+            self._blind = True
+        self._widths = [width + len(added) for width in self._widths]
+
+    def cut(self, mapped: Mapped) -> Images:
+        """Raises Unfit."""
+        if mapped.names:
+            if not {c.name for c in self.key} <= set(mapped.names):
+                raise Unfit("its key was altered")
+            return images(mapped, [mapped.names.index(c.name) for c in self.key], self.key)
+        self._widths.append(len(mapped.kinds))
+        if max(self.places) >= len(mapped.kinds):
+            raise Unfit("its columns were altered")
+        return images(mapped, self.places, self.key)
+
+    def changed(self, cut: Images, rows: Rows) -> None:
+        if rows.partial:
+            self.all("it has partial updates of json: set binlog_row_value_options to ''")
+            return
+        try:
+            found = cut.keys(rows)
+        except (Unfit, IndexError, ValueError) as error:
+            self.all(str(error) if isinstance(error, Unfit) else "a row of it cannot be taken apart")
+            return
+        for key in found:
+            if None in key:
+                self.all("a row was logged without its key")
+                return
+            self.keys[tuple(k for k in key if k is not None)] = None
+        if len(self.keys) > self.limit:
+            self.all(f"more than {self.limit:,} of its rows changed")
+
+    @property
+    def found(self) -> Changed:
+        """In the order of the texts, so that a run that is repeated asks the same."""
+        return Changed(tuple(c.name for c in self.key), tuple(sorted(self.keys)), self.whole)
+
+    def done(self) -> None:
+        """At the end of a pass: columns that only the log's end explains."""
+        if self._widths and self._blind:
+            self.all("its columns were altered, and the log does not name them: set binlog_row_metadata to FULL")
+        if any(width != self.width for width in self._widths):
+            self.all("the log has it with other columns than the catalog shows")
+
+    def all(self, why: str) -> None:
+        self.whole = self.whole or why
+        self.keys = {}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far events went: `end` of the last transaction that counts, whether there is a `hidden` one behind it,
+    whether there is `more`."""
+
+    end: Spot
+    hidden: bool
+    more: bool
+
+
+@dataclass
+class Pass:
+    """One way through the log. `shows` tells of a transaction's name whether a snapshot of now shows it; `most` events
+    are looked at, to the end of the transaction that goes beyond."""
+
+    tables: Mapping[Ref, Collected]
+    shows: Callable[[str], bool]
+    number: Callable[[Spot], tuple[int, int]]
+    start: Spot
+    most: int
+    _maps: dict[int, tuple[Collected, Images]] = field(default_factory=dict)
+    _refs: dict[int, Ref] = field(default_factory=dict)
+    _named: bool = False
+    _begun: bool = False
+    _hidden: bool = False
+    _prepared: set[str] = field(default_factory=set)
+    _file: str = ""
+
+    def collect(self, events: Iterable[tuple[Event | None, int]]) -> Reach:
+        """Events with the position behind each. What is behind a hidden or an undecided transaction is taken in as
+        well: it comes again, and a row that is read twice is the same row."""
+        end, self._file = self.start, self.start[0]
+        for count, (event, at) in enumerate(events):
+            if isinstance(event, Rotate):
+                self._file, at = event.file, event.at
+                self._maps, self._refs = {}, {}
+            self.take(event, (self._file, at))
+            within = self._named or self._begun
+            if not (within or self._hidden or self._prepared) and 0 < at < BEYOND:
+                end = (self._file, at)
+            if count >= self.most and not within:
+                return self._reach(end, more=True)
+        return self._reach(end, more=False)
+
+    def _reach(self, end: Spot, *, more: bool) -> Reach:
+        for table in self.tables.values():
+            table.done()
+        return Reach(end, self._hidden or bool(self._prepared), more)
+
+    def take(self, event: Event | None, spot: Spot) -> None:
+        match event:
+            case Begin(gtid, alone):
+                self._named, self._begun = True, not alone and gtid.count("-") > 0
+                self._hidden = self._hidden or not self.shows(gtid)
+            case Statement(database, text):
+                self._statement(database, text, spot)
+            case Mapped():
+                self._mapped(event, spot)
+            case Rows():
+                self._rows(event, spot)
+            case End(prepared):
+                self._named = self._begun = False
+                if prepared:
+                    self._prepared.add(prepared)
+            case Unreadable(why):
+                for table in self._behind(spot).values():
+                    table.all(why)
+
+    def _behind(self, spot: Spot) -> Mapping[Ref, Collected]:
+        """The tables that have not got what is here."""
+        at = self.number(spot)
+        return {ref: t for ref, t in self.tables.items() if t.since < at}
+
+    def _statement(self, database: str, text: str, spot: Spot) -> None:
+        words = text.upper().split(maxsplit=2)
+        match words[:2]:
+            case ["BEGIN"] | ["XA", "START" | "BEGIN"]:
+                self._begun = True
+            case ["COMMIT" | "ROLLBACK"]:
+                self._named = self._begun = False
+            case ["XA", "COMMIT" | "ROLLBACK"]:
+                self._prepared.discard(words[2] if len(words) > 2 else "")
+                self._named = self._begun = False
+            case ["SAVEPOINT" | "RELEASE", *_] | ["ROLLBACK", _] | ["XA", _]:
+                pass
+            case _:
+                self._named = self._begun
+                self._altered(database, text, spot)
+
+    def _altered(self, database: str, text: str, spot: Spot) -> None:
+        """DDL commits by itself, whatever the log calls its transaction."""
+        self._maps = {}
+        for ref, edit in edits(text, database, self._behind(spot)).items():
+            table = self.tables[ref]
+            if edit.why:
+                table.all(edit.why)
+            else:
+                table.altered(edit.added, edit.dropped, placed=edit.placed)
+
+    def _mapped(self, event: Mapped, spot: Spot) -> None:
+        self._refs[event.number] = event.ref
+        self._maps.pop(event.number, None)
+        table = self.tables.get(event.ref)
+        if table is None or self.number(spot) <= table.since:
+            return
+        try:
+            self._maps[event.number] = table, table.cut(event)
+        except Unfit as error:
+            table.all(str(error))
+
+    def _rows(self, event: Rows, spot: Spot) -> None:
+        found = self._maps.get(event.number)
+        ref = self._refs.get(event.number)
+        if ref is None:
+            for table in self._behind(spot).values():
+                table.all("the log has rows and does not say of which table")
+        elif event.change != "insert":
+            for table in self._behind(spot).values():
+                if ref in (table.upon.deletes if event.change == "delete" else table.upon.updates):
+                    table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")
+        if found is not None and not found[0].whole:
+            found[0].changed(found[1], event)

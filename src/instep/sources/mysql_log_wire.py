@@ -1,0 +1,280 @@
+"""Events of the row-based binary log of MySQL and MariaDB as records. Values of rows are left as bytes."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from struct import Struct
+from struct import error as CutError
+from typing import Final
+
+from instep.errors import ReadError
+
+_HEADER, _ROTATE, _QUERY, _XA = Struct("<IBIIIH"), Struct("<Q"), Struct("<IIBHH"), Struct("<BiII")
+_MARIADB_GTID, _GTID = Struct("<QIB"), Struct("<B16sQ")
+HEADER: Final = 19
+CHECKSUM: Final = 4
+QUERY, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT, GTID, XA_PREPARE = 2, 4, 15, 16, 19, 26, 33, 38
+PAYLOAD, MARIADB_GTID, QUERY_COMPRESSED = 40, 162, 165
+LOAD = (6, 12, 17, 18)
+"""LOAD DATA as a statement."""
+INSERTS = frozenset({23, 30, 166, 169})
+UPDATES = frozenset({24, 31, 39, 167, 170})
+DELETES = frozenset({25, 32, 168, 171})
+_SECOND = frozenset({30, 31, 32, 39})
+_COMPRESSED = frozenset(range(166, 172))
+_PARTIAL = 39
+_NAMES = 4
+
+
+@dataclass(frozen=True)
+class Header:
+    """`when` in seconds since 1970, `end`: the position behind the event, 0 for one that is not in the file."""
+
+    when: int
+    kind: int
+    size: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Rotate:
+    file: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Format:
+    """Begins a file. `summed`: the events behind it end in a checksum."""
+
+    summed: bool
+
+
+@dataclass(frozen=True)
+class Statement:
+    """`BEGIN`, DDL, or a change that was logged as what somebody wrote."""
+
+    database: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What rows behind it are of. `kinds` and `metas` by column; `names` if the server logs them, else ()."""
+
+    number: int
+    ref: tuple[str, str]
+    kinds: bytes
+    metas: tuple[int, ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Images of rows: an update has two each. `present` are bitmaps of the columns that they have, one an image."""
+
+    number: int
+    change: str
+    width: int
+    present: tuple[bytes, ...]
+    data: bytes = field(repr=False)
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A transaction's name; `alone`: it is the next event and nothing else."""
+
+    gtid: str
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class End:
+    """Of a transaction; a `prepared` one waits for somebody's decision, under this name."""
+
+    prepared: str = ""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """An event after which nothing can be said of the rows."""
+
+    why: str
+
+
+Event = Rotate | Format | Statement | Mapped | Rows | Begin | End | Unreadable
+
+
+def header(data: bytes) -> Header:
+    when, kind, _, size, end, _ = _HEADER.unpack_from(data)
+    return Header(when, kind, size, end)
+
+
+def checked(data: bytes, summed: bool) -> bytes:
+    """The event without its checksum; ReadError if that is another one."""
+    if not summed:
+        return data
+    body, told = data[:-CHECKSUM], data[-CHECKSUM:]
+    if zlib.crc32(body).to_bytes(CHECKSUM, "little") != told:
+        raise ReadError(
+            "an event of the binary log has another checksum than it says",
+            hint="sync again; if it stays, the server's binary log is damaged (mysqlbinlog --verify-binlog-checksum)",
+        )
+    return body
+
+
+def decode(data: bytes) -> Event | None:
+    """The event (without a checksum), None for one that says nothing of rows."""
+    kind = data[4]
+    try:
+        return _decode(kind, data)
+    except (CutError, IndexError, ValueError, zlib.error):
+        raise ReadError(
+            f"an event of the binary log of the kind {kind} cannot be read ({len(data):,} bytes)",
+            hint="sync again; if it stays, report this with the server's version",
+        ) from None
+
+
+def _decode(kind: int, data: bytes) -> Event | None:
+    if kind in INSERTS or kind in UPDATES or kind in DELETES:
+        return _rows(kind, data)
+    match kind:
+        case 2 | 165:
+            return _statement(data, compressed=kind == QUERY_COMPRESSED)
+        case 4:
+            return _rotate(data)
+        case 15:
+            return Format(data[-CHECKSUM - 1] == 1)
+        case 16:
+            return End()
+        case 19:
+            return _mapped(data)
+        case 33:
+            _, source, number = _GTID.unpack_from(data, HEADER)
+            return Begin(f"{source.hex()}:{number}")
+        case 38:
+            return _prepared(data)
+        case 162:
+            number, domain, flags = _MARIADB_GTID.unpack_from(data, HEADER)
+            return Begin(f"{domain}-{number}", alone=bool(flags & 1))
+        case 26:
+            return Unreadable("the server says that it may have lost changes (an incident)")
+        case 40:
+            return Unreadable("it has compressed transactions: SET GLOBAL binlog_transaction_compression = OFF")
+    return Unreadable("rows were loaded by a statement that was logged in their place") if kind in LOAD else None
+
+
+def _rotate(data: bytes) -> Rotate:
+    """The first one of a connection comes before anything says whether it has a checksum."""
+    body, told = data[:-CHECKSUM], data[-CHECKSUM:]
+    if zlib.crc32(body).to_bytes(CHECKSUM, "little") == told:
+        data = body
+    return Rotate(data[HEADER + 8 :].decode(), _ROTATE.unpack_from(data, HEADER)[0])
+
+
+def _prepared(data: bytes) -> End:
+    at_once, form, first, second = _XA.unpack_from(data, HEADER)
+    at = HEADER + _XA.size
+    name = data[at : at + first + second]
+    return End("" if at_once else f"X'{name[:first].hex()}',X'{name[first:].hex()}',{form}".upper())
+
+
+def _statement(data: bytes, *, compressed: bool) -> Statement:
+    _, _, length, _, variables = _QUERY.unpack_from(data, HEADER)
+    at = HEADER + _QUERY.size + variables
+    text = data[at + length + 1 :]
+    if compressed:
+        text = _unpacked(text)
+    return Statement(data[at : at + length].decode(errors="replace"), text.decode(errors="replace"))
+
+
+def _unpacked(data: bytes) -> bytes:
+    """MariaDB's own: a byte of marks, the length, zlib."""
+    if data[0] & 0x70:
+        raise ValueError
+    width = data[0] & 7
+    found = zlib.decompress(data[1 + width :])
+    if len(found) != int.from_bytes(data[1 : 1 + width], "big"):
+        raise ValueError
+    return found
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A length-encoded number, and where it ends."""
+    first = data[at]
+    width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(first, 0)
+    if not width:
+        return first, at + 1
+    return int.from_bytes(data[at + 1 : at + 1 + width], "little"), at + 1 + width
+
+
+def _rows(kind: int, data: bytes) -> Rows:
+    number = int.from_bytes(data[HEADER : HEADER + 6], "little")
+    at = HEADER + 8
+    if kind in _SECOND:
+        at += int.from_bytes(data[at : at + 2], "little")
+    elif kind in (169, 170, 171):
+        at += 2
+    width, at = _number(data, at)
+    size = (width + 7) // 8
+    images = 2 if kind in UPDATES else 1
+    present = tuple(data[at + n * size : at + (n + 1) * size] for n in range(images))
+    rows = data[at + images * size :]
+    if kind in _COMPRESSED:
+        rows = _unpacked(rows)
+    change = "insert" if kind in INSERTS else "update" if kind in UPDATES else "delete"
+    return Rows(number, change, width, present, rows, kind == _PARTIAL)
+
+
+def _mapped(data: bytes) -> Mapped:
+    number = int.from_bytes(data[HEADER : HEADER + 6], "little")
+    at = HEADER + 8
+    texts = []
+    for _ in range(2):
+        length = data[at]
+        texts.append(data[at + 1 : at + 1 + length].decode())
+        at += length + 2
+    width, at = _number(data, at)
+    kinds = data[at : at + width]
+    length, at = _number(data, at + width)
+    metas = _metas(kinds, data[at : at + length])
+    at += length + (width + 7) // 8
+    return Mapped(number, (texts[0], texts[1]), kinds, metas, _names(data, at))
+
+
+WIDE = frozenset({15, 16, 246, 247, 248, 253, 254, 141})
+"""Kinds whose metadata has two bytes: varchar, bit, decimal, enum, set, char, MariaDB's compressed varchar."""
+_NARROW = frozenset({4, 5, 17, 18, 19, 140, 242, 245, 249, 250, 251, 252, 255})
+
+
+def _metas(kinds: bytes, data: bytes) -> tuple[int, ...]:
+    """The low byte is the one that comes first."""
+    found, at = [], 0
+    for kind in kinds:
+        size = 2 if kind in WIDE else 1 if kind in _NARROW else 0
+        found.append(int.from_bytes(data[at : at + size], "little"))
+        at += size
+    if at != len(data):
+        raise ValueError
+    return tuple(found)
+
+
+def _names(data: bytes, at: int) -> tuple[str, ...]:
+    """The columns' names from the optional part (`binlog_row_metadata = FULL`)."""
+    while at < len(data):
+        what = data[at]
+        length, at = _number(data, at + 1)
+        if what == _NAMES:
+            return _listed(data[at : at + length])
+        at += length
+    return ()
+
+
+def _listed(data: bytes) -> tuple[str, ...]:
+    found, at = [], 0
+    while at < len(data):
+        length, at = _number(data, at)
+        found.append(data[at : at + length].decode())
+        at += length
+    return tuple(found)
