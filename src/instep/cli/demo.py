@@ -40,6 +40,15 @@ def change() -> None:
     change_sources(options.project)
 
 
+@demo.command(epilog="Example: instep demo play --project demo")
+def play() -> None:
+    """Play the story in a demo that `init --demo` has just made, say after another `spark:` in its instep.yml."""
+    from instep.cli.story import play as play_story
+
+    _up(options.project)
+    play_story(options.project)
+
+
 def make(folder: Path) -> None:
     """A project with a database of its own in `folder`; an earlier demo there is replaced."""
     from instep.project.demo import server, till

@@ -323,10 +323,28 @@ def _connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
     where = remote.partition("/;")[0]  # what follows may be a token
     try:
         session: Any = ConnectSession.builder.remote(remote).getOrCreate()
-        for key, value in conf.items():
-            session.conf.set(key, value)
+        _configure(session, conf, where)
         ship(session)
+    except InstepError:
+        raise
     except Exception as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].replace(remote, where)
-        raise SetupError(f"the Spark server at {where} does not answer: {reason[:300]}", hint=_CLUSTER_HINT) from error
+        reason = _first_line(error).replace(remote, where)
+        raise SetupError(f"the Spark server at {where} does not answer: {reason}", hint=_CLUSTER_HINT) from error
     return cast("SparkSession", session)
+
+
+def _configure(session: Any, conf: Mapping[str, str], where: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    for key, value in conf.items():
+        try:
+            session.conf.set(key, value)
+        except AnalysisException as error:
+            raise SetupError(
+                f"the Spark server at {where} does not take the setting {key}: {_first_line(error)}",
+                hint="what a server starts with is set there: take it out of spark.conf in instep.yml",
+            ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,0 +1,105 @@
+"""A standalone cluster of two workers that share no folder, no environment and no package with the driver."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+
+import psutil
+import pytest
+from cluster_demo import PARTS, TABLES, Demo, made_demo
+from spark_cluster import Standalone, archive
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Standalone]:
+    with Standalone(Path(mkdtemp(prefix="instep-spark-"))) as running:
+        running.add_workers("one", "two")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def demo(cluster: Standalone) -> Iterator[Demo]:
+    conf = {
+        "spark.archives": f"{archive(cluster.folder / 'environment')}#environment",
+        "spark.pyspark.python": "./environment/bin/python",
+    }
+    with made_demo({"master": cluster.url, "conf": conf}) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def story(demo: Demo) -> str:
+    return demo.told("demo", "play")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_story_is_that_of_one_machine(story: str, part: str) -> None:
+    assert part in story
+
+
+def test_it_ends_with_everything_equal(story: str) -> None:
+    verdicts = re.findall(r"^(equal|DIFFERS) +\w+\.(\w+)", story, re.MULTILINE)
+    assert [verdict for verdict, _ in verdicts] == ["equal"] * TABLES
+
+
+def test_both_workers_worked(cluster: Standalone, story: str) -> None:
+    assert story
+    assert all(worker.finished() >= 2 for worker in cluster.workers), [w.finished() for w in cluster.workers]
+
+
+def test_tasks_ran_in_their_own_environment(cluster: Standalone, story: str) -> None:
+    """The package came with the job, Python out of the archive."""
+    assert story
+    for worker in cluster.workers:
+        assert list(worker.folder.glob("work/app-*/*/environment/bin/python"))
+        assert list(worker.folder.glob("work/app-*/*/instep-*.zip"))
+
+
+def test_an_executor_that_dies_in_the_middle_costs_nothing(cluster: Standalone, demo: Demo, story: str) -> None:
+    assert story
+    demo.change(r"(?m)^    database: shop$", "    database: shop\n    rows_per_second: 40000")
+    before = [worker.started() for worker in cluster.workers]
+    running = subprocess.Popen(
+        demo.command("sync", "shop", "--full"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=demo.environment,
+    )  # fmt: skip
+    try:
+        ends = time.monotonic() + 180
+        while not all(w.started() > b for w, b in zip(cluster.workers, before, strict=True)):
+            assert running.poll() is None, running.communicate()[0]
+            assert time.monotonic() < ends
+            time.sleep(0.1)
+        executor = _executor(cluster.workers[0].folder)
+        executor.send_signal(signal.SIGKILL)
+        said = running.communicate(timeout=400)[0]
+    finally:
+        running.kill()
+    assert running.returncode == 0, said
+    assert sum(log.count("Executor: Running task") for log in cluster.workers[0].logs()) > 0
+    assert len(demo.equal("shop")) == TABLES - 1
+
+
+def _executor(folder: Path) -> psutil.Process:
+    """The executor that a worker has started."""
+    for process in psutil.process_iter(["cmdline", "cwd"]):
+        told, place = process.info["cmdline"] or [], process.info["cwd"] or ""
+        if "CoarseGrainedExecutorBackend" in " ".join(told) and place.startswith(str(folder)):
+            return process
+    raise AssertionError(f"no executor below {folder}")
+
+
+def test_a_cluster_without_room_is_told(cluster: Standalone, demo: Demo, story: str) -> None:
+    assert story
+    demo.spark(master=cluster.url, conf={"spark.executor.memory": "64g", "spark.instep.executorWait": 2})
+    refused = demo.run("sync", "till")
+    assert refused.returncode == 1
+    assert "gave no executor within 2 s: asked for 64g of memory" in refused.stderr
+    assert "spark.executor.memory" in refused.stderr.split("\n", 1)[1]
