@@ -15,6 +15,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+from instep.errors import StageError
 from instep.stage.names import file_name
 from instep.stage.partition import Partition, Partitioning, by_partition
 from instep.stage.place import Place, clear_errors
@@ -23,6 +24,8 @@ from instep.stage.writer import GROUP_BYTES, GROUP_ROWS, ChunkWriter, ParquetFil
 
 SPILL_BYTES = 1 << 30
 """Rows that are laid by at most before they become files; less on the disk, where they are compressed."""
+MAX_PARTITIONS = 10_000
+"""Of one chunk. Each is a file, and each file an entry of the table's metadata."""
 
 
 def writer_for(spec: StageSpec, chunk: int, attempt: int) -> ChunkWriter | PartitionedWriter:
@@ -43,6 +46,7 @@ class PartitionedWriter:
         self._rows = self._bytes = self._laid = 0
         self._runs: _Runs | None = None
         self._file: ParquetFile | None = None
+        self._met: set[Partition] = set()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Takes a batch of exactly the spec's schema; raises StageError for any other."""
@@ -106,6 +110,12 @@ class PartitionedWriter:
 
     def _write(self, partition: Partition, tables: Iterator[pa.Table]) -> None:
         """The rows of one partition, as one file if `file_bytes` allow for it."""
+        self._met.add(partition)
+        if len(self._met) > MAX_PARTITIONS:
+            raise StageError(
+                f"{self.spec.table}: its rows belong to more than {MAX_PARTITIONS:,} partitions within a part of the load",
+                hint="choose coarser ones: month instead of day, or bucket(16, column) instead of the column",
+            )
         group: list[pa.RecordBatch] = []
         for table in tables:
             group += table.to_batches()
