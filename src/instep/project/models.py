@@ -239,12 +239,15 @@ class IcebergDestination(Section):
 
 
 class DuckDbDestination(Section):
-    """`path` of the database file; staged files and quarantine are in a folder beside it. A run waits `lock_timeout`
-    seconds for a file that another program holds. The others are as for a lake."""
+    """`path` of the database file; staged files and quarantine are in a folder beside it, or in `staging`: a folder,
+    or `s3://bucket/prefix`, which `properties` reach. A run waits `lock_timeout` seconds for a file that another
+    program holds. The others are as for a lake."""
 
-    files: ClassVar[tuple[str, ...]] = ("path",)
+    files: ClassVar[tuple[str, ...]] = ("path", "staging")
     type: Literal["duckdb"]
     path: Text
+    staging: str = ""
+    properties: Properties = Field(default_factory=dict)
     lock_timeout: Seconds = 10
     namespace: Text = ""
     prefix: SystemPrefix = "_instep_"
@@ -252,12 +255,14 @@ class DuckDbDestination(Section):
     undo_days: Annotated[int, Field(ge=0)] = 7
 
     def arguments(self) -> dict[str, Any]:
-        return {k: v for k, v in super().arguments().items() if k != "namespace"}
+        out = {k: v for k, v in super().arguments().items() if k != "namespace"}
+        return {**out, "properties": as_text(out["properties"])}
 
 
 class PostgresDestination(Section):
-    """A database. `staging` is the folder of staged files and of quarantine. A run waits `lock_timeout` seconds for a
-    table that another session has locked. The others are as for a lake."""
+    """A database. `staging` is the folder of staged files and of quarantine, or `s3://bucket/prefix`, which
+    `properties` reach. A run waits `lock_timeout` seconds for a table that another session has locked. The others are
+    as for a lake."""
 
     files: ClassVar[tuple[str, ...]] = ("staging",)
     type: Literal["postgres"]
@@ -268,6 +273,7 @@ class PostgresDestination(Section):
     password: Secret = ""
     tls: Tls = Tls()
     staging: Text = ".instep/staging"
+    properties: Properties = Field(default_factory=dict)
     connect_timeout: Annotated[int, Field(ge=0)] = 10
     read_timeout: Seconds = 4 * 3600
     lock_timeout: Seconds = 10
@@ -280,15 +286,18 @@ class PostgresDestination(Section):
     def arguments(self) -> dict[str, Any]:
         out = {k: v for k, v in super().arguments().items() if k != "namespace"}
         tls: Tls = out.pop("tls")
+        out["properties"] = as_text(out["properties"])
         return {**out, "sslmode": tls.chosen, "sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
 
 
 class DeltaDestination(Section):
-    """`warehouse` is the folder of the tables, one a folder; the others are as for Iceberg."""
+    """`warehouse` is the folder of the tables, one a folder, or `s3://bucket/prefix`, which `properties` reach; the
+    others are as for Iceberg."""
 
     files: ClassVar[tuple[str, ...]] = ("warehouse",)
     type: Literal["delta"]
     warehouse: Text = "lake"
+    properties: Properties = Field(default_factory=dict)
     namespace: Text = ""
     prefix: SystemPrefix = "_instep_"
     quarantine_days: QuarantineDays = 30

@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ConnectError, StageError
+from instep.stage.place import Place, local
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
@@ -177,13 +178,16 @@ class ObjectPath:
 
     def open(self) -> Any:
         """A pyarrow file to read from; FileNotFoundError if there is none."""
-        from instep.stage.place import Place
-
         filesystem, path = Place(self.parent.uri, self.io).resolve(self.name)
         return filesystem.open_input_file(path)
 
 
 AnyPath = Path | ObjectPath
+
+
+def path_at(uri: str, io: Mapping[str, str]) -> AnyPath:
+    """A place in S3, or on a disk of this machine."""
+    return ObjectPath(uri, io) if is_object(uri) else local(uri)
 
 
 def opened(path: AnyPath) -> Any:

@@ -48,4 +48,4 @@ def _drop(destination: DuckDbDestination, ref: Ref, table: Table) -> None:
         for one in dropped(session, ref):
             session.run(f"DROP TABLE {session.name(ref[0], one.place)}")
             remove_dropped(session, one)
-    remove(folder, {})
+    remove(folder, destination.area.io)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,12 +38,12 @@ from instep.destinations.duckdb.views import not_views
 from instep.destinations.kept import Kept, Promoted
 from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.destinations.sql.ddl import Dialect
+from instep.destinations.sql.staged import Files, StagingArea
 from instep.model import Check
 from instep.schema.old_names import View
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
-from instep.stage.place import children, keep_only, remove
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DuckDbConfig:
-    """`path` of the file; what is staged for it and held in quarantine goes into `<path>.files`. One who finds the
+    """`path` of the file; what is staged for it and held in quarantine goes into `<path>.files`, or where `staging`
+    says: a folder, or a place in S3 that `properties` reach (which may hold credentials). One who finds the
     file held by another process waits `lock_timeout` seconds. `undo_days`: how long what was dropped is kept."""
 
     name: str
@@ -60,6 +62,8 @@ class DuckDbConfig:
     lock_timeout: float = 10
     quarantine_days: int = 30
     undo_days: float = 7
+    staging: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class DuckDbDestination:
@@ -139,16 +143,23 @@ class DuckDbDestination:
             record = find(session, ref) if session else None
         if record is None:
             return
-        data, held = f"{self._folder(record.place)}/data", f"{self._folder(record.place)}/quarantine"
-        for name in children(data, {}):
-            if any(name == run or name.startswith(f"{run}-") for run in runs):
-                remove(f"{data}/{name}", {})
-        gone, names = tuple(f"{run}-" for run in runs if run not in record.runs), children(held, {})
-        if gone and any(n.startswith(gone) for n in names):
-            keep_only(held, {}, [f"{held}/{n}" for n in names if not n.startswith(gone)])
+        self.area.sweep(record.place, runs, record.runs)
 
-    def _folder(self, place: str) -> str:
-        return (self.file.path.with_name(f"{self.file.path.name}.files") / place).as_uri()
+    @property
+    def beside(self) -> Path:
+        """The folder of what belongs to the file."""
+        return self.file.path.with_name(f"{self.file.path.name}.files")
+
+    @cached_property
+    def area(self) -> StagingArea:
+        if not self.config.staging:
+            return StagingArea(self.beside.as_uri())
+        made = StagingArea.of(self.config.staging, self.config.properties)
+        return replace(made, uri=f"{made.uri}/{self.config.name}")
+
+    def _here(self, commit: Commit, *groups: Sequence[StagedFile]) -> AbstractContextManager[list[Files]]:
+        """Staged files where DuckDB reads them without an extension."""
+        return self.area.here(self.beside / f"staged-{commit.fence}", *groups)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         ddl.execute(self.file, ref, steps, after, commit)
@@ -198,7 +209,8 @@ class DuckDbDestination:
         go_on: Callable[[], bool],
     ) -> Filled:
         """In one transaction, so that nothing is asked in between."""
-        done = _fill.fill(self.file, ref, fill, commit)
+        with self._here(commit, fill.values) as (here,):
+            done = _fill.fill(self.file, ref, replace(fill, values=tuple(here)), commit)
         told(done.rows, done.bytes)
         return done
 
@@ -226,10 +238,10 @@ class DuckDbDestination:
             if session is None:
                 raise not_ours(ref)
             record = require(session, ref)
-        shape, place = record.waiting if record.pending else record, self._folder(record.place)
+        shape, place = record.waiting if record.pending else record, self.area.folder(record.place)
         schema = with_shard(arrow_schema(shape), shape.within)
         types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
-        return Target(schema, f"{place}/data", f"{place}/quarantine", types=types)
+        return Target(schema, f"{place}/data", f"{place}/quarantine", self.area.io, types=types)
 
     def state(self, ref: Ref) -> LoadState | None:
         with self.file.reading() as session:
@@ -237,15 +249,19 @@ class DuckDbDestination:
         return record.state if record else None
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
-        return load.append(self.file, ref, files, commit)
+        with self._here(commit, files) as (here,):
+            return load.append(self.file, ref, here, commit)
 
     def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
-        return load.overwrite(self.file, ref, files, commit)
+        with self._here(commit, files) as (here,):
+            return load.overwrite(self.file, ref, here, commit)
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
     ) -> Outcome:
-        return load.merge(self.file, ref, files, merge, commit, self.config.prefix)
+        with self._here(commit, files, merge.keys, merge.asked) as (here, keys, asked):
+            by = replace(merge, keys=tuple(keys), asked=tuple(asked))
+            return load.merge(self.file, ref, here, by, commit, self.config.prefix)
 
     def meet(self, ref: Ref, keys: pa.Table) -> Met:
         return rows.meet(self.file, ref, keys)

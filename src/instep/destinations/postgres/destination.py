@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -40,7 +39,6 @@ from instep.schema.guard import Guard
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
-from instep.stage.place import children, keep_only, remove
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -108,16 +106,7 @@ class PostgresDestination:
         if record is None:
             return
         sweep(self.server, record, runs.values())
-        data, held = f"{self._folder(record.place)}/data", f"{self._folder(record.place)}/quarantine"
-        for name in children(data, {}):
-            if any(name == run or name.startswith(f"{run}-") for run in runs):
-                remove(f"{data}/{name}", {})
-        gone, names = tuple(f"{run}-" for run in runs if run not in record.runs), children(held, {})
-        if gone and any(n.startswith(gone) for n in names):
-            keep_only(held, {}, [f"{held}/{n}" for n in names if not n.startswith(gone)])
-
-    def _folder(self, place: str) -> str:
-        return (Path(self.config.staging).absolute() / self.config.name / place).as_uri()
+        self.server.area.sweep(record.place, runs, record.runs)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         ddl.execute(self.server, ref, steps, after, commit)
@@ -177,8 +166,9 @@ class PostgresDestination:
     def target(self, ref: Ref) -> Target:
         with self.server.reading() as session:
             record = require(session, ref)
-        shape, place = record.waiting if record.pending else record, self._folder(record.place)
-        return Target(arrow_schema(shape), f"{place}/data", f"{place}/quarantine")
+        area, shape = self.server.area, record.waiting if record.pending else record
+        place = area.folder(record.place)
+        return Target(arrow_schema(shape), f"{place}/data", f"{place}/quarantine", area.io)
 
     def state(self, ref: Ref) -> LoadState | None:
         with self.server.reading() as session:

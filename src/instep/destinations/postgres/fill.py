@@ -17,7 +17,6 @@ from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import as_document
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import KEPT, Record
-from instep.destinations.sql.staged import consume
 from instep.errors import DestinationError
 
 NOTES = "_instep_notes"
@@ -59,7 +58,7 @@ def fill(server: Server, ref: Ref, work: Fill, commit: Commit) -> Filled:
             fills = tuple(dict.fromkeys((*found.fills, *work.columns.values())))[-KEPT:]
             put(session, replace(found.after_load(own, rows(session, found), new=0), fills=fills))
     crashpoint("fill.committed")
-    consume(work.values)
+    server.area.consume(work.values)
     return Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
 
 

@@ -22,10 +22,9 @@ from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import sql_type
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
-from instep.destinations.sql.staged import filled
+from instep.destinations.sql.staged import StagingArea, filled
 from instep.errors import DestinationError, InstepError, StageError
 from instep.schema.table import Table
-from instep.stage.place import local
 from instep.stage.spec import StagedFile
 
 BATCH = 50_000
@@ -64,7 +63,7 @@ class Staging:
         """A table with these columns of the files, and `ORDER`."""
         kinds = {n: sql_type(table.by_name[n].type) for n in names}
         made = self.make(what, {**kinds, ORDER: "bigint"})
-        self.copy(what, [_numbered(n, f, names) for n, f in enumerate(filled(files))])
+        self.copy(what, [_numbered(n, f, names, self.server.area) for n, f in enumerate(filled(files))])
         with self.server.writing() as session:
             session.run(f"ANALYZE {made}")
         return made
@@ -115,11 +114,11 @@ def rows_of(files: Iterable[StagedFile]) -> int:
     return sum(f.rows for f in files)
 
 
-def plain_reader(file: StagedFile, names: Sequence[str]) -> Callable[[], pa.RecordBatchReader]:
+def plain_reader(file: StagedFile, names: Sequence[str], area: StagingArea) -> Callable[[], pa.RecordBatchReader]:
     """The rows of a file."""
 
     def read() -> pa.RecordBatchReader:
-        opened = pq.ParquetFile(local(file.path))
+        opened = pq.ParquetFile(area.open(file))
         there = set(opened.schema_arrow.names)
         if missing := [n for n in names if n not in there]:
             raise DestinationError(
@@ -133,11 +132,13 @@ def plain_reader(file: StagedFile, names: Sequence[str]) -> Callable[[], pa.Reco
     return read
 
 
-def _numbered(number: int, file: StagedFile, names: Sequence[str]) -> Callable[[], pa.RecordBatchReader]:
+def _numbered(
+    number: int, file: StagedFile, names: Sequence[str], area: StagingArea
+) -> Callable[[], pa.RecordBatchReader]:
     """The rows of a file with their numbers among all."""
 
     def read() -> pa.RecordBatchReader:
-        reader = plain_reader(file, names)()
+        reader = plain_reader(file, names, area)()
         schema = reader.schema.append(pa.field(ORDER, pa.int64()))
 
         def batches() -> Iterator[pa.RecordBatch]:

@@ -2,11 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
-from instep.stage.place import local
+from instep.errors import ConnectError, InstepError
+from instep.stage.objects import ObjectPath, is_object, opened, path_at
+from instep.stage.place import children, clear_errors, keep_only, remove
 from instep.stage.spec import StagedFile
+
+THREADS = 4
+Files = Sequence[StagedFile]
+
+
+@dataclass(frozen=True)
+class StagingArea:
+    """Where tasks write the files of a database's tables, and what is held in quarantine: `uri` is a folder of this
+    machine or a place in S3, which tasks on other machines reach as well, by `io`."""
+
+    uri: str
+    io: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, place: str, properties: Mapping[str, str]) -> StagingArea:
+        """ConnectError for a place that is neither."""
+        if is_object(place):
+            return cls(place.rstrip("/"), properties)
+        if "://" in place and not place.startswith("file://"):
+            hint = "name a folder, or `s3://bucket/prefix` with `properties`"
+            raise ConnectError(f"staging {place} is neither a folder nor in S3", hint=hint)
+        return cls(path_at(place, {}).absolute().as_uri())  # type: ignore[union-attr]
+
+    def folder(self, place: str) -> str:
+        """That of one table."""
+        return f"{self.uri}/{place}"
+
+    def open(self, file: StagedFile) -> Any:
+        """What pyarrow reads a staged file from."""
+        return opened(path_at(file.path, self.io))
+
+    def consume(self, files: Files) -> None:
+        """The rows are in the table: their files have served, and the folder of their run with them."""
+        for file in files:
+            path = path_at(file.path, self.io)
+            with suppress(OSError, InstepError):
+                path.unlink(missing_ok=True)
+                if path.parent.name != "data":
+                    path.parent.rmdir()
+
+    def sweep(self, place: str, runs: Collection[str], committed: Collection[str]) -> None:
+        """Deletes what dead runs have staged for a table, and what they held there unless they have `committed`."""
+        data, held = f"{self.folder(place)}/data", f"{self.folder(place)}/quarantine"
+        for name in children(data, self.io):
+            if any(name == run or name.startswith(f"{run}-") for run in runs):
+                remove(f"{data}/{name}", self.io)
+        gone, names = tuple(f"{run}-" for run in runs if run not in committed), children(held, self.io)
+        if gone and any(n.startswith(gone) for n in names):
+            keep_only(held, self.io, [f"{held}/{n}" for n in names if not n.startswith(gone)])
+
+    @contextmanager
+    def here(self, folder: Path, *groups: Files) -> Iterator[list[Files]]:
+        """The files in `folder` of this machine, under names that are the same each time; those in S3 have served when
+        the block is left without an error."""
+        if not is_object(self.uri):
+            yield list(groups)
+            return
+        try:
+            with ThreadPoolExecutor(THREADS, thread_name_prefix="staged") as pool:
+                made = [list(pool.map(lambda f: self._bring(f, folder), files)) for files in groups]
+            yield [*made]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        for files in groups:
+            self.consume(files)
+
+    def _bring(self, file: StagedFile, folder: Path) -> StagedFile:
+        """One that has served already is not there, and is not asked for again."""
+        path = folder / file.path.removeprefix(f"{self.uri}/")
+        with clear_errors(str(path)), suppress(FileNotFoundError):
+            content = ObjectPath(file.path, self.io).open()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with content, path.open("wb") as out:
+                shutil.copyfileobj(content, out, 8 << 20)
+        return replace(file, path=path.as_uri())
 
 
 def filled(files: Iterable[StagedFile]) -> list[StagedFile]:
@@ -14,10 +96,6 @@ def filled(files: Iterable[StagedFile]) -> list[StagedFile]:
     return sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
 
 
-def consume(files: Sequence[StagedFile]) -> None:
-    """The rows are in the table: their files have served, and the folder of their run with them."""
-    for file in files:
-        with suppress(OSError):
-            local(file.path).unlink(missing_ok=True)
-            if (folder := local(file.path).parent).name != "data":
-                folder.rmdir()
+def consume(files: Files) -> None:
+    """Files of this machine have served."""
+    StagingArea("").consume(files)
