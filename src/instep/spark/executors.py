@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import SetupError, StageError
+from instep.spark.failure import explain
 from instep.stage.place import Place
 
 if TYPE_CHECKING:
@@ -74,20 +75,24 @@ def slots(spark: SparkSession) -> int:
     if context is None:
         return _slots_of_server(spark)
     if _grows(context):
-        conf = context.getConf()
-        most = int(conf.get("spark.dynamicAllocation.maxExecutors") or _MOST) * int(
-            conf.get("spark.executor.cores") or 1
-        )
-        return max(1, min(most, _MOST))
+        return growing(context.getConf().get)
     return max(1, int(context.defaultParallelism))
+
+
+def growing(setting: Callable[[str], str | None]) -> int:
+    """How many tasks at a time a cluster is asked for that brings executors as there is work."""
+    executors = int(setting("spark.dynamicAllocation.maxExecutors") or _MOST)
+    return max(1, min(executors * int(setting("spark.executor.cores") or 1), _MOST))
 
 
 def _slots_of_server(spark: SparkSession) -> int:
     """Connect tells nothing of the cluster but into how many parts it would divide a range."""
     if id(spark) not in _counted:
-        from pyspark.sql import functions as f
-
-        found = spark.range(0, 1 << 16).agg(f.max(f.spark_partition_id())).collect()[0][0]
+        try:
+            parts = spark.range(0, 1 << 16).selectExpr("spark_partition_id() AS part")
+            found = parts.groupBy().max("part").collect()[0][0]
+        except Exception as error:
+            raise explain(error) from error
         _counted[id(spark)] = int(found or 0) + 1
     return _counted[id(spark)]
 

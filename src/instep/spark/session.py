@@ -320,6 +320,7 @@ def _connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
             f"Spark Connect needs packages that are not installed: {str(error).splitlines()[0]}",
             hint="pip install 'instep[connect]'",
         ) from error
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised as well
     where = remote.partition("/;")[0]  # what follows may be a token
     try:
         session: Any = ConnectSession.builder.remote(remote).getOrCreate()
