@@ -9,16 +9,20 @@ from pathlib import Path
 import pytest
 from shard_world import Shop, opened
 
-from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from contract import destinations
 from instep.sync.changes.evolve import preview
 from sync_world import preset
 
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text)"
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    with opened(tmp_path, DuckDbDestination(DuckDbConfig("lake", str(tmp_path / "warehouse.duckdb")))) as made:
+@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.server)])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    if request.param == "postgres":
+        base = destinations.postgres(tmp_path / "staging", request.getfixturevalue("postgres"))
+    else:
+        base = destinations.duckdb(tmp_path)
+    with opened(tmp_path, base) as made:
         yield made
 
 

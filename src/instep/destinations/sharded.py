@@ -22,6 +22,7 @@ from instep.destinations.base import (
     Filled,
     Fills,
     FillSize,
+    Guarded,
     LoadState,
     Merge,
     Met,
@@ -37,9 +38,10 @@ from instep.destinations.base import (
 from instep.destinations.kept import Kept, Promoted, Promotes
 from instep.destinations.savepoints import KeepsDropped
 from instep.destinations.shared import Shares, Whole
-from instep.errors import Conflict, DestinationError, IllegalChange
+from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.model import Check
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities
 from instep.schema.shards import Scene, first, join, lacking, seen, strangers
 from instep.schema.step import Step, step
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
 
 TRIES = 20
 """How often a change of schema is planned again because another shard was faster."""
+
+
+Planned = tuple[Sequence[Step], Table | None, Commit]
 
 
 class SharingDestination(Destination, Shares, Protocol):
@@ -125,6 +130,10 @@ class Sharded:
     def sweep(self, ref: Ref, runs: Mapping[str, int]) -> None:
         self.part.sweep(ref, runs)
 
+    def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
+        """The columns that something else stands on."""
+        return self.base.guards(refs) if isinstance(self.base, Guarded) else {}
+
     def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
         """Why these steps cannot be taken while others share the table; "" if they can."""
         try:
@@ -145,19 +154,23 @@ class Sharded:
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         """Planned again as long as other shards change the table meanwhile."""
         for left in reversed(range(TRIES)):
+            made = self._plan(ref, steps, after, commit)
             try:
-                made = self._plan(ref, steps, after, commit)
                 if made is not None:
                     self.base.execute(ref, *made)
-            except Conflict:
-                if not left:
+            except (Conflict, DestinationError):
+                if not left or not self._moved(ref, made):
                     raise
             else:
                 return
 
-    def _plan(
-        self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit
-    ) -> tuple[Sequence[Step], Table | None, Commit] | None:
+    def _moved(self, ref: Ref, planned: Planned | None) -> bool:
+        """Whether another shard has changed the table's shape since something was planned."""
+        part = planned[2].part if planned else None
+        whole = self.base.whole(ref)
+        return part is not None and part.seen != (whole.shape if whole else 0)
+
+    def _plan(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> Planned | None:
         """What the whole table goes through; None if all of it is done already."""
         whole = self.base.whole(ref)
         parts = whole.parts if whole else {}
@@ -182,7 +195,7 @@ class Sharded:
 
     def _renamed(
         self, whole: Whole | None, change: TableRenamed, steps: Sequence[Step], plain: Commit, commit: Commit
-    ) -> tuple[Sequence[Step], Table | None, Commit] | None:
+    ) -> Planned | None:
         if whole is None:
             return None
         to = change.after
@@ -221,17 +234,17 @@ class Sharded:
         return self.part.state(ref)
 
     def append(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
-        return self.part.append(ref, files, commit)
+        return landed(lambda: self.part.append(ref, files, commit))
 
     def overwrite(self, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
-        return self.part.overwrite(ref, files, commit)
+        return landed(lambda: self.part.overwrite(ref, files, commit))
 
     def merge(
         self, spark: SparkSession | None, ref: Ref, files: Sequence[StagedFile], merge: Merge, commit: Commit
     ) -> Outcome:
         if merge.key:
             merge = replace(merge, key=(self.column, *merge.key))
-        return self.part.merge(spark, ref, files, merge, commit)
+        return landed(lambda: self.part.merge(spark, ref, files, merge, commit))
 
     def fill_size(self, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         assert isinstance(self.part, Fills), "every destination that shares tables fills columns"
@@ -274,6 +287,17 @@ class Sharded:
         if not columns:
             columns = [n for n in self.part.target(ref).schema.names if n != self.column]
         return self.part.read(ref, columns)
+
+
+def landed(attempt: Callable[[], Outcome]) -> Outcome:
+    """A commit that other shards were in the way of is made again: none of them touches its rows."""
+    for left in reversed(range(TRIES)):
+        try:
+            return attempt()
+        except Conflict as error:
+            if not left or isinstance(error, Fenced):
+                raise
+    raise AssertionError("the last attempt answers or raises")
 
 
 def alone(ref: Ref) -> DestinationError:

@@ -30,7 +30,7 @@ from instep.destinations.postgres.records import (
 from instep.destinations.postgres.rewrite import converted, rewrite
 from instep.destinations.postgres.server import Server, Session, literal
 from instep.destinations.postgres.shape import RESERVED, check_names, data_type, relations, sql_type
-from instep.destinations.sql.evolve import Evolution, Source, evolve
+from instep.destinations.sql.evolve import Evolution, Source, evolve, moved_values
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Parked, Record, load, numbered
 from instep.destinations.sql.shape import as_it_is
@@ -67,6 +67,8 @@ def execute(server: Server, ref: Ref, steps: Sequence[Step], after: Table | None
         prepare(session)
         record = find(session, ref, lock=True)
         if record is not None and after is not None and table_as_it_is(session, record) == after:
+            if commit.part:
+                put(session, taken_along(session, record.after_changes(commit, [s.id for s in steps]), commit))
             return
         match steps[0].change:
             case TableAdded(after=table):
@@ -198,7 +200,15 @@ def _alter(session: Session, ref: Ref, steps: Sequence[Step], after: Table | Non
         made = _columns(session, record, steps, replace(wanted, schema=ref[0], name=ref[1]))
     if moved is not None:
         made = _move(session, made, moved.ref)
-    put(session, made.after_changes(commit, [s.id for s in steps]), was=ref)
+    made = made.after_changes(commit, [s.id for s in steps])
+    put(session, taken_along(session, made, commit), was=ref)
+
+
+def taken_along(session: Session, record: Record, commit: Commit) -> Record:
+    """The record, once the values of a shard's rows went to other columns."""
+    if commit.part and commit.part.moves:
+        session.run(moved_values(session.name(*record.ref), record, commit.part))
+    return record
 
 
 def _columns(session: Session, record: Record, steps: Sequence[Step], wanted: Table) -> Record:

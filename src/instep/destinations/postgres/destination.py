@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,11 +27,12 @@ from instep.destinations.base import (
 from instep.destinations.kept import Kept, Promoted
 from instep.destinations.postgres import ddl, keep, load, promote, rows
 from instep.destinations.postgres import fill as _fill
-from instep.destinations.postgres.ddl import CAPABILITIES
+from instep.destinations.postgres.ddl import CAPABILITIES, table_as_it_is
 from instep.destinations.postgres.dependants import guards
 from instep.destinations.postgres.ingest import sweep
 from instep.destinations.postgres.records import every, find, not_ours, require
 from instep.destinations.postgres.server import PostgresConfig, Server
+from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.destinations.postgres.shape import arrow_schema, data_type, relations, sql_type
 from instep.destinations.sql.ddl import Dialect
 from instep.destinations.sql.shape import as_it_is
@@ -39,6 +41,7 @@ from instep.schema.guard import Guard
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
+from instep.stage.place import children, keep_only, remove
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -51,9 +54,20 @@ class PostgresDestination:
     kind = "postgres"
     capabilities = CAPABILITIES
 
-    def __init__(self, config: PostgresConfig) -> None:
+    def __init__(self, config: PostgresConfig, shard: str = "") -> None:
+        """`shard`: the only one of shared tables that it loads and reads."""
         self.config = config
-        self.server = Server(config)
+        self.server = Server(config, (shard_column(config.prefix), shard) if shard else None)
+
+    def part(self, shard: str) -> PostgresDestination:
+        return PostgresDestination(self.config, shard)
+
+    def whole(self, ref: Ref) -> Whole | None:
+        with self.server.reading() as session:
+            record = find(session, ref)
+            if record is None or record.copy:
+                return None
+            return record.whole(table_as_it_is(session, record))
 
     @property
     def quarantine_days(self) -> int:
@@ -79,6 +93,8 @@ class PostgresDestination:
         found = []
         for ref in wanted:
             record = records.get(ref)
+            if record is not None and record.parts:
+                raise is_shared(ref)
             if (record is None or record.copy) and ref in there:
                 raise not_ours(ref)
             if record is not None and ref in there:
@@ -89,8 +105,9 @@ class PostgresDestination:
         wanted = list(refs)
         with self.server.reading() as session:
             records, there = every(session), relations(session, wanted)
-        ours = {ref for ref, record in records.items() if not record.copy}
-        return {ref: str(not_ours(ref)) for ref in wanted if ref not in ours and ref in there}
+        ours = {ref for ref, record in records.items() if not record.copy and not record.parts}
+        shared = {ref: str(is_shared(ref)) for ref, record in records.items() if record.parts}
+        return {ref: shared.get(ref, str(not_ours(ref))) for ref in wanted if ref not in ours and ref in there}
 
     def guards(self, refs: Iterable[Ref]) -> dict[Ref, dict[str, tuple[Guard, ...]]]:
         """The columns that views, foreign keys and functions of others need."""
@@ -106,7 +123,16 @@ class PostgresDestination:
         if record is None:
             return
         sweep(self.server, record, runs.values())
-        self.server.area.sweep(record.place, runs, record.runs)
+        data, held = f"{self._folder(record.place)}/data", f"{self._folder(record.place)}/quarantine"
+        for name in children(data, {}):
+            if any(name == run or name.startswith(f"{run}-") for run in runs):
+                remove(f"{data}/{name}", {})
+        gone, names = tuple(f"{run}-" for run in runs if run not in record.runs), children(held, {})
+        if gone and any(n.startswith(gone) for n in names):
+            keep_only(held, {}, [f"{held}/{n}" for n in names if not n.startswith(gone)])
+
+    def _folder(self, place: str) -> str:
+        return (Path(self.config.staging).absolute() / self.config.name / place).as_uri()
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         ddl.execute(self.server, ref, steps, after, commit)
@@ -166,9 +192,10 @@ class PostgresDestination:
     def target(self, ref: Ref) -> Target:
         with self.server.reading() as session:
             record = require(session, ref)
-        area, shape = self.server.area, record.waiting if record.pending else record
-        place = area.folder(record.place)
-        return Target(arrow_schema(shape), f"{place}/data", f"{place}/quarantine", area.io)
+        shape, place = record.waiting if record.pending else record, self._folder(record.place)
+        schema = with_shard(arrow_schema(shape), shape.within)
+        types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
+        return Target(schema, f"{place}/data", f"{place}/quarantine", types=types)
 
     def state(self, ref: Ref) -> LoadState | None:
         with self.server.reading() as session:

@@ -21,8 +21,9 @@ from instep.destinations.postgres.records import find, named, prepare, put, requ
 from instep.destinations.postgres.server import Server, Session, literal
 from instep.destinations.postgres.shape import as_document, sql_type
 from instep.destinations.postgres.swap import exchange, next_generation
-from instep.destinations.sql.merge import MergeSql, columns, q
+from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
+from instep.destinations.sql.staged import consume
 from instep.errors import DestinationError, InstepError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
 
@@ -58,7 +59,7 @@ def append(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Commit
     if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
         return Outcome()
     done = fitting(server, ref, lambda: _append(server, record, files, commit))
-    server.area.consume(files)
+    consume(files)
     return done
 
 
@@ -93,7 +94,7 @@ def _insert(session: Session, record: Record, staged: str) -> int:
 
 
 def rows(session: Session, record: Record) -> int:
-    return session.count(f"SELECT count(*) FROM {session.name(*record.ref)}")
+    return session.count(f"SELECT count(*) FROM {session.name(*record.ref)} WHERE {within(record.within)}")
 
 
 def overwrite(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Commit) -> Outcome:
@@ -109,7 +110,7 @@ def overwrite(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Com
             before = found.loaded.rows if found.loaded else 0
             made, new = exchange(session, found, staging.name("next"), count)
             put(session, made.after_load(commit, count, files, new=new, anew=True))
-    server.area.consume(files)
+    consume(files)
     return Outcome(inserted=count, deleted=before)
 
 
@@ -162,11 +163,11 @@ def _merge(
     return outcome
 
 
-def _since(session: Session, record: Record, staged: str, since: tuple[str, str]) -> Outcome:
-    column, low = since
+def _since(session: Session, record: Record, staged: str, from_: tuple[str, str]) -> Outcome:
+    column, low = from_
     kind = sql_type(record.table.by_name[column].type)
-    gone = f"DELETE FROM {session.name(*record.ref)} WHERE {q(column)} >= {literal(low)}::{kind}"
-    deleted = session.count(gone)
+    since = f"{q(column)} >= {literal(low)}::{kind}"
+    deleted = session.count(f"DELETE FROM {session.name(*record.ref)} WHERE {since} AND {within(record.within)}")
     return Outcome(inserted=_insert(session, record, staged), deleted=deleted)
 
 
@@ -174,6 +175,7 @@ def _upsert(session: Session, record: Record, staged: str, keys: str, how: Merge
     documents = frozenset(c.name for c in record.table.columns if as_document(c.type))
     one = MergeSql(
         record.table, system, how, session.name(*record.ref), _latest(session, staged, how, documents),
+        record.within,
         keys if how.keys else "", _now(session, staged, system.synced), keys if how.asked else "", documents,
     )  # fmt: skip
     for table in filter(None, (staged, keys)):

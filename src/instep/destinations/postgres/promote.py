@@ -18,7 +18,7 @@ from instep.destinations.postgres.records import put
 from instep.destinations.postgres.rewrite import BATCH, copy_rows
 from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import arrow_type, limits, sql_type
-from instep.destinations.sql.merge import q
+from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Record
 from instep.stage.conform import compact_json
 from instep.stage.extra import from_texts, text_of
@@ -56,7 +56,7 @@ def promote(server: Server, ref: Ref, columns: Mapping[str, Kept], extra: str, c
 def _look(session: Session, record: Record, columns: Mapping[str, Kept], extra: str) -> Iterator[list[Row]]:
     """(place, object, whether each column lacks a value) of the rows without a value that have an object."""
     lacks = [f"{q(c)} IS NULL" for c in columns]
-    some = f"{q(extra)} IS NOT NULL AND ({' OR '.join(lacks)})"
+    some = f"{q(extra)} IS NOT NULL AND ({' OR '.join(lacks)}) AND {within(record.within)}"
     what = ", ".join(["ctid::text", f"{q(extra)}::text", *lacks])
     with session.db.cursor("instep_promote") as cursor:
         cursor.execute(f"SELECT {what} FROM {session.name(*record.ref)} WHERE {some}".encode())

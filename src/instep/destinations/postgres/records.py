@@ -55,7 +55,13 @@ def make_schema(session: Session, name: str) -> None:
 
 
 def find(session: Session, ref: Ref, *, lock: bool = False) -> Record | None:
-    """The record of a table; None without one. `lock`: nobody else changes it until the transaction ends."""
+    """The record of a table, or of the session's shard of it; None without one. `lock`: nobody else changes it until
+    the transaction ends."""
+    record = _whole(session, ref, lock=lock)
+    return record.part(session.part[1], session.part[0]) if record and session.part else record
+
+
+def _whole(session: Session, ref: Ref, *, lock: bool) -> Record | None:
     if not begun(session):
         return None
     sql = "SELECT fence, record FROM _instep.tables WHERE namespace = %s AND name = %s"
@@ -102,7 +108,12 @@ def is_taken(session: Session, ref: Ref) -> bool:
 
 
 def put(session: Session, record: Record, was: Ref | None = None) -> None:
-    """Writes a record, in the place of that of `was` if the table had another name."""
+    """Writes a record, in the place of that of `was` if the table had another name; that of a shard into the whole
+    table's."""
+    if record.within is not None:
+        whole = _whole(session, record.ref, lock=True)
+        assert whole is not None, "the transaction has found the shard in it"
+        record = whole.together(record)
     if was is not None and was != record.ref:
         remove(session, was)
     session.run(

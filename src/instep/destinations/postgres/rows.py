@@ -17,7 +17,7 @@ from instep.destinations.postgres.records import find, is_taken, missing, named,
 from instep.destinations.postgres.rewrite import shown
 from instep.destinations.postgres.server import Server
 from instep.destinations.postgres.shape import arrow_schema, arrow_type, as_document, sql_type
-from instep.destinations.sql.merge import columns, q
+from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.records import Record, rows_key
 from instep.errors import Conflict, DestinationError
 from instep.schema.types import DataType
@@ -47,8 +47,8 @@ def read(server: Server, ref: Ref, names: Sequence[str] = ()) -> pa.RecordBatchR
     if odd := next((n for n in wanted if n not in record.table.by_name), None):
         raise DestinationError(f"table {named(ref)} has no column {odd!r}", hint="see `instep schema show`")
     schema = _part(record, wanted)
-    batches = _batches(server, record, f"SELECT {listed(record, wanted)} FROM {_name(ref)} AS t", schema)
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    sql = f"SELECT {listed(record, wanted)} FROM {_name(ref)} AS t WHERE {within(record.within, 't')}"
+    return pa.RecordBatchReader.from_batches(schema, _batches(server, record, sql, schema))
 
 
 def _part(record: Record, names: Sequence[str]) -> pa.Schema:
@@ -146,7 +146,8 @@ def trial(server: Server, ref: Ref, column: str, kind: DataType, key: Sequence[s
     record = present(server, ref)
     others = [k for k in key if k != column]
     schema = _part(record, [column, *others])
-    sql = f"SELECT {listed(record, [column, *others])} FROM {_name(ref)} AS t LIMIT {limit}"
+    sql = f"SELECT {listed(record, [column, *others])} FROM {_name(ref)} AS t "
+    sql += f"WHERE {within(record.within, 't')} LIMIT {limit}"
     sample = pa.Table.from_batches(list(_batches(server, record, sql, schema)), schema).combine_chunks()
     return tried(sample, column, key, record.table.by_name[column].type, kind, arrow_type(kind))
 

@@ -18,7 +18,7 @@ from instep.destinations.postgres.ingest import Staging, plain_reader
 from instep.destinations.postgres.records import SCHEMA
 from instep.destinations.postgres.server import Session
 from instep.destinations.postgres.shape import as_document
-from instep.destinations.sql.merge import columns, q
+from instep.destinations.sql.merge import columns, q, within
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import filled
 from instep.stage.spec import StagedFile
@@ -30,7 +30,7 @@ def next_generation(staging: Staging, shape: Record, files: Sequence[StagedFile]
     """A table with the rows of the files, indexed and analysed, under a name of its own."""
     names = [c.name for c in shape.table.columns]
     name = staging.make("next", definitions(shape.table), logged=True)
-    staging.copy("next", [plain_reader(f, names, staging.server.area) for f in filled(files)])
+    staging.copy("next", [plain_reader(f, names) for f in filled(files)])
     with staging.server.writing() as session:
         if shape.table.key:
             index(session, name, shape.table.key, shape.place)
@@ -43,7 +43,7 @@ def exchange(session: Session, record: Record, new: str, count: int) -> tuple[Re
     if record.pending is not None:
         park(session, replace(record, pending=None))
         return _take_place(session, record.waiting, new), count
-    if not record.parked and is_plain(session, record.ref, new, INDEX):
+    if not record.parked and record.within is None and is_plain(session, record.ref, new, INDEX):
         copy_rights(session, session.name(*record.ref), new)
         session.run(f"DROP TABLE {session.name(*record.ref)}")
         return _take_place(session, record, new), count
@@ -65,8 +65,8 @@ def _rows_only(session: Session, record: Record, new: str) -> int:
     waiting = [p.place for p in record.parked] if key else []
     if waiting:
         sql = f"CREATE TEMP TABLE {_OLD} ON COMMIT DROP AS SELECT {columns((*key, *waiting))} FROM {name}"
-        session.run(sql)
-    session.run(f"DELETE FROM {name}")
+        session.run(f"{sql} WHERE {within(record.within)}")
+    session.run(f"DELETE FROM {name} WHERE {within(record.within)}")
     session.run(f"INSERT INTO {name} ({into}) SELECT {into} FROM {new}")
     if not waiting:
         return 0

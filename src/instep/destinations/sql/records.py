@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -56,6 +57,7 @@ class Part:
     """One shard of a shared table: `table` is the table as that shard has it, the rest as of a record."""
 
     table: Table
+    place: str
     fence: int = 0
     loaded: Loaded | None = None
     runs: tuple[str, ...] = ()
@@ -142,7 +144,7 @@ class Record:
         """Raises Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
         if change.seen != self.shape:
             raise Conflict(f"another shard has changed table {self.table.path} meanwhile", hint="run this again")
-        old = self.parts.get(change.shard, Part(change.table))
+        old = self.parts.get(change.shard) or Part(change.table, uuid.uuid4().hex)
         replace(self, fence=old.fence).check(change.fence)
         loaded = None if change.anew else old.loaded
         part = replace(old, table=change.table, fence=change.fence, loaded=loaded, version=old.version + 1)
@@ -156,7 +158,7 @@ class Record:
         return replace(
             self, table=replace(self.table, columns=_own(self.table, part.table, column)), fence=part.fence,
             loaded=part.loaded, runs=part.runs, fills=part.fills, version=part.version, within=(column, shard),
-            place=f"{self.place}/{shard}", parts={},
+            place=part.place, parts={},
         )  # fmt: skip
 
     def whole(self, table: Table) -> Whole:
@@ -231,5 +233,6 @@ def _loaded(data: Mapping[str, Any] | None) -> Loaded | None:
 def _part(data: Mapping[str, Any], named: Mapping[str, str]) -> Part:
     table = table_from_dict({**data["table"], **named})
     return Part(
-        table, data["fence"], _loaded(data["loaded"]), tuple(data["runs"]), tuple(data["fills"]), data["version"]
-    )
+        table, data["place"], data["fence"], _loaded(data["loaded"]), tuple(data["runs"]), tuple(data["fills"]),
+        data["version"],
+    )  # fmt: skip
