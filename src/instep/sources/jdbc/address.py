@@ -26,7 +26,7 @@ _ELSEWHERE = re.compile(r"(?:^|[:/@=,(])(?:ldaps?|rmi|iiop|dns|corbaname|jndi):"
 _DANGEROUS = re.compile(
     r"class|factor|plugin|interceptor|listener|handler|hook|callback|script|init|exec|serializ|infile|jndi|ldap"
     r"|log(ger|file|dir|path|level|writer|config)|trace|tracing|extension|provider|verifier|localsocketaddress"
-    r"|proxy|socks|serverlist|remotehost|plugin|java[._]|javax[._]|keytab|krb",
+    r"|proxy|socks|serverlist|remotehost|java[._]|javax[._]|keytab|krb|jaas|transform|url|keyfile|manager|constructor",
     re.IGNORECASE,
 )
 _SPARKS = _words(

@@ -112,7 +112,7 @@ def _text(kind: DataType, values: pa.Array) -> pa.Array:
     if isinstance(kind, TimestampTz):
         values = pc.replace_substring_regex(values, r"^(\S+ \S+) (?:UTC|GMT|Z)$", r"\1+00:00")
         values = pc.replace_substring_regex(values, r" ([+-]\d\d)(\d\d)$", r"\1:\2")
-        values = pc.replace_substring_regex(values, r" ([+-])(\d:\d\d)$", r"\g<1>0\2")
+        values = pc.replace_substring_regex(values, r" ([+-])(\d:\d\d)$", r"\10\2")
         return pc.replace_substring_regex(values, r" ([+-]\d\d:\d\d)$", r"\1")
     return values
 
