@@ -23,7 +23,8 @@ from postgres_server import free_port
 
 PASSWORD = "kö'rrekt \\ horse"
 _SETTINGS = (
-    "--no-defaults", "--bind-address=127.0.0.1", "--log-bin=binlog", "--binlog-format=ROW", "--innodb-buffer-pool-size=64M",
+    "--no-defaults", "--bind-address=127.0.0.1", "--log-bin=binlog", "--binlog-format=ROW",
+    "--innodb-buffer-pool-size=64M",
     "--innodb-log-file-size=32M", "--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",
     "--max-allowed-packet=256M", "--character-set-server=utf8mb4", "--lower-case-table-names=0",
 )  # fmt: skip

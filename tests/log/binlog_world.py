@@ -77,3 +77,11 @@ def grant(database: MariaDatabase, user: str = "") -> None:
     """Lets its owner, or another user, read the binary log."""
     with open_as(database.admin) as connection, connection.cursor() as cursor:
         cursor.execute(f"GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {user or database.config.user}@'%'")
+
+
+def admin(world: BinlogWorld, statement: str) -> list[tuple[Any, ...]]:
+    """What concerns the whole server."""
+    assert world.database is not None
+    with open_as(world.database.admin) as connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())

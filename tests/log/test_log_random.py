@@ -73,10 +73,14 @@ def test_a_hundred_thousand_changes_and_ten_kills(database: Database, tmp_path: 
 
 def one_run(database: Database, folder: Path, point: str) -> int:
     """A sync that is killed at a point ("": at none); its exit code."""
+    return run_killed("one_sync", one_sync.login(database), folder, point)
+
+
+def run_killed(script: str, login: dict[str, str], folder: Path, point: str) -> int:
     tests = Path(__file__).parents[1]
-    env = {**os.environ, **one_sync.login(database), "PYTHONPATH": f"{tests}{os.pathsep}{tests / 'log'}"}
+    env = {**os.environ, **login, "PYTHONPATH": f"{tests}{os.pathsep}{tests / 'log'}"}
     env[crash.VARIABLE] = f"{point}=kill" if point else ""
-    script = [sys.executable, str(tests / "log" / "one_sync.py"), str(folder)]
-    done = subprocess.run(script, env=env, capture_output=True, text=True, check=False)
+    command = [sys.executable, str(tests / "log" / f"{script}.py"), str(folder)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stdout + done.stderr
     return done.returncode
