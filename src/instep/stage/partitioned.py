@@ -113,7 +113,7 @@ class PartitionedWriter:
         self._met.add(partition)
         if len(self._met) > MAX_PARTITIONS:
             raise StageError(
-                f"{self.spec.table}: its rows belong to more than {MAX_PARTITIONS:,} partitions within a part of the load",
+                f"{self.spec.table}: its rows belong to more than {MAX_PARTITIONS:,} partitions within one chunk",
                 hint="choose coarser ones: month instead of day, or bucket(16, column) instead of the column",
             )
         group: list[pa.RecordBatch] = []
