@@ -178,5 +178,8 @@ REPLAY = ("replay.commit.before", "replay.commit.after")
 LOG = ("log.created", "log.saved", "log.released")
 """Tables follow the source's log: tests/log/test_log_lost.py."""
 
+HISTORY = ("history.begun", "history.written")
+"""A table keeps its history: tests/sync/test_sync_versions_kept.py and test_crash_history.py."""
+
 TWICE = ("journal.settled", "apply.table.after", "merge.staged", "sync.commit.after")
 """Killed there, and the run after it killed there too."""

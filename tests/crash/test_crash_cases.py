@@ -15,6 +15,7 @@ from crash_cases import (
     DUCKDB,
     FILL,
     FIRST,
+    HISTORY,
     LOG,
     MAINTAIN,
     OLD_NAMES,
@@ -41,13 +42,13 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 
 def test_every_point_has_a_case() -> None:
-    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES, LOG)
+    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES, LOG, HISTORY)
     assert set().union(*map(bare, cases)) == set(points())
 
 
 KINDS = (
     FIRST, SPARK_MERGE, APPLY, BACKFILL, DELTA, DUCKDB, POSTGRES, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE,
-    MAINTAIN, LOG,
+    MAINTAIN, LOG, HISTORY,
 )  # fmt: skip
 
 

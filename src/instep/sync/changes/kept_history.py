@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from instep.schema.change import KeyChanged, KeyRemoved, TableReplaced
 from instep.schema.names import destination_ref
-from instep.schema.policy import Decision, is_reordered_key
+from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Table
 from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe, Ref
 
+_MIXES = (KeyChanged, KeyRemoved, TableReplaced)
 
-def with_history(pipe: Pipe, after: Catalog) -> Catalog:
+
+def with_history(pipe: Pipe, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Catalog:
     """The accepted catalog that a plan leads to, with the tables that keep their history from now on. One that does so
-    goes on, whatever the settings say: its versions would be in the way of its keys."""
-    return Catalog.of(replace(t, history=True) if _begins(pipe, t) else t for t in after.tables)
+    goes on, whatever the settings say: its versions would be in the way of its keys. A table that is replaced by
+    another one of its key goes on, too: rows that the other one does not have end."""
+    same = {after.by_ref[ref].ref: old.generation for ref, old in _replaced(decisions, before, after)}
+    kept = (replace(t, generation=same.get(t.ref, t.generation)) for t in after.tables)
+    return Catalog.of(replace(t, history=True) if _begins(pipe, t) else t for t in kept)
+
+
+def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) -> Iterator[tuple[Ref, Table]]:
+    """Tables of a key that are replaced by others of that key: by the name after, and as they were."""
+    places = Places.of(decisions)
+    for one in (d.change for d in decisions if d.applied and isinstance(d.change, TableReplaced)):
+        ref, old = places.after(one), before.get(places.before(one))
+        now = after.get(ref)
+        if old is not None and now is not None and old.history and old.key == now.key:
+            yield ref, old
 
 
 def _begins(pipe: Pipe, table: Table) -> bool:
@@ -31,23 +46,12 @@ def goes_on(pipe: Pipe, after: Catalog) -> list[str]:
 
 
 def unkept(pipe: Pipe, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> dict[Ref, str]:
-    """Destination tables whose versions a change would mix with other keys or throw away, and what a person can do."""
+    """Destination tables whose versions would have to do with another key, and what a person can do."""
     places, found = Places.of(decisions), dict[Ref, str]()
-    for decision in decisions:
-        why = _why(decision) if decision.applied else ""
-        table = after.get(places.after(decision.change)) if why else None
-        old = before.get(places.before(decision.change))
-        if table is None or old is None or not old.history:
+    for one in (d.change for d in decisions if d.applied and isinstance(d.change, _MIXES)):
+        old, table = before.get(places.before(one)), after.get(places.after(one))
+        if old is None or table is None or not old.history or set(old.key) == set(table.key):
             continue
-        way = f"`instep table set-key {table.path} KEY --rebuild` keeps its versions in a copy and begins anew"
-        found[destination_ref(table, pipe.naming)] = f"{why}, and its history would be lost: {way}"
+        way = f"`instep table set-key {table.path} KEY --rebuild` keeps them in a copy and begins anew"
+        found[destination_ref(table, pipe.naming)] = f"its key is another one, and its versions have the old one: {way}"
     return found
-
-
-def _why(decision: Decision) -> str:
-    match decision.change:
-        case TableReplaced():
-            return "another table has taken its place at the source"
-        case KeyChanged() | KeyRemoved() if not is_reordered_key(decision.change):
-            return "its key is another one at the source"
-    return ""

@@ -8,7 +8,6 @@ any other, and one that is done again finds the current versions equal to the so
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -35,9 +34,6 @@ from instep.sync.rows.meeting import (
     with_column,
 )
 from instep.sync.rows.versions import Plan
-
-_ONE = threading.Lock()
-"""One table's versions at a time, because of the memory that each may take."""
 
 MergeBy = Callable[[Sequence[StagedFile], Merge, Commit], Outcome]
 
@@ -91,7 +87,7 @@ class _Versions:
             self.begin(last)
             crashpoint("history.begun")
         at = max(self.load.read_at, last + 1)
-        with _ONE, database() as db:
+        with database() as db:
             plan = self.plan(at)
             self.fill(db, plan)
             counts = {str(what): int(n) for what, n in db.execute(plan.counts).fetchall()}
@@ -170,12 +166,12 @@ class _Versions:
             some = pa.schema([schema.field(plan.column(k)) for k in self.how.key])
             tabled(db, "bare", (b.rename_columns(some.names) for b in keys), some)
             db.execute(
-                f"CREATE TABLE known AS SELECT DISTINCT {', '.join(some.names)}, true AS here FROM bare"
+                f"CREATE TEMP TABLE known AS SELECT DISTINCT {', '.join(some.names)}, true AS here FROM bare"
             ).fetchall()
         there = ((b, self.of(b, self.system.current)) for b in self.rows(self.matters))
         versions = (with_column(b, "open", pc.fill_null(c, False)) for b, c in there)
         db.register("there", pa.RecordBatchReader.from_batches(schema.append(pa.field("open", pa.bool_())), versions))
-        db.execute(f"CREATE TABLE met AS {plan.met}").fetchall()
+        db.execute(f"CREATE TEMP TABLE met AS {plan.met}").fetchall()
         db.unregister("there")
         [(left,)] = db.execute("SELECT count(*) FROM met WHERE what = 'left'").fetchall()
         if left:

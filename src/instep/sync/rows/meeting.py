@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from functools import cache
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -21,30 +24,38 @@ from instep.stage.text import plain
 MEMORY = "1GB"
 BATCH = 100_000
 MOMENT = pa.timestamp("us", "UTC")
+_ONE = threading.Lock()
+
+
+@cache
+def _engine() -> duckdb.DuckDBPyConnection:
+    """One for the process; what does not fit into its memory goes to the disk, below a folder that leaves with it."""
+    spill = tempfile.TemporaryDirectory(prefix="instep-", ignore_cleanup_errors=True)
+    config: dict[str, Any] = {
+        "memory_limit": MEMORY, "temp_directory": f"{spill.name}/duckdb", "preserve_insertion_order": "false",
+        "arrow_large_buffer_size": "true",
+    }  # fmt: skip
+    engine = duckdb.connect(":memory:", config=config)
+    atexit.register(spill.cleanup)
+    atexit.register(engine.close)
+    return engine
 
 
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A file of its own, which leaves with it: tables and joins that are larger than the memory go to the disk."""
-    with tempfile.TemporaryDirectory(prefix="instep-", ignore_cleanup_errors=True) as folder:
-        config: Mapping[str, str] = {
-            "memory_limit": MEMORY, "temp_directory": f"{folder}/spill", "preserve_insertion_order": "false",
-            "arrow_large_buffer_size": "true",
-        }  # fmt: skip
-        with duckdb.connect(str(Path(folder) / "versions.duckdb"), config=dict(config)) as db:
-            db.execute("SET timezone = 'UTC'")
-            try:
-                yield db
-            except duckdb.OutOfMemoryException as error:
-                raise DestinationError(
-                    f"the rows that change do not fit: {str(error).splitlines()[0]}",
-                    hint="free disk space for temporary files, then sync again",
-                ) from error
-            except duckdb.Error as error:
-                said = str(error).strip().splitlines()[0]
-                raise StageError(
-                    f"versions of rows could not be compared: {said}", hint="nothing was changed"
-                ) from error
+    """A connection with temporary tables of its own; one at a time, for the memory that each may take."""
+    with _ONE, _engine().cursor() as db:
+        db.execute("SET timezone = 'UTC'")
+        try:
+            yield db
+        except duckdb.OutOfMemoryException as error:
+            raise DestinationError(
+                f"the rows that change do not fit: {str(error).splitlines()[0]}",
+                hint="free disk space for temporary files, then sync again",
+            ) from error
+        except duckdb.Error as error:
+            said = str(error).strip().splitlines()[0]
+            raise StageError(f"versions of rows could not be compared: {said}", hint="nothing was changed") from error
 
 
 def tabled(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
@@ -57,7 +68,7 @@ def tabled(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Recor
             start += len(batch)
 
     db.register("coming", pa.RecordBatchReader.from_batches(schema.append(pa.field("n", pa.int64())), counted()))
-    db.execute(f"CREATE TABLE {table} AS SELECT * FROM coming").fetchall()
+    db.execute(f"CREATE TEMP TABLE {table} AS SELECT * FROM coming").fetchall()
     db.unregister("coming")
 
 

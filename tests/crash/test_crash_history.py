@@ -1,0 +1,141 @@
+"""kill -9 during a sync of a table that keeps its history: the next one makes the same versions, and no others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from instep.bootstrap import open_project
+from instep.crash import VARIABLE
+from instep.errors import RunInProgress
+from instep.sync.progress import Report
+from instep.sync.rows.engine import Inline
+from instep.sync.run import Wanted, sync
+
+pytestmark = pytest.mark.slow
+
+PROJECT = """\
+version: 1
+project: crash
+sources: {{db: {{type: sqlite, path: shop.db}}}}
+destinations: {{lake: {lake}}}
+connections: {{shop: {{tables: {{main.a: {{cursor: at, history: {on}}}}}}}}}
+"""
+LAKES = {
+    "duckdb": "{type: duckdb, path: shop.duckdb}",
+    "iceberg": "{type: iceberg, warehouse: lake}",
+    "delta": "{type: delta, warehouse: lake}",
+}
+BEFORE = """
+CREATE TABLE a (id INTEGER PRIMARY KEY, v TEXT, at INTEGER NOT NULL);
+WITH RECURSIVE s(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM s WHERE i < 50) INSERT INTO a SELECT i, 'v' || i, i FROM s;
+"""
+CHANGE = """
+UPDATE a SET v = 'other', at = 100 WHERE id % 10 = 0;
+DELETE FROM a WHERE id % 25 = 1;
+INSERT INTO a VALUES (60, 'new', 101);
+"""
+LATER = "UPDATE a SET v = 'later', at = 200 WHERE id = 2;"
+POINTS = ("history.begun", "history.written", "sync.commit.before", "sync.commit.after", "sync.cleared")
+OWN = {
+    "duckdb": ("duckdb.commit.before",),
+    "iceberg": ("merge.staged", "merge.merged", "merge.published"),
+    "delta": ("delta.commit.before", "delta.commit.before@2"),
+}
+CASES = [(kind, point) for kind, own in OWN.items() for point in (*(POINTS if kind == "duckdb" else POINTS[:1]), *own)]
+SYNC = "import sys; sys.path[:0] = sys.argv[2:]; import test_crash_history as t; t.synced(t.Path(sys.argv[1]))"
+
+
+def synced(folder: Path) -> Report:
+    with open_project(folder) as app:
+        return sync(app.pipe("shop"), Wanted(), engine=Inline(threads=1))
+
+
+def sql(folder: Path, script: str) -> None:
+    with closing(sqlite3.connect(folder / "shop.db")) as db:
+        db.executescript(script)
+
+
+def written(folder: Path, kind: str, *, on: bool) -> None:
+    folder.joinpath("instep.yml").write_text(PROJECT.format(lake=LAKES[kind], on=str(on).lower()))
+
+
+def versions(folder: Path) -> list[tuple[Any, ...]]:
+    """Key, value, which moment from which up to which, deleted."""
+    with open_project(folder) as app:
+        rows = app.destination().read(("shop", "a")).read_all().to_pylist()
+    names = ("_instep_valid_from", "_instep_valid_to")
+    moments = {m: i for i, m in enumerate(sorted({r[n] for r in rows for n in names if r[n] is not None}), 1)}
+    marks = ("_instep_current", "_instep_deleted")
+    return sorted((r["id"], r["v"], *(moments.get(r[n], 0) for n in names), *(bool(r[m]) for m in marks)) for r in rows)
+
+
+def loaded(folder: Path, kind: str) -> None:
+    """Without a history, which begins with the sync to come."""
+    written(folder, kind, on=False)
+    sql(folder, BEFORE)
+    assert synced(folder).status == "done"
+    written(folder, kind, on=True)
+    sql(folder, CHANGE)
+
+
+def start(folder: Path, crash: str) -> subprocess.Popen[bytes]:
+    here = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    return subprocess.Popen([sys.executable, "-c", SYNC, str(folder), *here], env={**os.environ, VARIABLE: crash})
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
+    """What a sync makes that nobody kills."""
+    folder = tmp_path_factory.mktemp("expected")
+    loaded(folder, "duckdb")
+    assert synced(folder).status == "done"
+    found = versions(folder)
+    assert len(found) == 56
+    assert sum(v[4] for v in found) == 49
+    return found
+
+
+@pytest.mark.parametrize(("kind", "point"), CASES)
+def test_a_killed_sync_makes_no_other_versions(
+    tmp_path: Path, kind: str, point: str, expected: list[tuple[Any, ...]]
+) -> None:
+    loaded(tmp_path, kind)
+    assert start(tmp_path, f"{point}=kill").wait(120) == -signal.SIGKILL
+    assert synced(tmp_path).status == "done"
+    assert versions(tmp_path) == expected
+    assert synced(tmp_path).status == "done"
+    assert versions(tmp_path) == expected
+
+
+@pytest.mark.parametrize(("kind", "point"), [("iceberg", "history.written"), ("delta", "history.begun")])
+def test_a_late_sync_is_refused(tmp_path: Path, kind: str, point: str) -> None:
+    """It stands still while another one takes over and goes on."""
+    loaded(tmp_path, kind)
+    late = start(tmp_path, f"{point}=stop")
+    while psutil.Process(late.pid).status() != psutil.STATUS_STOPPED:
+        assert late.poll() is None
+        time.sleep(0.05)
+    with pytest.raises(RunInProgress):
+        synced(tmp_path)
+    with closing(sqlite3.connect(tmp_path / ".instep" / "state.db", timeout=30)) as store, store:
+        store.execute("UPDATE runs SET lease_until = '2000-01-01 00:00:00.000000' WHERE status = 'running'")
+    sql(tmp_path, LATER)
+    assert synced(tmp_path).status == "done"
+    found = versions(tmp_path)
+    assert [v[1] for v in found if v[0] == 2] == ["later", "v2"]
+    os.kill(late.pid, signal.SIGCONT)
+    assert late.wait(120) != 0
+    assert versions(tmp_path) == found
+    assert synced(tmp_path).status == "done"
+    assert versions(tmp_path) == found
