@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+from functools import cache
 from typing import Any
 
 from instep.sources.jdbc.config import JarFile
@@ -14,8 +16,16 @@ PGJDBC = JarFile(
 
 
 def session() -> Any:
-    """The one session of this process."""
+    """The one session of this process, which ends with it."""
     from instep.spark.session import SparkSettings, start
 
     os.environ.setdefault("INSTEP_ARCHIVE", "off")
-    return start(SparkSettings(master="local[2]", driver_memory="1g"))
+    _end()
+    return start(SparkSettings(master="local[2]", driver_memory="1g", drivers=(PGJDBC.file(),)))
+
+
+@cache
+def _end() -> None:
+    from instep.spark.session import stop
+
+    atexit.register(lambda: stop(session()))

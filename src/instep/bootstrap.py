@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import atexit
 import getpass
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from instep.schema.policy import Policy
     from instep.schema.table import Table
     from instep.sources.base import Source
+    from instep.sources.jdbc.config import JarFile
     from instep.spark.session import SparkSettings
     from instep.store.store import Store
     from instep.sync.pipe import Pipe
@@ -63,7 +65,7 @@ class App:
     def source(self, name: str | None = None) -> Source:
         """The source of that name, or the only one."""
         chosen = self._only("source", name, self.project.model.sources)
-        return _source(chosen, self.project, lambda: self.store, self._start_plain)
+        return _source(chosen, self.project, lambda: self.store, lambda: self._session(None, chosen))
 
     def destination(self, name: str | None = None) -> Destination:
         """The destination of that name, or the only one."""
@@ -154,16 +156,15 @@ class App:
                 return Auto(lambda: self._start(connection))
 
     def _start(self, connection: str) -> SparkSession:
-        return self._session(self.destination(self.project.destination_of(connection)))
+        destination = self.destination(self.project.destination_of(connection))
+        return self._session(destination, self.project.source_of(connection))
 
-    def _start_plain(self) -> SparkSession:
-        """For a source that needs Spark's JVM, whatever the destination. One that runs is taken as it is."""
-        return self._session(None)
-
-    def _session(self, destination: Destination | None) -> SparkSession:
+    def _session(self, destination: Destination | None, source: str) -> SparkSession:
+        """A session that the source's driver can run in. One that runs is taken as it is."""
         from instep.spark.session import end, start
 
-        session = start(self._spark(destination))
+        drivers = tuple(jar.file() for jar in _jars(self.project.source(source).get("jars", ())))
+        session = start(replace(self._spark(destination), drivers=drivers))
         if session not in self._sessions:
             self._sessions.append(session)
             atexit.register(end, session)
@@ -235,12 +236,18 @@ def _source(name: str, project: Project, store: Callable[[], Store], start: Call
             said = {**settings, "name": name, "options": Options(**settings["options"])}
             return FilesSource(FilesConfig(**said), store().source_files)
         case "jdbc":
-            from instep.sources.jdbc.config import JarFile, JdbcConfig
+            from instep.sources.jdbc.config import JdbcConfig
             from instep.sources.jdbc.source import JdbcSource
 
-            jars = tuple(JarFile(jar.path, jar.maven, jar.sha256) for jar in settings["jars"])
-            return JdbcSource(JdbcConfig(**{**settings, "jars": jars}), start)
+            return JdbcSource(JdbcConfig(**{**settings, "jars": _jars(settings["jars"])}), start)
     raise ProjectError(f"source {name}: unknown type {settings.type!r}")
+
+
+def _jars(said: Iterable[Any]) -> tuple[JarFile, ...]:
+    """The jars of a JDBC driver."""
+    from instep.sources.jdbc.config import JarFile
+
+    return tuple(JarFile(jar.path, jar.maven, jar.sha256) for jar in said)
 
 
 def _destination(name: str, project: Project) -> Destination:

@@ -149,6 +149,9 @@ class _TableJob:
         """What the source said, where it is the source that failed."""
         if isinstance(error, InstepError):
             return error
+        if "UnknownReason" in str(error):  # the driver process cannot load the exception's class
+            why = "what the driver said was lost, for this session was started without its jar"
+            return ReadError(f"{self.chunks[0].table}: reading failed; {why}", hint="look into the executors' logs")
         if "java.sql." in str(error) or "SQLException" in str(error):
             hint = "check it with `instep source test`, then sync again"
             return ReadError(f"{self.chunks[0].table}: reading failed: {self.reader.fault(error)}", hint=hint)

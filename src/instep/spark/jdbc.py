@@ -74,8 +74,11 @@ def running() -> SparkSession:
 
 
 def load(spark: SparkSession, login: Login) -> Any:
-    """The driver's class, from its jars, which are brought to all executors; raises SetupError."""
+    """The driver's class: from the class path, where a session of ours has it, or from the source's jars, which are
+    then brought to a running session and its executors. Raises SetupError."""
     jvm = classic(spark)
+    with suppress(Exception):  # it is not on the class path
+        return jvm.java.lang.Class.forName(login.driver)
     shared = spark._jsparkSession.sharedState().jarClassLoader()
     with _lock:
         have = {Path(url.getPath()).name for url in shared.getURLs()}

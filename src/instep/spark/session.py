@@ -41,8 +41,8 @@ class SparkSettings:
     `remote`: a Connect address (`sc://host:port`), which wins over `master`. `driver_memory`: as `-Xmx` takes
     it, "" for a quarter of this machine's memory, 1 to 4 GB. `conf`: further Spark settings. `catalogs`: per
     name its settings, with or without the prefix `spark.sql.catalog.<name>`. `jars`: files beside the pinned
-    ones. `cache`: folder for jars and class archives. `quick`: start fast and compile little (a run of
-    minutes); False for a process that lives for hours.
+    ones. `drivers`: those of JDBC drivers, last on the class path. `cache`: folder for jars and class archives.
+    `quick`: start fast and compile little (a run of minutes); False for a process that lives for hours.
     """
 
     master: str = "local[*]"
@@ -51,6 +51,7 @@ class SparkSettings:
     conf: Mapping[str, str] = field(default_factory=dict)
     catalogs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     jars: tuple[str, ...] = ()
+    drivers: tuple[str, ...] = ()
     cache: str = ""
     quick: bool = True
 
@@ -160,7 +161,7 @@ def _ensure_jvm(settings: SparkSettings, conf: Mapping[str, str]) -> None:
             return  # somebody else's gateway: a notebook or spark-submit
         _forget_gateway()
     java = find_java()
-    jvm = _launch(java, settings, jars.stores(conf, settings.cache))
+    jvm = _launch(java, settings, [*jars.stores(conf, settings.cache), *map(Path, settings.drivers)])
     _adopt(jvm)
     _jvm = jvm
     atexit.register(jvm.leave)
@@ -298,16 +299,22 @@ _PYTHON = "spark.pyspark.python"
 _CLUSTER_HINT = "check spark.master and spark.remote in instep.yml, then `instep doctor`"
 
 
+_JARS, _DRIVER_PATH = "spark.jars", "spark.driver.extraClassPath"
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+
+
 def _cluster(settings: SparkSettings, conf: Mapping[str, str]) -> dict[str, str]:
-    """What Spark's own launcher needs for a master elsewhere; the jars must be on every worker's class path."""
+    """`conf` and what a master elsewhere needs beside it; what both name is joined."""
     find_java()
     own = [*jars.ensure(cache=settings.cache), *jars.stores(conf, settings.cache)]
-    path = ":".join(map(str, [*own, *map(Path, settings.jars)]))
+    files = [*map(str, own), *settings.jars, *settings.drivers]
+    given = {key: [conf[key]] if conf.get(key) else [] for key in (_JARS, _DRIVER_PATH, _DRIVER_OPTIONS)}
     out = {
-        "spark.driver.extraClassPath": path,
-        "spark.driver.extraJavaOptions": LOGGING,
-        "spark.jars": path.replace(":", ","),
-        "spark.task.maxFailures": str(RETRIES),
+        **conf,
+        _DRIVER_PATH: ":".join([*files, *given[_DRIVER_PATH]]),
+        _DRIVER_OPTIONS: " ".join([LOGGING, *given[_DRIVER_OPTIONS]]),
+        _JARS: ",".join([*files, *given[_JARS]]),
+        "spark.task.maxFailures": conf.get("spark.task.maxFailures", str(RETRIES)),
     }
     return out | ({"spark.driver.memory": settings.driver_memory} if settings.driver_memory else {})
 
