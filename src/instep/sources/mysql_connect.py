@@ -123,12 +123,13 @@ def _open(config: MySqlConfig, way: Way, key: str) -> Any:
         local_infile=False,
         connect_timeout=config.connect_timeout or 31_536_000,
         read_timeout=config.connect_timeout or None,
+        write_timeout=config.connect_timeout or None,  # the one that TLS shakes hands under
         program_name=config.application_name,
         defer_connect=True,
         **_tls(config, key),
     )
     connection.connect(socket.create_connection((way.address, way.port)) if way.port else None)
-    connection._read_timeout = config.read_timeout or None
+    connection._read_timeout = connection._write_timeout = config.read_timeout or None
     with suppress(OSError, AttributeError):  # not on every platform
         for name, value in KEEPALIVES.items():
             option = {"idle": "TCP_KEEPIDLE", "interval": "TCP_KEEPINTVL", "count": "TCP_KEEPCNT"}[name]

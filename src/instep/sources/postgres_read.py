@@ -53,10 +53,8 @@ class PostgresReader:
             self._begin(connection, patience)
             yield PostgresReadSession(self.config, connection, patience)
         finally:
-            patience.close()
-            if not patience.broken:
-                with suppress(adbc_driver_manager.Error):
-                    connection.close()
+            with suppress(adbc_driver_manager.Error):
+                patience.close(connection.close)
 
     def _begin(self, connection: Any, patience: Patience) -> None:
         import adbc_driver_manager

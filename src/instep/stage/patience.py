@@ -74,16 +74,24 @@ class Patience:
             while (item := self.call(lambda: next(items, end))) is not end:
                 yield item  # type: ignore[misc]
         finally:
-            if not self.broken:
-                items.close()
+            self._finish(items.close)
 
     def heard(self) -> None:
         """The server goes on: it has said or taken something."""
         self._since = time.monotonic()
 
-    def close(self) -> None:
-        """Ends the thread once it is free."""
-        self._work.put(None)
+    def close(self, last: Callable[[], object]) -> None:
+        """Calls `last` and ends the thread; if that is stuck, it does so itself, should it ever be free."""
+        try:
+            self._finish(last)
+        finally:
+            self._work.put(None)
+
+    def _finish(self, act: Callable[[], object]) -> None:
+        if self.broken:
+            self._work.put(_Call(act))
+        else:
+            act()
 
 
 class _Call:

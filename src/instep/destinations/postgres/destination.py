@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,8 +31,8 @@ from instep.destinations.postgres.dependants import guards
 from instep.destinations.postgres.ingest import sweep
 from instep.destinations.postgres.records import every, find, not_ours, require
 from instep.destinations.postgres.server import PostgresConfig, Server
-from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.destinations.postgres.shape import arrow_schema, data_type, relations, sql_type
+from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.destinations.sql.ddl import Dialect
 from instep.destinations.sql.shape import as_it_is
 from instep.model import Check
@@ -41,7 +40,6 @@ from instep.schema.guard import Guard
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
-from instep.stage.place import children, keep_only, remove
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -93,10 +91,10 @@ class PostgresDestination:
         found = []
         for ref in wanted:
             record = records.get(ref)
-            if record is not None and record.parts:
-                raise is_shared(ref)
             if (record is None or record.copy) and ref in there:
                 raise not_ours(ref)
+            if record is not None and record.parts:
+                raise is_shared(ref)
             if record is not None and ref in there:
                 found.append(as_it_is(record, there[ref].columns, there[ref].comment, data_type))
         return Catalog.of(found)
@@ -123,16 +121,7 @@ class PostgresDestination:
         if record is None:
             return
         sweep(self.server, record, runs.values())
-        data, held = f"{self._folder(record.place)}/data", f"{self._folder(record.place)}/quarantine"
-        for name in children(data, {}):
-            if any(name == run or name.startswith(f"{run}-") for run in runs):
-                remove(f"{data}/{name}", {})
-        gone, names = tuple(f"{run}-" for run in runs if run not in record.runs), children(held, {})
-        if gone and any(n.startswith(gone) for n in names):
-            keep_only(held, {}, [f"{held}/{n}" for n in names if not n.startswith(gone)])
-
-    def _folder(self, place: str) -> str:
-        return (Path(self.config.staging).absolute() / self.config.name / place).as_uri()
+        self.server.area.sweep(record.place, runs, record.runs)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         ddl.execute(self.server, ref, steps, after, commit)
@@ -192,10 +181,11 @@ class PostgresDestination:
     def target(self, ref: Ref) -> Target:
         with self.server.reading() as session:
             record = require(session, ref)
-        shape, place = record.waiting if record.pending else record, self._folder(record.place)
+        area, shape = self.server.area, record.waiting if record.pending else record
+        place = area.folder(record.place)
         schema = with_shard(arrow_schema(shape), shape.within)
         types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
-        return Target(schema, f"{place}/data", f"{place}/quarantine", types=types)
+        return Target(schema, f"{place}/data", f"{place}/quarantine", area.io, types)
 
     def state(self, ref: Ref) -> LoadState | None:
         with self.server.reading() as session:

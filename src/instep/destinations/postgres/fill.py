@@ -17,7 +17,6 @@ from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import as_document
 from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import KEPT, Record
-from instep.destinations.sql.staged import consume
 from instep.errors import DestinationError
 
 NOTES = "_instep_notes"
@@ -29,8 +28,8 @@ def size(server: Server, ref: Ref, columns: Mapping[str, int]) -> FillSize:
     with server.reading() as session:
         record = require(session, ref)
         if record.state is None:
-        mine = within(record.within)
             return FillSize(why_not="it has not been loaded yet")
+        mine = within(record.within)
         lacks = " OR ".join(f"{q(c)} IS NULL" for c in columns)
         done = set(columns.values()) <= set(record.fills)
         count = 0 if done else session.count(f"SELECT count(*) FROM {session.name(*ref)} WHERE ({lacks}) AND {mine}")
@@ -60,7 +59,7 @@ def fill(server: Server, ref: Ref, work: Fill, commit: Commit) -> Filled:
             fills = tuple(dict.fromkeys((*found.fills, *work.columns.values())))[-KEPT:]
             put(session, replace(found.after_load(own, rows(session, found), new=0), fills=fills))
     crashpoint("fill.committed")
-    consume(work.values)
+    server.area.consume(work.values)
     return Filled(filled, int(filled > 0), sum(f.bytes for f in work.values))
 
 

@@ -23,7 +23,6 @@ from instep.destinations.postgres.shape import as_document, sql_type
 from instep.destinations.postgres.swap import exchange, next_generation
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
-from instep.destinations.sql.staged import consume
 from instep.errors import DestinationError, InstepError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
 
@@ -59,7 +58,7 @@ def append(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Commit
     if files and record.loaded and record.loaded.last == tuple(sorted(f.path for f in files)):
         return Outcome()
     done = fitting(server, ref, lambda: _append(server, record, files, commit))
-    consume(files)
+    server.area.consume(files)
     return done
 
 
@@ -110,7 +109,7 @@ def overwrite(server: Server, ref: Ref, files: Sequence[StagedFile], commit: Com
             before = found.loaded.rows if found.loaded else 0
             made, new = exchange(session, found, staging.name("next"), count)
             put(session, made.after_load(commit, count, files, new=new, anew=True))
-    consume(files)
+    server.area.consume(files)
     return Outcome(inserted=count, deleted=before)
 
 
@@ -175,8 +174,8 @@ def _upsert(session: Session, record: Record, staged: str, keys: str, how: Merge
     documents = frozenset(c.name for c in record.table.columns if as_document(c.type))
     one = MergeSql(
         record.table, system, how, session.name(*record.ref), _latest(session, staged, how, documents),
-        record.within,
         keys if how.keys else "", _now(session, staged, system.synced), keys if how.asked else "", documents,
+        record.within,
     )  # fmt: skip
     for table in filter(None, (staged, keys)):
         if nulls := session.count(one.null_keys(table)):

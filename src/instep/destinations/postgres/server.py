@@ -12,8 +12,8 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import psycopg
@@ -25,6 +25,7 @@ from instep.destinations.postgres.errors import clear
 from instep.destinations.postgres.pool import Pool
 from instep.destinations.postgres.wire import Arrow, answers, open_arrow
 from instep.destinations.sql.merge import q
+from instep.destinations.sql.staged import StagingArea
 from instep.errors import ConnectError, InstepError
 from instep.stage.patience import LIBPQ, Silence, patient
 
@@ -50,10 +51,10 @@ _SETTINGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class PostgresConfig:
-    """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder, a path,
-    for staged files and quarantine. One who finds a table locked waits `lock_timeout` seconds. Timeouts are in
-    seconds, 0 means none; `read_timeout` is the longest silence of the server. `undo_days`: how long what was
-    dropped is kept."""
+    """Where and as whom to connect. `sslkey` is the text of the client's private key. `staging` is a folder, or a
+    place in S3 that `properties` reach (which may hold credentials), for staged files and quarantine. One who finds a
+    table locked waits `lock_timeout` seconds. Timeouts are in seconds, 0 means none; `read_timeout` is the longest
+    silence of the server. `undo_days`: how long what was dropped is kept."""
 
     name: str
     host: str
@@ -66,6 +67,7 @@ class PostgresConfig:
     sslcert: str = ""
     sslkey: str = field(default="", repr=False)
     staging: str = ".instep/staging"
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     prefix: str = "_instep_"
     connect_timeout: int = 10
     read_timeout: float = 4 * 3600
@@ -110,9 +112,9 @@ class Session:
     `part`: the shard column and the name of the only shard that is looked at."""
 
     db: psycopg.Connection[Any]
+    part: tuple[str, str] | None = None
 
     def name(self, schema: str, table: str) -> str:
-    part: tuple[str, str] | None = None
         return f"{q(schema)}.{q(table)}"
 
     def schema(self, name: str) -> str:
@@ -146,6 +148,12 @@ class Server:
         self._plain = Pool(partial(_open, config), _close_plain, _is_alive)
         self._arrow = Pool(partial(_open_arrow, config), Arrow.close, answers)
         weakref.finalize(self, _close_all, self._plain, self._arrow)
+
+    @cached_property
+    def area(self) -> StagingArea:
+        """Where tasks write; ConnectError if that is neither a folder nor in S3."""
+        made = StagingArea.of(self.config.staging, self.config.properties)
+        return replace(made, uri=f"{made.uri}/{self.config.name}")
 
     def translated(self) -> AbstractContextManager[None]:
         """Turns the errors of both drivers into ours."""

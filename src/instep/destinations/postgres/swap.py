@@ -30,7 +30,7 @@ def next_generation(staging: Staging, shape: Record, files: Sequence[StagedFile]
     """A table with the rows of the files, indexed and analysed, under a name of its own."""
     names = [c.name for c in shape.table.columns]
     name = staging.make("next", definitions(shape.table), logged=True)
-    staging.copy("next", [plain_reader(f, names) for f in filled(files)])
+    staging.copy("next", [plain_reader(f, names, staging.server.area) for f in filled(files)])
     with staging.server.writing() as session:
         if shape.table.key:
             index(session, name, shape.table.key, shape.place)

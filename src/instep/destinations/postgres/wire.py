@@ -49,9 +49,7 @@ class Arrow:
         self.call(copy)
 
     def close(self) -> None:
-        self._patience.close()
-        if not self._patience.broken:
-            self.connection.close()
+        self._patience.close(self.connection.close)
 
 
 def open_arrow(info: str, silence: float) -> Arrow:
