@@ -15,7 +15,7 @@ from instep.errors import SetupError
 from instep.spark import archive
 from instep.spark.jars import classpath
 from instep.spark.java import find_java
-from instep.spark.session import SparkSettings, configuration, local_master, start
+from instep.spark.session import SparkSettings, _cluster, _plain_cluster, configuration, local_master, start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +38,37 @@ CORES = os.cpu_count()
 )
 def test_local_master(master: str, expected: str) -> None:
     assert local_master(master) == expected
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "env", "own"),
+    [
+        ("spark://host:7077", {"spark.executor.memory": "2g"}, {}, True),
+        ("spark://host:7077", {"spark.jars.packages": "a:b:1"}, {}, False),
+        ("spark://host:7077", {"spark.driver.extraJavaOptions": "-Dx=y"}, {}, False),
+        ("spark://host:7077", {}, {"SPARK_CONF_DIR": "/etc/spark"}, False),
+        ("yarn", {}, {}, False),
+        ("k8s://https://host", {}, {}, False),
+    ],
+)
+def test_whose_jvm_serves_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, master: str, conf: dict[str, str], env: dict[str, str], own: bool
+) -> None:
+    for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert _plain_cluster(master, conf) == own
+
+
+def test_what_a_cluster_is_given_joins_what_the_user_gave() -> None:
+    given = {"spark.jars": "/mine.jar", "spark.driver.extraJavaOptions": "-Dx=y", "spark.task.maxFailures": "9"}
+    conf = _cluster(SparkSettings(master="spark://host", jars=("/their.jar",)), given)
+    jars = conf["spark.jars"].split(",")
+    assert jars[0].rsplit("/", 1)[-1].startswith("iceberg-spark-runtime")
+    assert jars[-2:] == ["/their.jar", "/mine.jar"]
+    assert conf["spark.driver.extraJavaOptions"].endswith(" -Dx=y")
+    assert conf["spark.task.maxFailures"] == "9"
 
 
 class TestConfiguration:

@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from instep.errors import SetupError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,19 +59,52 @@ class Verdict:
 
 @dataclass(frozen=True)
 class MergeSettings:
-    """`properties` go into the snapshot's summary, `conf` is for this session only (may hold credentials)."""
+    """`properties` go into the snapshot's summary, `conf` is for this session only, `secrets` are settings of its
+    catalog that nobody may see. `catalog` is the catalog's file, where it is one: Spark's driver has to see it."""
 
     properties: Mapping[str, str]
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    catalog: str = ""
 
 
 def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> Verdict:
     """Runs the statements of `plan` on its branch and looks at what came of them."""
     session = own_session(spark, settings)
+    open_catalog(session, plan.table[0], settings.secrets)
+    if _is_connect(spark):
+        check_server(session, plan.table[0], settings.catalog)
     for statement in statements(plan):
         session.sql(statement)
     row = session.sql(audit_sql(plan)).collect()[0]
     return Verdict(row["rows"], row["staged"]["n"], row["found"], row["staged"]["sum"] == row["sum"])
+
+
+def check_server(session: SparkSession, catalog: str, file: str) -> None:
+    """Raises SetupError where a Connect server has no Iceberg, or does not see the catalog's `file`; it would make an
+    empty one in its place."""
+    from pyspark.errors import AnalysisException, PySparkException
+
+    if file:
+        try:
+            _ = session.read.format("binaryFile").load(f"file://{file}").schema  # it is the schema that is asked for
+        except AnalysisException as error:
+            raise SetupError(
+                f"this merge is done by the Spark server, which does not see the catalog {file} of this machine",
+                hint="give the lake a REST catalog, or merge here: raise the destination's upsert_rows",
+            ) from error
+    try:
+        session.sql(f"SHOW NAMESPACES IN {name(catalog)}")
+    except PySparkException as error:
+        raise SetupError(
+            f"this merge is done by the Spark server, which cannot open the lake {name(catalog)}: {first_line(error)}",
+            hint="the server needs Iceberg's jar and its extensions from its start on: docs/cluster.md",
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an exception says first, at most 300 characters."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 def own_session(spark: SparkSession, settings: MergeSettings) -> SparkSession:
@@ -82,6 +118,21 @@ def own_session(spark: SparkSession, settings: MergeSettings) -> SparkSession:
     session.conf.set("spark.sql.storeAssignmentPolicy", "STRICT")
     session.conf.set("spark.sql.session.timeZone", "UTC")
     return session
+
+
+def open_catalog(session: SparkSession, catalog: str, secrets: Mapping[str, str]) -> None:
+    """Makes the session's catalog while its settings hold `secrets`, and takes them out again: what a session has set
+    goes with every job as its properties, which the event log tells without redaction."""
+    if not secrets:
+        return
+    try:
+        for key, value in secrets.items():
+            session.conf.set(key, value)
+        with suppress(Exception):  # a statement that needs the catalog tells what is wrong with it
+            session.catalog.setCurrentCatalog(catalog)
+    finally:
+        for key in secrets:
+            session.conf.unset(key)
 
 
 def _is_connect(spark: SparkSession) -> bool:

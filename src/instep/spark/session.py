@@ -1,4 +1,5 @@
-"""Starts Spark: quickly and quietly on this machine, by Spark's own launcher on a cluster, or over Connect."""
+"""Starts Spark: quickly and quietly on this machine and for a standalone cluster, by Spark's own launcher for others,
+or over Connect."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def start(settings: SparkSettings) -> SparkSession:
     with _lock:
         if settings.remote:
             return _connect(settings.remote, conf)
-        if local_master(settings.master):
+        if local_master(settings.master) or _plain_cluster(settings.master, conf):
             _ensure_jvm(settings, conf)
         return _classic(settings, conf)
 
@@ -100,6 +101,16 @@ def local_master(master: str) -> str:
         return ""
     cores = match[1] or "1"
     return f"local[{os.cpu_count() if cores == '*' else cores},{max(RETRIES, int(match[2] or 0))}]"
+
+
+def _plain_cluster(master: str, conf: Mapping[str, str]) -> bool:
+    """Whether a JVM of our own serves a cluster: a standalone one, without anything that Spark's launcher reads."""
+    files = (os.environ.get("SPARK_CONF_DIR"), os.environ.get("HADOOP_CONF_DIR"), os.environ.get("SPARK_HOME"))
+    return master.startswith("spark://") and not any(files) and not any(map(_LAUNCHED.match, conf))
+
+
+_LAUNCHED = re.compile(r"spark\.(driver\.(extra|default|memory$)|jars\.|submit\.)")
+"""Settings that Spark's own launcher acts on, before there is a JVM."""
 
 
 def configuration(settings: SparkSettings) -> dict[str, str]:
@@ -174,7 +185,7 @@ def _launch(java: Java, settings: SparkSettings, stores: Sequence[Path]) -> Jvm:
     if settings.quick and not fast:
         archive.build_later(settings.cache)
     env = {
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        **({"SPARK_LOCAL_IP": "127.0.0.1"} if local_master(settings.master) else {}),
         "SPARK_HOME": str(path[-1].parents[1]),
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),  # what the driver can import, its workers can
     }
@@ -251,7 +262,7 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
 
     local = local_master(settings.master)
     os.environ["PYSPARK_PYTHON"] = conf.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or sys.executable
-    conf = {"spark.master": local or settings.master, **({} if local else _cluster(settings, conf)), **conf}
+    conf = {"spark.master": local or settings.master, **(conf if local else _cluster(settings, conf))}
     builder: Any = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
@@ -263,6 +274,7 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
             ship(session)
             wait_for_executors(session)
     except InstepError:
+        SparkSession.builder.getOrCreate().stop()  # it would hold its place in the cluster's queue
         raise
     except PySparkException as error:
         raise SetupError(f"Spark does not start on {settings.master}: {error}", hint=_CLUSTER_HINT) from error

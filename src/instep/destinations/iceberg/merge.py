@@ -65,8 +65,9 @@ def merge(
     _stage(lake, table, files, how, staged)
     crashpoint("merge.staged")
     base = _branch(table, commit)
-    conf = {**lake.spark_conf(), **lake.spark_secrets()}
-    verdict = run_merge(spark, plan, MergeSettings(summary(commit), conf))
+    catalog = str(lake.database) if lake.is_sqlite else ""
+    settings = MergeSettings(summary(commit), lake.spark_conf(), lake.spark_secrets(), catalog)
+    verdict = run_merge(spark, plan, settings)
     crashpoint("merge.merged")
     outcome = _publish(lake, ref, base, how, commit, verdict, sum(f.rows for f in files))
     crashpoint("merge.published")
