@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults.conftest import MakeFar
 
 from certificates import make_certificates
 from fault_proxy import CALM, Fault, Proxy, before
+from faults.conftest import MakeFar
 from instep.errors import InstepError
 from instep.sources.mysql import MySqlSource
 from mariadb import MariaServer, launch, open_as
