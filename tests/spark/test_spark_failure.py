@@ -56,7 +56,8 @@ Caused by: {line}
         pytest.param(
             PYTHON.format(
                 line="pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker "
-                "has different version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor versions."
+                "has different version: 3.12 than that in driver: 3.11, PySpark cannot run with different minor "
+                "versions."
             ),
             SetupError,
             "Spark's workers run another version of Python (3.12 there, 3.11 here)",
