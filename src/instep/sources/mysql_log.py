@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import InstepError, ReadError
 from instep.schema.read import TableRead
@@ -169,7 +169,8 @@ class MySqlLog:
     def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
         """The keys of the rows that changed, up to what views that begin from now on show: readers open theirs
         later."""
-        with self._session() as session:
+        config: MySqlConfig = cast(Any, snapshot).config
+        with connect(config) as session, translated(config, f"the log of {config.place}"):
             if server_of(session).name != self._server.name:
                 raise ReadError("another server answers than a moment ago", hint="sync again")
             upto, shows = self._upto(session)
@@ -194,7 +195,9 @@ class MySqlLog:
         by_name = {c.name: c for c in table.columns}
         upon = self._known.upon.get(read.source.ref, Upon())
         columns = tuple(by_name[k] for k in key)
-        return Collected(columns, table.places(key), len(table.columns), self.limit, numbered(since), upon)
+        return Collected(
+            columns, table.places(key), len(table.columns), self.limit, numbered(since), upon, set(key) == table.unique
+        )
 
     def _upto(self, session: pymysql.Connection[Any]) -> tuple[Spot, Callable[[str], bool]]:
         """(up to where the log is read, which transactions before that count)."""

@@ -18,17 +18,25 @@ BEYOND = 1 << 32
 
 @dataclass(frozen=True)
 class Upon:
-    """Tables that rows of another one follow by foreign keys, when rows are deleted there or updated."""
+    """Tables that rows of another one follow by foreign keys, when rows are deleted there or updated. Updates of those
+    `by_key` count where their primary key becomes another one."""
 
     deletes: frozenset[Ref] = frozenset()
     updates: frozenset[Ref] = frozenset()
+    by_key: frozenset[Ref] = frozenset()
+
+    def follows(self, ref: Ref, rows: Rows, moved: bool | None) -> bool:
+        """`moved`: whether a key of the rows is another one than before, None if that is not known."""
+        if rows.change == "delete":
+            return ref in self.deletes
+        return rows.change == "update" and ref in self.updates and (moved is not False or ref not in self.by_key)
 
 
 @dataclass
 class Collected:
     """The keys of one table's rows that changed, as SQL, by the columns `key`, which are at `places` of the `width`
     columns of now. `since`: what is before is known. `upon`: tables whose changes change rows of this one, which
-    is not logged. With more keys than `limit` the whole
+    is not logged; `primary`: the key is its primary key. With more keys than `limit` the whole
     table is read."""
 
     key: tuple[KeyColumn, ...]
@@ -37,6 +45,7 @@ class Collected:
     limit: int
     since: tuple[int, int] = (0, 0)
     upon: Upon = Upon()
+    primary: bool = False
     keys: dict[Key, None] = field(default_factory=dict, repr=False)
     whole: str = ""
     _widths: list[int] = field(default_factory=list)
@@ -132,14 +141,19 @@ class Pass:
         for count, (event, at) in enumerate(events):
             if isinstance(event, Rotate):
                 self._file, at = event.file, event.at
-                self._maps, self._refs = {}, {}
+                self._forget()
             self.take(event, (self._file, at))
             within = self._named or self._begun
             if not (within or self._hidden or self._prepared) and 0 < at < BEYOND:
-                end = (self._file, at)
+                end = max(end, (self._file, at), key=self.number)
             if count >= self.most and not within:
                 return self._reach(end, more=True)
         return self._reach(end, more=False)
+
+    def _forget(self) -> None:
+        """No transaction spans files, and a server that was started numbers its tables anew."""
+        self._maps, self._refs = {}, {}
+        self._named = self._begun = False
 
     def _reach(self, end: Spot, *, more: bool) -> Reach:
         for table in self.tables.values():
@@ -214,8 +228,10 @@ class Pass:
             for table in self._behind(spot).values():
                 table.all("the log has rows and does not say of which table")
         elif event.change != "insert":
+            told = found is not None and found[0].primary and event.change == "update"
+            moved = found[1].moved(event) if found is not None and told else None
             for table in self._behind(spot).values():
-                if ref in (table.upon.deletes if event.change == "delete" else table.upon.updates):
+                if table.upon.follows(ref, event, moved):
                     table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")
         if found is not None and not found[0].whole:
             found[0].changed(found[1], event)

@@ -24,7 +24,7 @@ _COLUMNS = (
 )
 _FOREIGN = (
     "SELECT r.constraint_schema, r.table_name, r.unique_constraint_schema, r.referenced_table_name, r.delete_rule,"
-    " r.update_rule FROM information_schema.referential_constraints r"
+    " r.update_rule, r.unique_constraint_name FROM information_schema.referential_constraints r"
 )
 _ENGINES = frozenset({"innodb", "myisam", "aria", "rocksdb", "tokudb", "memory"})
 _QUIET = ("RESTRICT", "NO ACTION")
@@ -109,21 +109,28 @@ def _text(value: Any) -> str:
 
 
 def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, Upon]:
-    """From (child's schema, child, parent's schema, parent, rule of deletes, of updates): which tables each one
-    follows, over as many steps as it takes. A step that deletes or updates rows makes the next one do so."""
+    """From (child's schema, child, parent's schema, parent, rule of deletes, of updates, the parent's index): which
+    tables each one follows, over as many steps as it takes."""
     edges: dict[Ref, tuple[set[Ref], set[Ref]]] = {}
-    for schema, child, parents, parent, delete, update in rows:
+    otherwise = set()
+    for schema, child, parents, parent, delete, update, index in rows:
         found = edges.setdefault((schema, child), (set(), set()))
         if delete not in _QUIET:
             found[0].add((parents, parent))
         if update not in _QUIET:
             found[1].add((parents, parent))
+        if index != "PRIMARY":
+            otherwise.add((parents, parent))
+    _spread([side for sides in edges.values() for side in sides], edges)
+    return {ref: Upon(frozenset(d), frozenset(u), frozenset(u - otherwise)) for ref, (d, u) in edges.items()}
+
+
+def _spread(sides: Sequence[set[Ref]], edges: Mapping[Ref, tuple[set[Ref], set[Ref]]]) -> None:
+    """Adds what parents follow themselves, until nothing is new."""
     grew = True
     while grew:
         grew = False
-        for deletes, updates in edges.values():
-            for one in (deletes, updates):
-                more = {r for parent in one if parent in edges for side in edges[parent] for r in side} - one
-                one |= more
-                grew = grew or bool(more)
-    return {ref: Upon(frozenset(d), frozenset(u)) for ref, (d, u) in edges.items() if d or u}
+        for one in sides:
+            more = {r for parent in one if parent in edges for side in edges[parent] for r in side} - one
+            one |= more
+            grew = grew or bool(more)

@@ -101,6 +101,14 @@ class Images:
             raise Unfit("a row does not end where it should")
         return found
 
+    def moved(self, rows: Rows) -> bool | None:
+        """Whether an update has made a key another one, None if it cannot be told."""
+        try:
+            found = self.keys(rows)
+        except (Unfit, IndexError, ValueError):
+            return None
+        return any(before != after for before, after in zip(found[::2], found[1::2], strict=True))
+
     def _plan(self, bits: bytes) -> tuple[list[int], bool]:
         """(the columns that are there, whether the key is among them)."""
         places = [n for n in range(len(self.sizes)) if bits[n >> 3] >> (n & 7) & 1]
