@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -87,12 +87,14 @@ class Shop:
 
 
 @contextmanager
-def opened(folder: Path, base: Any, names: str = "abc", kind: str = "memory", **options: Any) -> Iterator[Shop]:
+def opened(
+    folder: Path, base: Any, names: Iterable[str] = "abc", kind: str = "memory", **options: Any
+) -> Iterator[Shop]:
     """A shop with these shards."""
     store = Store(f"sqlite:///{folder / 'control.db'}")
     with ExitStack() as stack:
         stack.callback(store.close)
-        cases: dict[str, Case] = {n: stack.enter_context(SOURCES[kind](None)) for n in names}  # type: ignore[arg-type]
+        cases: dict[str, Case] = {n: stack.enter_context(SOURCES["memory"](None)) for n in names}  # type: ignore[arg-type]
         yield Shop(
             {n: ShardWorld(c, folder, shard=n, base=base, shared=store, **options) for n, c in cases.items()}, base
         )

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-from shard_world import Shop, opened
+from shard_world import Shop
 
-from contract import destinations
 from instep.sync.changes.evolve import preview
 from sync_world import preset
 
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text)"
-
-
-@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=pytest.mark.server)])
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    if request.param == "postgres":
-        base = destinations.postgres(tmp_path / "staging", request.getfixturevalue("postgres"))
-    else:
-        base = destinations.duckdb(tmp_path)
-    with opened(tmp_path, base) as made:
-        yield made
 
 
 def test_rows_of_all_shards_stand_in_one_table(shop: Shop) -> None:
