@@ -129,7 +129,7 @@ def open_catalog(session: SparkSession, catalog: str, secrets: Mapping[str, str]
         for key, value in secrets.items():
             session.conf.set(key, value)
         with suppress(Exception):  # a statement that needs the catalog tells what is wrong with it
-            session.catalog.setCurrentCatalog(catalog)
+            session.sql(f"USE {name(catalog)}")  # no job; `setCurrentCatalog` reads another session's settings
     finally:
         for key in secrets:
             session.conf.unset(key)
