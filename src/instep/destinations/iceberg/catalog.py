@@ -311,8 +311,8 @@ class Lake:
         return {f"spark.sql.catalog.{self.name}{k}": v for k, v in conf.items()}
 
     def spark_secrets(self) -> dict[str, str]:
-        """The secret part, for the one Spark session that runs a MERGE (`newSession`) and never for the context:
-        it is in no environment page and no event log as long as `spark.redaction.regex` covers `credential`."""
+        """The secret part, for the one Spark session that runs a MERGE (`newSession`), while it opens its catalog, and
+        never for the context: so it is in no environment page and no event log."""
         secret = {k: v for k, v in self.config.properties.items() if _SECRET.search(k)}
         return {f"spark.sql.catalog.{self.name}.{k}": v for k, v in secret.items()}
 
