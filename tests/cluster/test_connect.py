@@ -11,6 +11,10 @@ import pytest
 from cluster_demo import PARTS, TABLES, Demo, made_demo
 from spark_cluster import ConnectServer, environment
 
+from instep.errors import SetupError
+from instep.spark.merge import check_server
+from instep.spark.session import SparkSettings, start
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster")]
 
 
@@ -46,6 +50,34 @@ def test_a_merge_that_only_spark_can_do(demo: Demo, story: str) -> None:
     """In a session of its own on the server, with the catalog's settings from here."""
     assert story
     demo.change(r"warehouse: lake\}", "warehouse: lake, upsert_rows: 0}")
-    with_changes = demo.told("sync", "shop", "--full")
-    assert re.search(r"public\.customer +upsert", with_changes), with_changes
+    merged = demo.told("sync", "shop", "--full", "--table", "public.customer")
+    assert re.search(r"public\.customer +upsert", merged), merged
+    metadata = (demo.folder / "lake").rglob("*.metadata.json")
+    assert any("spark.app.id" in file.read_text(encoding="utf-8") for file in metadata)
     assert len(demo.equal("shop")) == TABLES - 1
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("/nowhere/catalog.db", "does not see the catalog /nowhere/catalog.db of this machine"),
+        ("", "cannot open the lake `nolake`"),
+    ],
+)
+def test_a_server_that_cannot_merge_is_told_before_it_tries(server: ConnectServer, file: str, said: str) -> None:
+    session = start(SparkSettings(remote=server.url))
+    try:
+        with pytest.raises(SetupError, match=said):
+            check_server(session, "nolake", file)
+    finally:
+        session.stop()
+
+
+def test_a_setting_that_is_the_servers_own(demo: Demo, server: ConnectServer, story: str) -> None:
+    assert story
+    demo.spark(remote=f"{server.url}/;x-token=hush", conf={"spark.executor.memory": "2g"})
+    refused = demo.run("sync", "till")
+    assert refused.returncode == 1
+    assert f"the Spark server at {server.url} does not take the setting spark.executor.memory" in refused.stderr
+    assert "take it out of spark.conf" in refused.stderr
+    assert "hush" not in refused.stdout + refused.stderr
