@@ -125,6 +125,7 @@ def test_dropped_tables_of_one_name_wait_beside_each_other(shop: Shop) -> None:
     assert shop.rows("id") == [(9,)]
 
 
+@pytest.mark.slow
 def test_what_is_over_goes_and_what_was_half_deleted_does_not_come_back(bucket: Bucket) -> None:
     shop = Shop(bucket, undo_days=0)
     shop.append({"id": 1})
@@ -139,6 +140,7 @@ def test_what_is_over_goes_and_what_was_half_deleted_does_not_come_back(bucket: 
     assert shop.rows("id") == [(2,)]
 
 
+@pytest.mark.slow
 def test_a_deletion_that_was_cut_off_is_finished(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(bucket, undo_days=0)
     shop.append({"id": 1})
@@ -158,6 +160,7 @@ def test_a_deletion_that_was_cut_off_is_finished(bucket: Bucket, monkeypatch: py
     assert shop.to.tables() == [REF]
 
 
+@pytest.mark.slow
 def test_a_copy_needs_nothing_of_its_table(shop: Shop, bucket: Bucket) -> None:
     place = ("shop", "kept")
     assert shop.to.keep(REF, place, shop.commit()) == 2
@@ -171,6 +174,7 @@ def test_a_copy_needs_nothing_of_its_table(shop: Shop, bucket: Bucket) -> None:
     assert shop.to.tables() == [REF]
 
 
+@pytest.mark.slow
 def test_maintenance_and_what_dead_runs_leave(bucket: Bucket) -> None:
     shop = Shop(bucket, undo_days=0)
     while shop.held.snapshot.version < EVERY + 2:
