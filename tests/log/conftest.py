@@ -59,3 +59,12 @@ def binlog_world(mariadb: MariaDatabase, tmp_path: Path) -> Iterator[BinlogWorld
     world = BinlogWorld.of(mariadb, tmp_path)
     yield world
     world.close()
+
+
+@pytest.fixture(params=["postgres", "mariadb"])
+def either(request: pytest.FixtureRequest) -> LogWorld | BinlogWorld:
+    """Over each kind of log."""
+    found: LogWorld | BinlogWorld = request.getfixturevalue(
+        {"postgres": "world", "mariadb": "binlog_world"}[request.param]
+    )
+    return found

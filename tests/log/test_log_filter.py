@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from binlog_world import BinlogWorld
 from log_world import LOG, LogWorld
 
 from sync_world import counts
@@ -12,7 +13,8 @@ from sync_world import counts
 pytestmark = pytest.mark.server
 
 
-def test_rows_enter_and_leave_by_the_log(world: LogWorld) -> None:
+def test_rows_enter_and_leave_by_the_log(either: LogWorld | BinlogWorld) -> None:
+    world = either
     world.settings["t"] = replace(LOG, filter="state = 'open'")
     world.run(
         "CREATE TABLE t (id int PRIMARY KEY, state text)",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from binlog_world import BinlogWorld
 from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
@@ -120,7 +121,8 @@ DELETES = [pytest.param("soft", 2, marks=SLOW), ("hard", 1), pytest.param("ignor
 
 
 @pytest.mark.parametrize(("deletes", "left"), DELETES)
-def test_deleted_rows(world: LogWorld, deletes: Any, left: int) -> None:
+def test_deleted_rows(either: LogWorld | BinlogWorld, deletes: Any, left: int) -> None:
+    world = either
     world.settings["t"] = TableSettings(mode="log", deletes=deletes)
     world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     world.sync()
@@ -130,7 +132,8 @@ def test_deleted_rows(world: LogWorld, deletes: Any, left: int) -> None:
     assert len(world.rows("t", "id")) == (2 if deletes == "ignore" else 1)
 
 
-def test_a_held_column_is_not_read_and_comes_whole_when_it_is_let_in(world: LogWorld) -> None:
+def test_a_held_column_is_not_read_and_comes_whole_when_it_is_let_in(either: LogWorld | BinlogWorld) -> None:
+    world = either
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
     world.sync()
     world.policy = preset("approve")
@@ -200,10 +203,13 @@ def test_a_new_table_is_taken_in(world: LogWorld) -> None:
     assert world.differing() == {}
 
 
-def test_a_destination_that_cannot_ask_reads_all_keys(world: LogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_destination_that_cannot_ask_reads_all_keys(
+    either: LogWorld | BinlogWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = either
     plain = replace(world.destination.capabilities, merges_asked=False)
     monkeypatch.setattr(world.destination, "capabilities", plain)
-    world.run(*TOAST)
+    world.run("CREATE TABLE doc (id int PRIMARY KEY, n int)", "INSERT INTO doc VALUES (1, 0), (2, 0), (3, 0)")
     world.sync()
     world.run("DELETE FROM doc WHERE id = 1", "UPDATE doc SET n = 1 WHERE id = 2")
     assert counts(world.sync(), "doc")[:4] == (1, 0, 1, 1)
@@ -223,9 +229,10 @@ def test_values_that_do_not_fit_are_held(world: LogWorld) -> None:
 
 
 @pytest.mark.slow
-def test_hashed_keys(world: LogWorld) -> None:
-    world.selection = Selection(hashed=(Pattern("public.doc.id"),))
-    world.run(*TOAST)
+def test_hashed_keys(either: LogWorld | BinlogWorld) -> None:
+    world = either
+    world.selection = Selection(hashed=(Pattern(f"{world.case.schema}.doc.id"),))
+    world.run("CREATE TABLE doc (id int PRIMARY KEY, n int)", "INSERT INTO doc VALUES (1, 0), (2, 0), (3, 0)")
     world.sync()
     world.run("DELETE FROM doc WHERE id = 1", "UPDATE doc SET id = 77 WHERE id = 2")
     assert counts(world.sync(), "doc")[:4] == (1, 1, 0, 2)
@@ -233,11 +240,12 @@ def test_hashed_keys(world: LogWorld) -> None:
 
 
 @pytest.mark.slow
-def test_a_backfill_and_a_restore_leave_no_gap(world: LogWorld) -> None:
-    world.run(*TOAST)
+def test_a_backfill_and_a_restore_leave_no_gap(either: LogWorld | BinlogWorld) -> None:
+    world = either
+    world.run("CREATE TABLE doc (id int PRIMARY KEY, n int)", "INSERT INTO doc VALUES (1, 0), (2, 0), (3, 0)")
     world.sync()
     world.run("UPDATE doc SET n = 5 WHERE id = 1")
-    world.sync(kind="backfill", tables=frozenset({"public.doc"}))
+    world.sync(kind="backfill", tables=frozenset({f"{world.case.schema}.doc"}))
     world.run("UPDATE doc SET n = 6 WHERE id = 2")
     assert counts(world.sync(), "doc")[0] == 1
     assert world.differing() == {}

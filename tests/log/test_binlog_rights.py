@@ -1,0 +1,99 @@
+"""What a server or a user lacks is said with the statement that brings it; and the commands that show the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from binlog_world import BinlogWorld, admin, grant
+
+from instep.cli.main import main
+from mariadb import MariaDatabase
+
+pytestmark = pytest.mark.server
+
+TABLE = ("CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
+
+
+@pytest.fixture
+def alone(mariadb: MariaDatabase, tmp_path: Path) -> Iterator[BinlogWorld]:
+    """Whose user may read tables and nothing else."""
+    world = BinlogWorld.of(mariadb, tmp_path)
+    world.run(*TABLE)
+    yield world
+    world.close()
+
+
+def test_a_user_who_may_not_read_the_log(alone: BinlogWorld) -> None:
+    assert alone.database is not None
+    user = alone.database.config.user
+    error = alone.sync().tables[0].error
+    assert f"GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO '{user}'@'%';" in error
+    admin(alone, f"GRANT REPLICATION CLIENT ON *.* TO {user}")
+    assert f"GRANT REPLICATION SLAVE ON *.* TO '{user}'@'%';" in alone.sync().tables[0].error
+    admin(alone, f"GRANT REPLICATION SLAVE ON *.* TO {user}")
+    assert alone.sync().status == "done"
+    assert alone.differing() == {}
+
+
+def test_a_server_that_logs_statements(binlog_world: BinlogWorld) -> None:
+    binlog_world.run(*TABLE)
+    admin(binlog_world, "SET GLOBAL binlog_format = MIXED")
+    try:
+        error = binlog_world.sync().tables[0].error
+    finally:
+        admin(binlog_world, "SET GLOBAL binlog_format = ROW")
+    assert "binlog_format is MIXED" in error
+    assert "SET GLOBAL binlog_format = ROW;" in error
+    assert binlog_world.sync().status == "done"
+
+
+PROJECT = """\
+version: 1
+project: shop
+sources:
+  db: {{type: mysql, host: 127.0.0.1, port: {port}, database: {database}, user: {user},
+    password: "${{env:MY_PASSWORD}}"}}
+destinations:
+  file: {{type: duckdb, path: shop.duckdb}}
+connections:
+  shop: {{source: db, destination: file, mode: log}}
+"""
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(mariadb: MariaDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Run:
+    """Runs a command in a project over the database and answers what it said."""
+    config = mariadb.config
+    text = PROJECT.format(port=config.port, database=config.database, user=config.user)
+    tmp_path.joinpath("instep.yml").write_text(text)
+    monkeypatch.setenv("MY_PASSWORD", config.password)
+
+    def command(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        found = main(["--project", str(tmp_path), *words])
+        said = capsys.readouterr()
+        assert found == code, said
+        return str(said.out + said.err)
+
+    return command
+
+
+def test_commands(run: Run, mariadb: MariaDatabase) -> None:
+    for statement in TABLE:
+        mariadb.execute(statement)
+    assert "GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO" in run("source", "test", code=4)
+    grant(mariadb)
+    assert "binary log: not read yet; the server keeps" in run("source", "test")
+    run("sync")
+    mariadb.execute("UPDATE t SET v = 2")
+    said = run("source", "log", "show")
+    assert "binary log: was read up to binlog." in said
+    assert " 0 bytes" not in said
+    assert "a binary log has no slots" in run("source", "log", "drop", "--yes", code=1)
+    run("sync")
+    assert "0 bytes and 0 s behind" in run("status")
+    mariadb.execute("DROP TABLE t")
