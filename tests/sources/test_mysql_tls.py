@@ -12,6 +12,7 @@ import pytest
 
 from certificates import make_certificates
 from instep.errors import ConnectError
+from instep.model import LogNames
 from instep.sources.mysql import MySqlSource
 from instep.sources.mysql_connect import MySqlConfig, SslMode
 from mariadb import MariaServer, launch, open_as
@@ -90,6 +91,7 @@ def test_a_client_s_certificate_is_asked_for(shown: Shown) -> None:
     bare = replace(admin, user="sure", password="x", ssl="require")
     config = replace(bare, ssl_cert=str(shown.folder / "client.pem"), ssl_key=key)
     assert MySqlSource(config).fingerprint()
+    assert MySqlSource(config).log(LogNames("", "")).state().exists
     assert key not in repr(config)
     with pytest.raises(ConnectError, match="refuses this user"):
         MySqlSource(bare).fingerprint()
