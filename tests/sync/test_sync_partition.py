@@ -146,8 +146,8 @@ def test_maintenance_puts_files_of_one_partition_together(world: World) -> None:
     before = len(list(table(world).scan().plan_files()))
     pipe = replace(world.pipe, maintenance=Maintenance(min_files=3))
     [done] = maintain(pipe, "", Silent(), lambda: None).tables
-    places = [(f.spec_id, f.partition[0]) for f in entries(table(world)) if f.spec_id]
-    assert (done.error, before > 6, sorted(places)) == ("", True, [(1, 0), (1, 1)])
+    places = [(f.spec_id, f.partition[0]) for f in entries(table(world))]
+    assert (done.error, before > 6, sorted(places)) == ("", True, [(1, 0), (1, 0), (1, 1), (1, 1)])
     assert (wrong_places(world), world.differing()) == ([], {})
     changed(world, "UPDATE t SET note = 'after' WHERE id > 0")
 
@@ -258,3 +258,24 @@ def test_the_steps_as_sql(world: World) -> None:
         "ALTER TABLE `shop`.`t` DROP PARTITION FIELD day(`at`);",
         "ALTER TABLE `shop`.`t` ADD PARTITION FIELD bucket(8, `id`);",
     ]
+
+
+@pytest.mark.slow
+def test_an_earlier_spec_goes_with_its_last_snapshot_and_its_columns_are_free(world: World) -> None:
+    begun(world, ("region",))
+    world.settings["t"] = TableSettings()
+    synced(world)
+    pipe = replace(world.pipe, maintenance=Maintenance(max_snapshot_age=0, keep_snapshots=1))
+    assert "an earlier partition spec (region)" in str(world.destination.guards([("shop", "t")]))
+    [done] = maintain(pipe, "", Silent(), lambda: None).tables
+    assert (done.done.files_before, done.done.rewritten, done.done.files) == (4, 4, 4)
+    assert {f.spec_id for f in entries(table(world))} == {0}
+    changed(world, "UPDATE t SET note = 'n'")
+    [done] = maintain(pipe, "", Silent(), lambda: None).tables
+    assert (done.error, done.done.snapshots > 0, table(world).specs().keys()) == ("", True, {0})
+    assert world.destination.guards([("shop", "t")]) == {}
+    world.policy = preset("allow_all", removed="drop")
+    changed(world, "ALTER TABLE t DROP COLUMN region")
+    assert "region" not in table(world).schema().column_names
+    world.settings["t"] = TableSettings(partition=("day(at)",))
+    changed(world, *(m.replace("region = 'b', ", "").replace(" region,", "").replace("'', ", "") for m in MOVES))

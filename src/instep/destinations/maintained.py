@@ -67,7 +67,8 @@ def _always() -> bool:
 class Upkeep:
     """One table's maintenance. `run` names whose it is, commits are made under `fence`. `live`: when the oldest run
     that is alive began (milliseconds since 1970, None: there is none); no file that is younger is an orphan. `deep`:
-    orphans are looked for. `session` is asked for when there is much to write; `go_on` between commits."""
+    orphans are looked for. `moving`: files under an earlier partition spec are written again. `session` is asked for
+    when there is much to write; `go_on` between commits."""
 
     how: Maintenance
     run: str
@@ -75,6 +76,7 @@ class Upkeep:
     live: int | None = None
     deep: bool = True
     dry_run: bool = False
+    moving: bool = False
     session: Callable[[], SparkSession | None] = field(default=_no_session, repr=False)
     told: Callable[[int, int], None] = field(default=lambda rows, size: None, repr=False)
     go_on: Callable[[], bool] = field(default=_always, repr=False)

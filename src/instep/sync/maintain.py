@@ -72,7 +72,8 @@ def maintain(
     pipe.store.runs.finish(run, "done")
     if isinstance(pipe.destination, Maintains):
         forgotten = [] if dry_run else _forget(pipe, found, run)
-        work = Upkeep(pipe.maintenance, run.id, run.fence, _began(run), dry_run=dry_run, session=session)
+        began = _began(run)
+        work = Upkeep(pipe.maintenance, run.id, run.fence, began, dry_run=dry_run, moving=True, session=session)
         told.step("maintaining")
         told.tables({t.path: 0 for t in found})
         tables = tuple(_by_command(pipe, table, work, told) for table in found)

@@ -22,6 +22,7 @@ from instep.destinations.base import Ref
 from instep.destinations.iceberg.exchange import Exchange, Replaced
 from instep.destinations.iceberg.fence import AssertFence, fence_requirements
 from instep.destinations.iceberg.layout import check_rows, check_writable
+from instep.destinations.iceberg.partition import carried
 from instep.destinations.iceberg.positions import Deletes, RowDelta
 from instep.destinations.iceberg.produce import Append, Producer
 from instep.destinations.iceberg.updates import creation, set_properties
@@ -142,7 +143,8 @@ class Change:
 
 
 class _ReplaceAll(Producer, _OverwriteFiles):
-    """A snapshot of the added files only; everything of its parent, delete files included, leaves with it."""
+    """A snapshot of the added files only; everything of its parent, delete files included, leaves with it. Files in
+    partitions by what is no column any more leave without a word: nothing can be said of them."""
 
     def __init__(self, staged: Transaction, table: Table, summary: Mapping[str, str]) -> None:
         super().__init__(Operation.OVERWRITE, staged, table.io, snapshot_properties=dict(summary))
@@ -155,6 +157,8 @@ class _ReplaceAll(Producer, _OverwriteFiles):
         return []
 
     def _deleted_entries(self) -> list[ManifestEntry]:
+        metadata = self._transaction.table_metadata
+        schema, specs = metadata.schema(), metadata.specs()
         return [
             ManifestEntry.from_args(
                 status=ManifestEntryStatus.DELETED,
@@ -164,7 +168,7 @@ class _ReplaceAll(Producer, _OverwriteFiles):
                 data_file=entry.data_file,
             )
             for entry in self._gone
-            if entry.data_file.content == DataFileContent.DATA
+            if entry.data_file.content == DataFileContent.DATA and carried(specs[entry.data_file.spec_id], schema)
         ]
 
 

@@ -54,8 +54,9 @@ class Found:
         return [t.file for t in self.tasks]
 
 
-def look(lake: Lake, ref: Ref, how: Maintenance) -> Found:
-    """Reads manifests, no data file. Files are in the order in which their rows came."""
+def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> Found:
+    """Reads manifests, no data file. Files are in the order in which their rows came. `moving`: those under an earlier
+    partition spec are all written again, under the current one."""
     table, metadata = load_ours(lake, ref)
     snapshot = table.metadata.current_snapshot()
     if snapshot is None or read_pending(ref, metadata) or load_state(metadata) is None:
@@ -68,7 +69,9 @@ def look(lake: Lake, ref: Ref, how: Maintenance) -> Found:
     found = Found(table, metadata, tasks, deletes, len(manifests))
     if why := _why_not(found):
         return replace(found, why_not=why)
-    return replace(found, packs=[pack for group in _by_place(tasks) for pack in _packs(group, how)])
+    stays = table.metadata.default_spec_id if moving else None
+    groups = _by_place(tasks)
+    return replace(found, packs=[pack for group in groups for pack in _packs(group, how, stays)])
 
 
 def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
@@ -79,8 +82,20 @@ def _by_place(tasks: Sequence[FileScanTask]) -> list[list[FileScanTask]]:
     return list(groups.values())
 
 
-def _packs(tasks: Sequence[FileScanTask], how: Maintenance) -> list[list[FileScanTask]]:
+def _packs(tasks: Sequence[FileScanTask], how: Maintenance, stays: int | None) -> list[list[FileScanTask]]:
+    """Of files of one partition; all of them, unless they are under the spec that `stays`."""
+    if stays is not None and tasks[0].file.spec_id != stays:
+        return _in_turn(tasks, how.target_file_size)
     return [[tasks[i] for i in one] for one in bins([_facts(t) for t in tasks], how)]
+
+
+def _in_turn(tasks: Sequence[FileScanTask], size: int) -> list[list[FileScanTask]]:
+    found: list[list[FileScanTask]] = []
+    for task in tasks:
+        if not found or sum(t.file.file_size_in_bytes for t in (*found[-1], task)) > size:
+            found.append([])
+        found[-1].append(task)
+    return found
 
 
 def _why_not(found: Found) -> str:

@@ -17,7 +17,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import RemoveSnapshotsUpdate
+from pyiceberg.table.update import RemovePartitionSpecsUpdate, RemoveSnapshotsUpdate, TableUpdate
 
 from instep.crash import crashpoint
 from instep.destinations.base import Ref
@@ -64,7 +64,7 @@ def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
     rest = [s for s in table.metadata.snapshots if s.snapshot_id not in set(gone)]
     files = _only_of(table, old, rest)
     change = Change(table)
-    change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}))
+    change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}), *_specs(table, rest))
     change.properties(maintained_now(change.metadata))
     change.land(work.fence)
     crashpoint("maintain.expired")
@@ -73,6 +73,14 @@ def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
     removed = sum(_deleted(table.io, file) for file in sorted(files))
     crashpoint("maintain.removed")
     return len(gone), removed
+
+
+def _specs(table: Table, rest: Sequence[Snapshot]) -> Iterator[TableUpdate]:
+    """Earlier partition specs go with the last snapshot that has files of them: columns are guarded no longer for their
+    sake."""
+    used = {m.partition_spec_id for m in _manifests(table, rest).values()} | {table.metadata.default_spec_id}
+    if gone := [s.spec_id for s in table.metadata.partition_specs if s.fields and s.spec_id not in used]:
+        yield RemovePartitionSpecsUpdate.model_validate({"spec-ids": gone})
 
 
 def _deleted(io: FileIO, file: str) -> bool:

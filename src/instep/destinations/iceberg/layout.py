@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from instep.destinations.iceberg.laid_out import own_sort
+from instep.destinations.iceberg.laid_out import own_sort, recorded
 from instep.destinations.iceberg.partition import carried, check_loadable, sources, term_text
 from instep.destinations.iceberg.schema import IcebergField
 from instep.errors import DestinationError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Metadata = Mapping[str, Any]
 _WIDEN = ("identity", "bucket[", "truncate[")
 """Transforms that give the same value for a promoted int, float or decimal."""
-_CLEAN = "rewrite its files, and expire its snapshots together with expired metadata"
+_CLEAN = "`instep maintain` writes its files again, and forgets it once the snapshots from before that may go"
 
 
 def guards(metadata: Metadata) -> dict[str, tuple[Guard, ...]]:
@@ -70,10 +70,17 @@ def _partitions(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[
     for spec in metadata.get("partition-specs", ()):
         for field in _used(spec):
             which = "the partition spec" if spec["spec-id"] == current else "an earlier partition spec"
-            free = f"update_spec().remove_field('{field['name']}')" if spec["spec-id"] == current else _CLEAN
+            free = _free(metadata, field) if spec["spec-id"] == current else _CLEAN
             for source in sources(field):
                 use = f"{which} ({term_text(field, names.get(source, '?'))})"
                 yield source, Guard(use, free, widens=field["transform"].startswith(_WIDEN))
+
+
+def _free(metadata: Metadata, field: Mapping[str, Any]) -> str:
+    """Who has put up a partition can take it down."""
+    if recorded(metadata).partition:
+        return "take it out of `partition` in instep.yml"
+    return f"update_spec().remove_field('{field['name']}')"
 
 
 def _sorting(metadata: Metadata, names: Mapping[int, str]) -> Iterator[tuple[int, Guard]]:

@@ -94,7 +94,7 @@ def _again(step: Callable[[], T]) -> T:
 
 
 def _files(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
-    found = look(lake, ref, work.how)
+    found = look(lake, ref, work.how, moving=work.moving)
     done = _before(found)
     if found.why_not:
         return replace(done, notes=(f"its files are left as they are: {found.why_not}",))
@@ -120,7 +120,7 @@ def _before(found: Found) -> Maintained:
 
 def _would(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
     """From metadata alone: sizes of files that are not written yet are guessed by their standing rows."""
-    found = look(lake, ref, work.how)
+    found = look(lake, ref, work.how, moving=work.moving)
     before = _before(found)
     gone = len(expired(found.metadata, work.how, now_ms()))
     lost = orphans(lake, ref, work) if work.deep else []
