@@ -71,6 +71,25 @@ def test_what_a_cluster_is_given_joins_what_the_user_gave() -> None:
     assert conf["spark.task.maxFailures"] == "9"
 
 
+WITHOUT_GRPC = """
+import sys
+sys.modules["grpc"] = None
+from instep.errors import SetupError
+from instep.spark.session import SparkSettings, start
+try:
+    start(SparkSettings(remote="sc://127.0.0.1:9/;token=hush"))
+except SetupError as error:
+    print(error)
+"""
+
+
+def test_connect_without_its_packages() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_GRPC], capture_output=True, text=True)
+    assert "Spark Connect needs packages that are not installed" in done.stdout, done.stderr
+    assert "pip install 'instep[connect]'" in done.stdout
+    assert "hush" not in done.stdout + done.stderr
+
+
 class TestConfiguration:
     def test_what_every_session_has(self) -> None:
         conf = configuration(SparkSettings())
