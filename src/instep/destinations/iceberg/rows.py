@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import FileScanTask, Table
@@ -29,9 +30,11 @@ class Rows:
 
 
 def current_rows(table: Table, within: BooleanExpression = ALL) -> Rows | None:
-    """The table's rows as its current snapshot has them, of the files that may have some `within`; None if one has
-    deletes that are not by position."""
-    tasks = list(table.scan(row_filter=within).plan_files())
+    """The table's rows as its current snapshot has them, of the files that may have some `within` by their metrics;
+    None if one has deletes that are not by position. Partitions are not asked: pyiceberg's ways from values to them are
+    as many as there are transforms."""
+    may_have = _InclusiveMetricsEvaluator(table.schema(), within).eval
+    tasks = [t for t in table.scan().plan_files() if may_have(t.file)]
     deletes = {t.file.file_path: tuple(t.delete_files) for t in tasks}
     if any(d.content != DataFileContent.POSITION_DELETES for files in deletes.values() for d in files):
         return None
