@@ -1,0 +1,89 @@
+"""Silence has an end, and what it leaves behind is closed once it can be."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+
+import psycopg
+import pytest
+
+from instep.stage.patience import Patience, Silence, patient
+from postgres_server import Database
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+def numbers(gate: threading.Event, ended: Callable[[], None]) -> Generator[int, None, None]:
+    try:
+        yield 1
+        gate.wait(30)
+        yield 2
+    finally:
+        ended()
+
+
+def test_what_is_answered_in_time_is_passed_on() -> None:
+    for seconds in (0.0, 30.0):
+        patience, last = Patience(seconds), threading.Event()
+        assert patience.call(lambda: 7) == 7
+        with pytest.raises(ZeroDivisionError):
+            patience.call(lambda: 1 // 0)
+        assert list(patience.each(n for n in range(3))) == [0, 1, 2]
+        patience.close(last.set)
+        assert last.is_set()
+        assert not patience.broken
+
+
+def test_silence_ends_a_call_and_the_rest_is_closed_by_whoever_is_stuck(gate: threading.Event) -> None:
+    patience, closed = Patience(0.05), list[str]()
+    items = patience.each(numbers(gate, lambda: closed.append("items")))
+    assert next(items) == 1
+    with pytest.raises(Silence, match=r"no word from the server for 0\.05 s"):
+        next(items)
+    patience.close(lambda: closed.append("connection"))
+    assert closed == []
+    gate.set()
+    until = time.monotonic() + 10
+    while len(closed) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    assert closed == ["items", "connection"]
+
+
+def test_a_word_starts_the_clock_anew() -> None:
+    patience = Patience(0.3)
+
+    def slow() -> int:
+        for _ in range(4):
+            time.sleep(0.12)
+            patience.heard()
+        return 1
+
+    assert patience.call(slow) == 1
+    patience.close(lambda: None)
+
+
+def test_items_that_are_left_early_are_closed(gate: threading.Event) -> None:
+    patience, ended = Patience(30), threading.Event()
+    items = patience.each(numbers(gate, ended.set))
+    next(items)
+    items.close()
+    assert ended.is_set()
+    patience.close(lambda: None)
+
+
+def test_psycopg_waits_for_words_not_for_the_whole(postgres: Database) -> None:
+    from instep.sources.postgres_connect import conninfo
+
+    with patient(0.5).connect(conninfo(postgres.config)) as connection:
+        [(rows,)] = connection.execute("SELECT count(*) FROM generate_series(1, 1000)").fetchall()
+        assert rows == 1000
+        with pytest.raises(psycopg.OperationalError, match=r"no word from the server for 0\.5 s"):
+            connection.execute("SELECT pg_sleep(20)")
+        assert connection.closed
