@@ -96,6 +96,12 @@ def test_a_rewrite_is_for_all_or_for_none(others: dict[str, Table], kinds: list[
         assert [s.change.kind for s in join(scene, [step(made.ref, change)], made).steps] == kinds
 
 
+def test_history_is_that_of_one_connection() -> None:
+    made = table("t", ID, history=True)
+    with pytest.raises(IllegalChange, match="take `history` out"):
+        join(Scene(None, {}, None, SHARD, PLAIN), [step(made.ref, TableAdded(made))], made)
+
+
 def test_what_a_shard_sees() -> None:
     there = whole(ID, "n:int64", "hand:date")
     assert said(seen(there, table("t", ID, "n", "gone"))).startswith("n int32")

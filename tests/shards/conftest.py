@@ -15,11 +15,15 @@ SLOW = [pytest.mark.server, pytest.mark.slow]
 
 @pytest.fixture(params=["duckdb", pytest.param("postgres", marks=SLOW)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    with opened(tmp_path, base_of(request, tmp_path)) as made:
+    base = destinations.duckdb(tmp_path)
+    if request.param == "postgres":
+        base = destinations.postgres(tmp_path / "staging", request.getfixturevalue("postgres"))
+    with opened(tmp_path, base) as made:
         yield made
 
 
-def base_of(request: pytest.FixtureRequest, folder: Path) -> object:
-    if request.param == "postgres":
-        return destinations.postgres(folder / "staging", request.getfixturevalue("postgres"))
-    return destinations.duckdb(folder)
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Iterator[Shop]:
+    """For what is the same over all of them."""
+    with opened(tmp_path, destinations.duckdb(tmp_path)) as made:
+        yield made

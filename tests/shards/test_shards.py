@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from shard_world import Shop
 
 from instep.sync.changes.evolve import preview
@@ -34,25 +35,26 @@ def test_rows_of_all_shards_stand_in_one_table(shop: Shop) -> None:
     assert shop.differing() == {}
 
 
-def test_a_column_of_one_shard_is_null_in_the_others(shop: Shop) -> None:
-    shop.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
-    shop.sync()
-    shop["b"].run("ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (2, 'y', 7)")
-    found = shop["b"].preview().plan
+def test_a_column_of_one_shard_is_null_in_the_others(warehouse: Shop) -> None:
+    warehouse.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
+    warehouse.sync()
+    warehouse["b"].run("ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (2, 'y', 7)")
+    found = warehouse["b"].preview().plan
     assert found.remarks == ("shop.t.more: shards a, c do not have it, it is NULL in their rows",)
-    shop.sync()
-    assert shop.columns() == ["id", "v", "more"]
-    assert shop.rows("id", "more") == [("a", 1, None), ("b", 1, None), ("b", 2, 7), ("c", 1, None)]
-    shop["a"].run(
+    warehouse.sync()
+    assert warehouse.columns() == ["id", "v", "more"]
+    assert warehouse.rows("id", "more") == [("a", 1, None), ("b", 1, None), ("b", 2, 7), ("c", 1, None)]
+    warehouse["a"].run(
         "INSERT INTO t VALUES (3, 'z')", "ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (4, 'z', 9)"
     )
-    shop.sync()
-    assert shop.rows("id", "more") == [
+    warehouse.sync()
+    assert warehouse.rows("id", "more") == [
         ("a", 1, None), ("a", 3, None), ("a", 4, 9), ("b", 1, None), ("b", 2, 7), ("c", 1, None),
     ]  # fmt: skip
-    assert shop.differing() == {}
+    assert warehouse.differing() == {}
 
 
+@pytest.mark.slow
 def test_a_column_goes_with_the_last_shard_that_has_it(shop: Shop) -> None:
     for shard in "abc":
         shop[shard].policy = preset("propagate_all")
@@ -71,6 +73,7 @@ def test_a_column_goes_with_the_last_shard_that_has_it(shop: Shop) -> None:
     assert shop.differing() == {}
 
 
+@pytest.mark.slow
 def test_a_wider_type_of_one_shard_holds_for_all(shop: Shop) -> None:
     shop["a"].run("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)")
     shop["b"].run("CREATE TABLE t (id bigint PRIMARY KEY, n bigint)", "INSERT INTO t VALUES (5000000000, 6000000000)")
@@ -83,25 +86,28 @@ def test_a_wider_type_of_one_shard_holds_for_all(shop: Shop) -> None:
     assert shop.differing() == {}
 
 
-def test_types_without_one_that_holds_both_in_place_are_refused(shop: Shop) -> None:
-    shop["a"].run("CREATE TABLE t (id int PRIMARY KEY, n date)", "INSERT INTO t VALUES (1, NULL)")
-    shop["b"].run("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)")
-    shop["a"].sync()
-    (why,) = shop["b"].preview().plan.refused.values()
+@pytest.mark.slow
+def test_types_without_one_that_holds_both_in_place_are_refused(warehouse: Shop) -> None:
+    warehouse["a"].run("CREATE TABLE t (id int PRIMARY KEY, n date)", "INSERT INTO t VALUES (1, NULL)")
+    warehouse["b"].run("CREATE TABLE t (id int PRIMARY KEY, n int)", "INSERT INTO t VALUES (1, 1)")
+    warehouse["a"].sync()
+    (why,) = warehouse["b"].preview().plan.refused.values()
     assert why.startswith("column n of table shop.t is int32 here and date in shard a, and cannot become string")
-    report = shop["b"].sync()
+    report = warehouse["b"].sync()
     assert [t.status for t in report.tables] == ["failed"]
-    assert shop.rows("id") == [("a", 1)]
+    assert warehouse.rows("id") == [("a", 1)]
 
 
-def test_another_key_is_refused(shop: Shop) -> None:
-    shop["a"].run(MAKE)
-    shop["b"].run("CREATE TABLE t (id int, v text, PRIMARY KEY (id, v))", "INSERT INTO t VALUES (1, 'x')")
-    shop["a"].sync()
-    (why,) = shop["b"].preview().plan.refused.values()
+@pytest.mark.slow
+def test_another_key_is_refused(warehouse: Shop) -> None:
+    warehouse["a"].run(MAKE)
+    warehouse["b"].run("CREATE TABLE t (id int, v text, PRIMARY KEY (id, v))", "INSERT INTO t VALUES (1, 'x')")
+    warehouse["a"].sync()
+    (why,) = warehouse["b"].preview().plan.refused.values()
     assert why.startswith("table shop.t has the key (id, v) here and (id) in shard a")
 
 
+@pytest.mark.slow
 def test_a_rename_waits_and_then_moves_this_shards_values_only(shop: Shop) -> None:
     shop.run(MAKE, "INSERT INTO t VALUES (1, 'x')")
     shop.sync()
@@ -126,6 +132,7 @@ def test_a_rename_waits_and_then_moves_this_shards_values_only(shop: Shop) -> No
     assert shop.differing() == {}
 
 
+@pytest.mark.slow
 def test_tables_without_a_key(shop: Shop) -> None:
     shop.run("CREATE TABLE t (v int)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (1)")
     shop.sync()
@@ -135,10 +142,18 @@ def test_tables_without_a_key(shop: Shop) -> None:
     assert shop.differing() == {}
 
 
-def test_a_table_is_shared_or_somebodys_own(shop: Shop, tmp_path: Path) -> None:
-    shop["a"].run(MAKE)
-    shop["a"].sync()
-    own = replace(shop["b"].pipe, shard="", destination=shop.base, name="own")
-    shop["b"].run(MAKE)
+@pytest.mark.slow
+def test_a_table_is_shared_or_somebodys_own(warehouse: Shop, tmp_path: Path) -> None:
+    warehouse["a"].run(MAKE)
+    warehouse["a"].sync()
+    own = replace(warehouse["b"].pipe, shard="", destination=warehouse.base, name="own")
+    warehouse["b"].run(MAKE)
     (why,) = preview(own).plan.refused.values()
     assert "is shared by connections with a `shard`" in why
+
+
+@pytest.mark.slow
+def test_a_column_that_is_called_as_ours(warehouse: Shop) -> None:
+    warehouse.run("CREATE TABLE t (id int PRIMARY KEY, _instep_shard text)", "INSERT INTO t VALUES (1, 'mine')")
+    warehouse.sync()
+    assert warehouse.rows("src__instep_shard") == [("a", "mine"), ("b", "mine"), ("c", "mine")]

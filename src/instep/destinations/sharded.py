@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -144,12 +145,12 @@ class Sharded:
 
     def remarks(self, steps: Sequence[Step]) -> list[str]:
         """Which of the columns that these steps name the other shards lack."""
-        out = []
-        for one in steps:
-            whole = self.base.whole(one.table)
+        out: dict[str, None] = {}
+        for ref, own in groupby(steps, lambda one: one.table):
+            whole = self.base.whole(ref)
             others = {n: p.table for n, p in whole.parts.items() if n != self.shard} if whole else {}
-            out += [text for text in _remarks(one, others) if text not in out]
-        return out
+            out |= dict.fromkeys(text for one in own for text in _remarks(one, others))
+        return list(out)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         """Planned again as long as other shards change the table meanwhile."""

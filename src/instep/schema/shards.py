@@ -49,7 +49,7 @@ class Scene:
 def join(scene: Scene, steps: Sequence[Step], after: Table) -> Joined:
     """What `steps` that lead a shard's table to `after` do to the whole one. Raises IllegalChange where the other
     shards would lose something by it, or the destination cannot do it."""
-    _same_key(scene, after)
+    _fits(scene, after)
     if scene.whole is None:
         made = first(after, scene.column)
         return Joined((step(after.ref, TableAdded(made)),), made)
@@ -96,7 +96,10 @@ def lacking(parts: Mapping[str, Table], column: str) -> list[str]:
     return sorted(n for n, t in parts.items() if (c := t.by_name.get(column)) is None or c.retained)
 
 
-def _same_key(scene: Scene, after: Table) -> None:
+def _fits(scene: Scene, after: Table) -> None:
+    if after.history:
+        why = "a table of several connections has current rows only: take `history` out of its settings"
+        raise IllegalChange(f"table {after.path} cannot keep its history: {why}")
     for shard, table in sorted(scene.others.items()):
         if table.key != after.key:
             raise IllegalChange(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from instep.destinations.shared import Shared, Shares, shard_column
 from instep.destinations.sharded import Sharded
+from instep.destinations.shared import Shared, Shares, shard_column
 from instep.schema.plan import Plan
 from instep.schema.policy import Policy, Rule
 from instep.schema.preset import choice
@@ -18,10 +18,11 @@ RENAMES = ("column.renamed", "table.renamed")
 def of_shard(pipe: Pipe, shard: str) -> Pipe:
     """The connection as one shard of its tables: a rename waits for a person where a policy's preset would apply it, as
     the others do not follow it."""
-    destination = pipe.destination
+    destination, column = pipe.destination, shard_column(pipe.naming.prefix)
     if isinstance(destination, Shares):
-        destination = Sharded(destination, shard, shard_column(pipe.naming.prefix))
-    return replace(pipe, shard=shard, destination=destination, policy=_asking(pipe.policy))
+        destination = Sharded(destination, shard, column)
+    naming = replace(pipe.naming, reserved=pipe.naming.reserved | {column})
+    return replace(pipe, shard=shard, destination=destination, naming=naming, policy=_asking(pipe.policy))
 
 
 def _asking(policy: Policy) -> Policy:
@@ -34,9 +35,9 @@ def unable(pipe: Pipe, refs: Iterable[Ref]) -> dict[Ref, str]:
     """All tables of a shard whose destination cannot keep it apart from others, and why they are left alone."""
     if not pipe.shard or isinstance(pipe.destination, Shared):
         return {}
-    kind = pipe.destination.kind
-    why = f"{kind} cannot hold the rows of several connections in one table: take `shard: {pipe.shard}` out of instep.yml"
-    return dict.fromkeys(refs, f"{why} and give {pipe.name} a namespace of its own")
+    why = f"{pipe.destination.kind} cannot hold the rows of several connections in one table"
+    way = f"take `shard: {pipe.shard}` out of instep.yml and give {pipe.name} a namespace of its own"
+    return dict.fromkeys(refs, f"{why}: {way}")
 
 
 def shared_offences(pipe: Pipe, made: Plan) -> dict[Ref, str]:
