@@ -90,6 +90,10 @@ class ObjectPath:
     def read_text(self, encoding: str = "utf-8") -> str:
         return self.read_bytes().decode(encoding)
 
+    def read_once(self) -> bytes:
+        """The same of an object that never changes, which this process then asks for no more."""
+        return _kept(self.uri, frozenset(self.io.items()))
+
     def write_bytes(self, content: bytes) -> None:
         """In the place of what there is."""
         import obstore
@@ -209,6 +213,11 @@ def files_below(folder: AnyPath) -> Iterator[tuple[AnyPath, Stat]]:
 def is_object(uri: str) -> bool:
     """Whether a URI names a place in an S3-compatible store."""
     return uri.partition("://")[0] in SCHEMES and "://" in uri
+
+
+@lru_cache(1_000)
+def _kept(uri: str, io: frozenset[tuple[str, str]]) -> bytes:
+    return ObjectPath(uri, dict(io)).read_bytes()
 
 
 @lru_cache(64)

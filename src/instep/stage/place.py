@@ -55,8 +55,10 @@ class Place:
             return fs.LocalFileSystem(), str(self.local / name)
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
-        scheme, netloc, path = PyArrowFileIO.parse_location(self.child(name), dict(self.io))
-        return PyArrowFileIO(dict(self.io)).fs_by_scheme(scheme, netloc), path
+        kind, _, rest = self.child(name).partition("://")
+        host, _, path = rest.partition("/")  # a `?` or `#` in it is part of a name
+        scheme, netloc, root = PyArrowFileIO.parse_location(f"{kind}://{host}/", dict(self.io))
+        return PyArrowFileIO(dict(self.io)).fs_by_scheme(scheme, netloc), f"{root.rstrip('/')}/{path}"
 
 
 class NewFile:

@@ -37,3 +37,4 @@ def _drop(destination: DeltaDestination, ref: Ref, table: Table) -> None:
     for one in destination.warehouse.waiting():
         if one.ref == ref:
             destination.warehouse.delete(one.folder)
+    destination.warehouse.unname(ref)

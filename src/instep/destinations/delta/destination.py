@@ -29,7 +29,7 @@ from instep.destinations.delta import fill as _fill
 from instep.destinations.delta import maintain as _maintain
 from instep.destinations.delta.ddl import CAPABILITIES
 from instep.destinations.delta.files import io_of
-from instep.destinations.delta.held import find, not_ours, require
+from instep.destinations.delta.held import Held, find, not_ours, require
 from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.shape import arrow_schema
 from instep.destinations.delta.sql import statements
@@ -95,7 +95,8 @@ class DeltaDestination:
         return check_warehouse(self)
 
     def tables(self) -> list[Ref]:
-        return [ref for ref in self.warehouse.refs() if self._may_be_ours(ref)]
+        refs = self.warehouse.refs()
+        return [ref for ref, ours in zip(refs, self.warehouse.each(self._may_be_ours, refs), strict=True) if ours]
 
     def _may_be_ours(self, ref: Ref) -> bool:
         """A log that cannot be read is said to be broken by whoever wants its table."""
@@ -105,22 +106,21 @@ class DeltaDestination:
             return True
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
-        found = []
-        for ref in refs:
-            held = find(self.warehouse, ref)
-            if (held is None or held.record.copy) and self.warehouse.is_taken(ref):
-                raise not_ours(ref)
-            if held is not None:
-                found.append(held.table())
-        return Catalog.of(found)
+        return Catalog.of(table for table in self.warehouse.each(self._table, refs) if table is not None)
+
+    def _table(self, ref: Ref) -> Table | None:
+        held = find(self.warehouse, ref)
+        if self._is_foreign(ref, held):
+            raise not_ours(ref)
+        return held.table() if held is not None else None
+
+    def _is_foreign(self, ref: Ref, held: Held | None) -> bool:
+        return (held is None or bool(held.record.copy)) and self.warehouse.is_taken(ref)
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
-        out = {}
-        for ref in refs:
-            held = find(self.warehouse, ref)
-            if (held is None or held.record.copy) and self.warehouse.is_taken(ref):
-                out[ref] = str(not_ours(ref))
-        return out
+        wanted = list(refs)
+        found = self.warehouse.each(lambda ref: self._is_foreign(ref, find(self.warehouse, ref)), wanted)
+        return {ref: str(not_ours(ref)) for ref, foreign in zip(wanted, found, strict=True) if foreign}
 
     def claim(self, ref: Ref, fence: int) -> None:
         load.claim(self.warehouse, ref, fence)

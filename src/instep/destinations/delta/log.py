@@ -168,7 +168,8 @@ class Log:
 
     def actions(self, version: int) -> Iterator[Action]:
         """What one commit says; FileNotFoundError if it is not kept any more."""
-        text = self._path(version).read_text(encoding="utf-8")
+        path = self._path(version)
+        text = path.read_once().decode() if isinstance(path, ObjectPath) else path.read_text(encoding="utf-8")
         # not splitlines(): JSON may hold U+2028 and others that it would break lines at
         return (json.loads(line) for line in text.split("\n") if line)
 

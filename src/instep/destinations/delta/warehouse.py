@@ -13,10 +13,11 @@ import shutil
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote
 
 from instep.destinations.base import Ref
@@ -26,6 +27,7 @@ from instep.stage.objects import AnyPath
 from instep.stage.place import clear_errors
 
 OWN = "_instep"
+T = TypeVar("T")
 _WAITS = "_instep_dropped.json"
 _LONGEST = 255
 _SAFE = re.compile(r"[^\w .=@+-]|^[._]")
@@ -93,8 +95,16 @@ class Warehouse(ABC):
     def finish(self) -> None:
         """Deletes what was left of a folder when a deletion was cut off."""
 
+    @abstractmethod
+    def unname(self, ref: Ref) -> None:
+        """A name that nobody will ever use again leaves nothing."""
+
     def log(self, ref: Ref) -> Log:
         return Log(self.folder(ref))
+
+    def each(self, look: Callable[[Ref], T], refs: Iterable[Ref]) -> list[T]:
+        """What is found at each of these names, in order."""
+        return [look(ref) for ref in refs]
 
     def parked(self, ref: Ref, source_id: str | None) -> Waiting | None:
         """The table that was dropped last under this name and had this source id."""
@@ -139,6 +149,9 @@ class Folders(Warehouse):
             return []
         except OSError as error:
             raise ConnectError(f"{folder}: {error.strerror}", hint="check the path and its rights") from error
+
+    def unname(self, ref: Ref) -> None:
+        """Nothing: its folder was its name."""
 
     def is_taken(self, ref: Ref) -> bool:
         """Whether something lies where the table would."""
