@@ -27,6 +27,8 @@ from instep.project.words import DAY
 from instep.schema.policy import Policy, Rule
 from instep.schema.selection import Pattern, Selection, patterns
 
+_CATALOG_FILE = "sqlite:///"
+
 
 class Settings(dict[str, Any]):
     """Resolved values by key, `type` apart; its `repr` shows the keys only."""
@@ -147,7 +149,12 @@ class Project:
         """The keyword arguments of the destination's configuration, secrets included."""
         if name not in self.model.destinations:
             raise self._unknown("destination", name, self.model.destinations)
-        return self._settings(self.model.destinations[name], ("destinations", name))
+        found = self._settings(self.model.destinations[name], ("destinations", name))
+        uri = found.get("properties", {}).get("uri", "")
+        if uri.startswith(_CATALOG_FILE):  # a path as others: wherever the command is started
+            file = self.root / Path(uri.removeprefix(_CATALOG_FILE)).expanduser()
+            found["properties"] = {**found["properties"], "uri": f"{_CATALOG_FILE}{file}"}
+        return found
 
     def salt(self, connection: str) -> bytes:
         """The secret for hashed columns, empty if none are hashed."""
