@@ -39,6 +39,8 @@ CASES: list[tuple[object, ...]] = [
     ("renamed alone", [ID, "n"], [ID], [ID, "n"], [ID, "m"], ["n", "m"], "id int32, m int32", ["column.renamed"], []),
     ("renamed, others stay", [ID, "n"], [ID, "n"], [ID, "n"], [ID, "m"], ["n", "m"], "id int32, n int32, m int32",
      ["column.added"], [("n", "m")]),
+    ("renamed from a wider one", [ID, "n:string"], [ID, "n:string"], [ID, "n"], [ID, "m"], ["n", "m"],
+     "id int32, n string, m string", ["column.added"], [("n", "m")]),
     ("renamed after others", [ID, "n", "m"], [ID, "m"], [ID, "n"], [ID, "m"], ["n", "m"], "id int32, m int32",
      ["column.removed"], [("n", "m")]),
 ]  # fmt: skip

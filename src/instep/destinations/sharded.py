@@ -37,8 +37,9 @@ from instep.destinations.base import (
     Trial,
 )
 from instep.destinations.kept import Kept, Promoted, Promotes
+from instep.destinations.maintained import Vacuums
 from instep.destinations.savepoints import KeepsDropped
-from instep.destinations.shared import Shares, Whole
+from instep.destinations.shared import Shares, Whole, shard_column
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.model import Check
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableRenamed, TableReplaced
@@ -288,6 +289,20 @@ class Sharded:
         if not columns:
             columns = [n for n in self.part.target(ref).schema.names if n != self.column]
         return self.part.read(ref, columns)
+
+
+class ShardedFile(Sharded):
+    """Of a destination that is one file."""
+
+    def vacuum(self, *, dry_run: bool) -> tuple[int, int]:
+        assert isinstance(self.base, Vacuums), "as `sharded` has found"
+        return self.base.vacuum(dry_run=dry_run)
+
+
+def sharded(base: SharingDestination, shard: str, prefix: str) -> Sharded:
+    """The destination as this shard has it; `prefix` begins system columns."""
+    kind = ShardedFile if isinstance(base, Vacuums) else Sharded
+    return kind(base, shard, shard_column(prefix))
 
 
 def landed(attempt: Callable[[], Outcome]) -> Outcome:

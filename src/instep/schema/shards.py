@@ -117,6 +117,7 @@ class _Work:
     columns: dict[str, Column]
     changes: list[StepChange] = field(default_factory=list)
     moves: list[tuple[str, str]] = field(default_factory=list)
+    carried: dict[str, DataType] = field(default_factory=dict)
 
     def rename(self, old: str, new: str) -> None:
         """Where no other shard has either name the column is renamed; else this shard's values go to another one."""
@@ -125,6 +126,7 @@ class _Work:
             raise IllegalChange(f"column {old} of table {self.after.path} is not there any more: plan again")
         if new in self.columns or self.scene.holders(old):
             self.moves.append((old, new))
+            self.carried[new] = column.type
             return
         self.columns = {new if n == old else n: c for n, c in self.columns.items()}
         self.columns[new] = replace(column, name=new, alias=self.after.by_name[new].alias)
@@ -133,6 +135,8 @@ class _Work:
     def put(self, wanted: Column, rewritten: RewriteColumn | None, revived: ReviveColumn | None) -> None:
         """A column that this shard wants is there, with a type that holds its values and those of all others."""
         there = self.columns.get(wanted.name)
+        if wanted.name in self.carried:
+            wanted = replace(wanted, type=promote(wanted.type, self.carried[wanted.name]))
         if there is None:
             new = replace(wanted, nullable=True, key=0, id=None, retained=False)
             self.columns[new.name] = new

@@ -23,7 +23,7 @@ from instep.destinations.postgres.shape import as_document, sql_type
 from instep.destinations.postgres.swap import exchange, next_generation
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
-from instep.errors import DestinationError, InstepError, StageError
+from instep.errors import Conflict, DestinationError, InstepError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
 
 T = TypeVar("T")
@@ -79,9 +79,11 @@ def names(record: Record) -> list[str]:
 
 
 def same(found: Record, staged: Record) -> None:
-    """Raises DestinationError if the table is not the one that rows were staged for."""
+    """Raises DestinationError if the table is not the one that rows were staged for, Conflict if that may have been
+    another shard's doing: they can be staged anew."""
     if (found.table, found.pending, found.place) != (staged.table, staged.pending, staged.place):
-        raise DestinationError(
+        kind = DestinationError if found.within is None else Conflict
+        raise kind(
             f"table {named(found.ref)} was changed while rows were copied", hint="another run is at work: sync again"
         )
 

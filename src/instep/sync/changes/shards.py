@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from instep.destinations.sharded import Sharded
+from instep.destinations.sharded import sharded
 from instep.destinations.shared import Shared, Shares, shard_column
 from instep.schema.plan import Plan
 from instep.schema.policy import Policy, Rule
@@ -20,7 +20,7 @@ def of_shard(pipe: Pipe, shard: str) -> Pipe:
     the others do not follow it."""
     destination, column = pipe.destination, shard_column(pipe.naming.prefix)
     if isinstance(destination, Shares):
-        destination = Sharded(destination, shard, column)
+        destination = sharded(destination, shard, pipe.naming.prefix)
     naming = replace(pipe.naming, reserved=pipe.naming.reserved | {column})
     return replace(pipe, shard=shard, destination=destination, naming=naming, policy=_asking(pipe.policy))
 
