@@ -122,6 +122,18 @@ def test_a_catalog_file_needs_a_place_of_its_own(bucket: Bucket) -> None:
         IcebergDestination(IcebergConfig("lake", f"{bucket.uri}/lake", properties=bucket.io)).inspect([REF])
 
 
+def test_a_lake_whose_catalog_is_elsewhere_is_not_begun_anew(bucket: Bucket, tmp_path: Path) -> None:
+    first = IcebergDestination(config(bucket, tmp_path))
+    assert first.inspect([REF]).tables == ()
+    create(first)
+    other = IcebergDestination(config(bucket, tmp_path / "another machine"))
+    with pytest.raises(DestinationError, match=r"is not empty, and its catalog .* is not here"):
+        other.inspect([REF])
+    with pytest.raises(DestinationError, match="is not empty"):
+        create(other)
+    assert not (tmp_path / "another machine").exists()
+
+
 # what is said of the store -> what Spark's catalog needs beside it
 JAVA: list[tuple[str, dict[str, str], dict[str, str]]] = [
     ("file:///lake", {}, {}),

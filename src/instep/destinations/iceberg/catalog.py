@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.objects import for_java
 from instep.errors import ConnectError, DestinationError
+from instep.stage.objects import ObjectPath, is_object
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -179,6 +180,12 @@ class Lake:
                 raise DestinationError(
                     f"lake {self.config.name}: {folder} is not empty and holds no catalog of ours",
                     hint="choose an empty folder, or the folder that an earlier lake was made in",
+                )
+            if is_object(self.warehouse) and ObjectPath(self.warehouse, self.io()).is_dir():
+                raise DestinationError(
+                    f"lake {self.config.name}: {self.warehouse} is not empty, and its catalog {self.database} is not "
+                    "here",
+                    hint="bring the catalog's file to that path (property uri), or choose an empty place",
                 )
             return False
         if not _is_catalog(self.database):
