@@ -63,6 +63,16 @@ def test_tasks_ran_in_their_own_environment(cluster: Standalone, story: str) -> 
         assert list(worker.folder.glob("work/app-*/*/instep-*.zip"))
 
 
+def test_a_merge_that_only_spark_can_do(demo: Demo, story: str) -> None:
+    """The catalog's file is opened by the driver; Iceberg's jar travels to the executors."""
+    assert story
+    demo.change(r"warehouse: lake\}", "warehouse: lake, upsert_rows: 0}")
+    demo.told("sync", "shop", "--full", "--table", "public.customer")
+    metadata = (demo.folder / "lake").rglob("*.metadata.json")
+    assert any("spark.app.id" in file.read_text(encoding="utf-8") for file in metadata)
+    demo.change(r"warehouse: lake, upsert_rows: 0\}", "warehouse: lake}")
+
+
 def test_an_executor_that_dies_in_the_middle_costs_nothing(cluster: Standalone, demo: Demo, story: str) -> None:
     assert story
     demo.change(r"(?m)^    database: shop$", "    database: shop\n    rows_per_second: 40000")
