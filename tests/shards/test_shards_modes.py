@@ -96,6 +96,24 @@ def test_a_dropped_column_is_taken_back_with_its_values(warehouse: Shop) -> None
 
 
 @pytest.mark.slow
+def test_a_rename_is_taken_back_with_the_values_of_its_shard(warehouse: Shop) -> None:
+    loaded(warehouse)
+    one = warehouse["a"]
+    one.run("ALTER TABLE t RENAME COLUMN v TO w")
+    one.sync()
+    one.answer("approved", "column.renamed")
+    one.sync()
+    assert warehouse.columns() == ["id", "v", "at", "w"]
+    one.run("INSERT INTO t VALUES (3, 'z', 3)")
+    one.sync()
+    (review,) = [r for r in one.store.reviews.find("a", ["applied"]) if r.kind == "column.renamed"]
+    takeback(one.pipe, prepare(one.pipe, find(one.pipe, review.id)))
+    assert warehouse.columns() == ["id", "v", "at"]
+    assert warehouse.rows("id", "v")[:3] == [("a", 1, "x"), ("a", 2, "y"), ("a", 3, "z")]
+    assert len(warehouse.rows("id")) == 7
+
+
+@pytest.mark.slow
 def test_a_table_that_was_replaced_loads_its_own_rows_anew(warehouse: Shop) -> None:
     loaded(warehouse)
     warehouse["a"].run("DROP TABLE t", "CREATE TABLE t (id int PRIMARY KEY, w text)", "INSERT INTO t VALUES (9, 'w')")
