@@ -6,6 +6,7 @@ import http.client
 import http.server
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,6 +16,8 @@ import delta_world
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from instep.crash import Crashed
 from instep.destinations.base import Commit
@@ -23,12 +26,12 @@ from instep.destinations.delta.held import find
 from instep.destinations.delta.log import EVERY, Log
 from instep.destinations.maintained import Upkeep
 from instep.errors import ConnectError, DestinationError, Fenced, StageError
-from instep.schema.change import TableRemoved, TableRenamed
+from instep.schema.change import TableAdded, TableRemoved, TableRenamed
 from instep.schema.maintenance import Maintenance
 from instep.schema.step import step
 from instep.schema.table import Table
 from instep.stage.objects import ObjectPath, files_below
-from lake import ORDERS, REF, create, rows_of
+from lake import ORDERS, REF, create, rows_of, stage
 from s3_server import Bucket
 
 OTHER = replace(ORDERS, name="sales")
@@ -277,3 +280,50 @@ def test_delta_rs_reads_the_same(shop: Shop, bucket: Bucket) -> None:
     there = DeltaTable(str(found.folder), storage_options=options)
     read = QueryBuilder().register("t", there).execute("SELECT id, name FROM t ORDER BY id").read_all()
     assert [(r["id"], r["name"]) for r in pa.table(read).to_pylist()] == [(1, "a"), (2, "changed"), (3, "c")]
+
+
+NAMES = st.sampled_from(["a", "b", "A~2"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("create"), NAMES, NAMES),
+        st.tuples(st.just("drop"), NAMES, NAMES),
+        st.tuples(st.just("rename"), NAMES, NAMES),
+        st.tuples(st.just("revive"), NAMES, NAMES),
+        st.tuples(st.just("expire"), NAMES, NAMES),
+    ),
+    max_size=14,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(STEPS)
+def test_names_lead_to_their_tables_whatever_happened(bucket: Bucket, steps: list[tuple[str, str, str]]) -> None:
+    """Beside a plain model: which table each name has, and which wait; a table's only row says which it is."""
+    place = f"{bucket.uri}/{uuid.uuid4().hex}"
+    to = DeltaDestination(DeltaConfig("lake", place, properties=bucket.io))
+    over = DeltaDestination(DeltaConfig("lake", place, properties=bucket.io, undo_days=0))
+    live, waiting, commit = dict[str, int](), list[tuple[str, int]](), Commit("r", 1)
+    for number, (what, name, other) in enumerate(steps):
+        ref, wanted = ("shop", name), replace(ORDERS, name=name, id=str(live.get(name)))
+        if what == "create" and name not in live:
+            to.execute(ref, [step(ref, TableAdded(wanted))], replace(wanted, id=str(number)), commit)
+            to.append(ref, [stage(to, ref, [{"id": number}])], commit)
+            live[name] = number
+        elif what == "drop" and name in live:
+            to.execute(ref, [step(ref, TableRemoved(wanted))], None, commit)
+            waiting.append((name, live.pop(name)))
+        elif what == "rename" and name in live and other not in live:
+            after = replace(wanted, name=other)
+            to.execute(ref, [step(ref, TableRenamed(wanted, after))], after, commit)
+            live[other] = live.pop(name)
+        elif what == "revive" and name not in live and (mine := [w for w in waiting if w[0] == name]):
+            to.revive(ref, replace(wanted, id=str(mine[-1][1])), commit)
+            waiting.remove(mine[-1])
+            live[name] = mine[-1][1]
+        elif what == "expire":
+            over.forget([], 1)
+            waiting = []
+        assert {r[1]: rows_of(to, r, ["id"]) for r in to.tables()} == {n: [(at,)] for n, at in live.items()}
+        assert {(w.ref[1], w.source_id) for w in to.warehouse.waiting()} == {(n, str(at)) for n, at in waiting}
+        assert to.foreign([("shop", n) for n in ("a", "b", "A~2")]) == {}
