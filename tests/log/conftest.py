@@ -61,7 +61,7 @@ def binlog_world(mariadb: MariaDatabase, tmp_path: Path) -> Iterator[BinlogWorld
     world.close()
 
 
-@pytest.fixture(params=["postgres", "mariadb"])
+@pytest.fixture(params=["postgres", pytest.param("mariadb", marks=pytest.mark.slow)])
 def either(request: pytest.FixtureRequest) -> LogWorld | BinlogWorld:
     """Over each kind of log."""
     found: LogWorld | BinlogWorld = request.getfixturevalue(

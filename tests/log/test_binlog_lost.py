@@ -68,6 +68,7 @@ def test_a_log_that_was_purged_fails_its_tables_until_somebody_says_so(loaded: B
     assert counts(loaded.sync(), "t")[0] == 1
 
 
+@pytest.mark.slow
 def test_a_log_that_was_started_anew(loaded: BinlogWorld) -> None:
     """Its files have the same names."""
     loaded.run("UPDATE t SET v = 0 WHERE id = 1")
@@ -82,6 +83,7 @@ def test_a_log_that_was_started_anew(loaded: BinlogWorld) -> None:
     assert counts(loaded.sync(), "t")[0] == 0
 
 
+@pytest.mark.slow
 def test_another_server(loaded: BinlogWorld) -> None:
     held = loaded.destination.held[("shop", "t")]  # type: ignore[attr-defined]
     cursor = json.loads(held.state.cursor)
@@ -94,6 +96,7 @@ def test_another_server(loaded: BinlogWorld) -> None:
     assert "another server" in next(r.error for r in report.tables if r.table[1] == "t")
 
 
+@pytest.mark.slow
 def test_files_of_the_log_are_read_on(loaded: BinlogWorld) -> None:
     for number in range(3):
         loaded.run(f"UPDATE t SET v = 9 WHERE id = {number + 1}")  # noqa: S608
@@ -103,6 +106,7 @@ def test_files_of_the_log_are_read_on(loaded: BinlogWorld) -> None:
     assert counts(loaded.sync(), "t")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_table_that_does_not_run_goes_on_by_its_log(loaded: BinlogWorld) -> None:
     ref = (loaded.case.schema, "t")
     loaded.store.pauses.pause("shop", "a break", table=ref)
@@ -125,6 +129,7 @@ def test_only_some_tables_are_synced(loaded: BinlogWorld) -> None:
     assert loaded.differing() == {}
 
 
+@pytest.mark.slow
 def test_a_transaction_that_ends_during_the_sync_comes_later(loaded: BinlogWorld) -> None:
     assert loaded.database is not None
     with open_as(loaded.database.config) as late, late.cursor() as cursor:
@@ -171,16 +176,13 @@ def test_more_rows_than_are_looked_for_by_key(loaded: BinlogWorld) -> None:
     assert counts(report, "t")[:4] == (4, 0, 3, 1)
 
 
-POINTS = ["log.saved", *(pytest.param(p, marks=pytest.mark.slow) for p in ("log.created", "sync.staged", "sync.noted"))]
-
-
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["log.saved", "log.released", "sync.staged", "sync.noted"])
 def test_killed_in_between(loaded: BinlogWorld, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded.run("UPDATE t SET v = 0 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (9, 9)")
     monkeypatch.setenv(crash.VARIABLE, f"{point}=raise")
-    if point != "log.created":
-        with pytest.raises(Crashed):
-            loaded.sync()
+    with pytest.raises(Crashed):
+        loaded.sync()
     monkeypatch.delenv(crash.VARIABLE)
     report = loaded.sync()
     assert loaded.differing() == {}, report

@@ -38,6 +38,7 @@ def test_a_user_who_may_not_read_the_log(alone: BinlogWorld) -> None:
     assert alone.differing() == {}
 
 
+@pytest.mark.slow
 def test_a_server_that_logs_statements(binlog_world: BinlogWorld) -> None:
     binlog_world.run(*TABLE)
     admin(binlog_world, "SET GLOBAL binlog_format = MIXED")

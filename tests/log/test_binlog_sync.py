@@ -110,6 +110,7 @@ KINDS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_keys_of_all_types(binlog_world: BinlogWorld) -> None:
     world = binlog_world
     for number, (kind, _) in enumerate(KINDS):
@@ -135,6 +136,7 @@ def test_keys_of_all_types(binlog_world: BinlogWorld) -> None:
     assert report.notes == ()
 
 
+@pytest.mark.slow
 def test_a_statement_in_place_of_its_rows(binlog_world: BinlogWorld) -> None:
     """What else it changed, by triggers, nobody knows."""
     world = binlog_world

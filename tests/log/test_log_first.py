@@ -18,6 +18,7 @@ SETUP = (
 )
 
 
+@pytest.mark.parametrize("either", ["postgres", "mariadb"], indirect=True)
 def test_changes_come_and_nothing_else_is_read(either: LogWorld | BinlogWorld) -> None:
     world = either
     world.run(*SETUP)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import cast
 
 from instep.sources.log import Changed, Key, Ref
 from instep.sources.mysql_log_ddl import edits
@@ -48,18 +50,17 @@ class Collected:
     primary: bool = False
     keys: dict[Key, None] = field(default_factory=dict, repr=False)
     whole: str = ""
-    _widths: list[int] = field(default_factory=list)
+    _widths: set[int] = field(default_factory=set)
     _dropped: set[str] = field(default_factory=set)
-    _blind: bool = False
 
     def altered(self, added: Sequence[str], dropped: Sequence[str], *, placed: bool) -> None:
         """Columns came or went. Where the log does not name them, those behind others do no harm."""
         self._dropped.update(dropped)
         if self._dropped & set(added):
             self.all("a column of it was dropped and made again")
-        if dropped or placed:
-            self._blind = True
-        self._widths = [width + len(added) for width in self._widths]
+        if self._widths and (dropped or placed):
+            self.all("its columns were altered, and the log does not name them: set binlog_row_metadata to FULL")
+        self._widths = {width + len(added) for width in self._widths}
 
     def cut(self, mapped: Mapped) -> Images:
         """Raises Unfit."""
@@ -67,27 +68,28 @@ class Collected:
             if not {c.name for c in self.key} <= set(mapped.names):
                 raise Unfit("its key was altered")
             return images(mapped, [mapped.names.index(c.name) for c in self.key], self.key)
-        self._widths.append(len(mapped.kinds))
+        self._widths.add(len(mapped.kinds))
         if max(self.places) >= len(mapped.kinds):
             raise Unfit("its columns were altered")
         return images(mapped, self.places, self.key)
 
-    def changed(self, cut: Images, rows: Rows) -> None:
+    def changed(self, cut: Images, rows: Rows) -> int:
+        """How many images there were."""
         if rows.partial:
             self.all("it has partial updates of json: set binlog_row_value_options to ''")
-            return
+            return 0
         try:
             found = cut.keys(rows)
         except (Unfit, IndexError, ValueError) as error:
             self.all(str(error) if isinstance(error, Unfit) else "a row of it cannot be taken apart")
-            return
-        for key in found:
-            if None in key:
-                self.all("a row was logged without its key")
-                return
-            self.keys[tuple(k for k in key if k is not None)] = None
+            return 0
+        if any(None in key for key in found):
+            self.all("a row was logged without its key")
+            return 0
+        self.keys.update(dict.fromkeys(cast("list[Key]", found)))
         if len(self.keys) > self.limit:
             self.all(f"more than {self.limit:,} of its rows changed")
+        return len(found)
 
     @property
     def found(self) -> Changed:
@@ -95,10 +97,8 @@ class Collected:
         return Changed(tuple(c.name for c in self.key), tuple(sorted(self.keys)), self.whole)
 
     def done(self) -> None:
-        """At the end of a pass: columns that only the log's end explains."""
-        if self._widths and self._blind:
-            self.all("its columns were altered, and the log does not name them: set binlog_row_metadata to FULL")
-        if any(width != self.width for width in self._widths):
+        """At the end of a pass: with the columns that came since, all widths are the catalog's."""
+        if self._widths - {self.width}:
             self.all("the log has it with other columns than the catalog shows")
 
     def all(self, why: str) -> None:
@@ -119,7 +119,7 @@ class Reach:
 @dataclass
 class Pass:
     """One way through the log. `shows` tells of a transaction's name whether a snapshot of now shows it; `most` events
-    are looked at, to the end of the transaction that goes beyond."""
+    and images of rows are looked at, to the end of the transaction that goes beyond."""
 
     tables: Mapping[Ref, Collected]
     shows: Callable[[str], bool]
@@ -133,6 +133,8 @@ class Pass:
     _hidden: bool = False
     _prepared: set[str] = field(default_factory=set)
     _file: str = ""
+    _images: int = 0
+    _seen: dict[int, Mapped] = field(default_factory=dict)
 
     def collect(self, events: Iterable[tuple[Event | None, int]]) -> Reach:
         """Events with the position behind each. What is behind a hidden or an undecided transaction is taken in as
@@ -146,13 +148,13 @@ class Pass:
             within = self._named or self._begun
             if not (within or self._hidden or self._prepared) and 0 < at < BEYOND:
                 end = max(end, (self._file, at), key=self.number)
-            if count >= self.most and not within:
+            if count + self._images >= self.most and not within:
                 return self._reach(end, more=True)
         return self._reach(end, more=False)
 
     def _forget(self) -> None:
         """No transaction spans files, and a server that was started numbers its tables anew."""
-        self._maps, self._refs = {}, {}
+        self._maps, self._refs, self._seen = {}, {}, {}
         self._named = self._begun = False
 
     def _reach(self, end: Spot, *, more: bool) -> Reach:
@@ -202,7 +204,7 @@ class Pass:
 
     def _altered(self, database: str, text: str, spot: Spot) -> None:
         """DDL commits by itself, whatever the log calls its transaction."""
-        self._maps = {}
+        self._maps, self._seen = {}, {}
         for ref, edit in edits(text, database, self._behind(spot)).items():
             table = self.tables[ref]
             if edit.why:
@@ -211,6 +213,8 @@ class Pass:
                 table.altered(edit.added, edit.dropped, placed=edit.placed)
 
     def _mapped(self, event: Mapped, spot: Spot) -> None:
+        if self._seen.get(event.number) is event:
+            return
         self._refs[event.number] = event.ref
         self._maps.pop(event.number, None)
         table = self.tables.get(event.ref)
@@ -218,8 +222,21 @@ class Pass:
             return
         try:
             self._maps[event.number] = table, table.cut(event)
+            self._seen[event.number] = event
         except Unfit as error:
             table.all(str(error))
+
+    @cached_property
+    def _parents(self) -> frozenset[Ref]:
+        """The tables that others follow."""
+        return frozenset().union(*(t.upon.deletes | t.upon.updates for t in self.tables.values()))
+
+    def _followed(self, ref: Ref, event: Rows, found: tuple[Collected, Images] | None, spot: Spot) -> None:
+        told = found is not None and found[0].primary and event.change == "update"
+        moved = found[1].moved(event) if found is not None and told else None
+        for table in self._behind(spot).values():
+            if table.upon.follows(ref, event, moved):
+                table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")
 
     def _rows(self, event: Rows, spot: Spot) -> None:
         found = self._maps.get(event.number)
@@ -227,11 +244,7 @@ class Pass:
         if ref is None:
             for table in self._behind(spot).values():
                 table.all("the log has rows and does not say of which table")
-        elif event.change != "insert":
-            told = found is not None and found[0].primary and event.change == "update"
-            moved = found[1].moved(event) if found is not None and told else None
-            for table in self._behind(spot).values():
-                if table.upon.follows(ref, event, moved):
-                    table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")
+        elif event.change != "insert" and ref in self._parents:
+            self._followed(ref, event, found, spot)
         if found is not None and not found[0].whole:
-            found[0].changed(found[1], event)
+            self._images += found[0].changed(found[1], event)

@@ -5,14 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import pack
 from typing import TYPE_CHECKING, Any, cast
 
 from instep.errors import ReadError
 from instep.sources.mysql_connect import MySqlConfig, dial, run, translated
 from instep.sources.mysql_log_collect import BEYOND, Spot
-from instep.sources.mysql_log_wire import FORMAT, HEADER, ROTATE, Event, Format, Rotate, checked, decode, header
+from instep.sources.mysql_log_wire import (
+    FORMAT,
+    HEADER,
+    ROTATE,
+    TABLE_MAP,
+    Event,
+    Format,
+    Rotate,
+    checked,
+    decode,
+    header,
+)
 
 if TYPE_CHECKING:
     import pymysql
@@ -34,6 +45,7 @@ class Stream:
     start: Spot
     birth: int = 0
     when: int = 0
+    maps: dict[bytes, Event | None] = field(default_factory=dict, repr=False)
 
     def events(self, upto: Spot | None = None) -> Iterator[tuple[Event | None, int]]:
         """Events with the position behind each, 0 for those that are not in the file."""
@@ -41,10 +53,11 @@ class Stream:
         for data in self._packets():
             about = header(data)
             known = about.kind in (ROTATE, FORMAT)
-            event = decode(data if known else checked(data, summed))
+            event = self._event(data if known else checked(data, summed))
             at = about.end if about.when or not known else 0
             if isinstance(event, Format):
                 summed, self.birth = event.summed, about.when
+                self.maps = {}
             elif isinstance(event, Rotate):
                 if event.file != file:
                     last = 0
@@ -57,6 +70,16 @@ class Stream:
                 return
         if upto is not None:
             raise ReadError(f"the binary log ended before {upto[0]}:{upto[1]}", hint="sync again")
+
+    def _event(self, data: bytes) -> Event | None:
+        """A table that is mapped for each of its transactions is the same object."""
+        if data[4] != TABLE_MAP:
+            return decode(data)
+        body = data[HEADER:]
+        event = self.maps.get(body)
+        if event is None:
+            self.maps[body] = event = decode(data)
+        return event
 
     def _packets(self) -> Iterator[bytes]:
         wire = cast(Any, self.connection)

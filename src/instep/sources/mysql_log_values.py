@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from struct import unpack_from
 from typing import Final
@@ -84,22 +84,28 @@ class Images:
 
     sizes: tuple[Size, ...]
     values: dict[int, Value]
+    plans: dict[bytes, _Plan] = field(default_factory=dict, compare=False, repr=False)
 
     def keys(self, rows: Rows) -> list[tuple[str | None, ...]]:
         """The key in each image, None for what an image does not have. Raises Unfit."""
-        data, at, found = rows.data, 0, []
+        data, at, found, end = rows.data, 0, [], len(rows.data)
         plans = [self._plan(bits) for bits in rows.present]
         before: tuple[str | None, ...] = ()
-        while at < len(data):
-            for number, (places, complete) in enumerate(plans):
-                key, at = self._image(data, at, places)
-                if number and not complete:
+        while at < end:
+            for number, plan in enumerate(plans):
+                key, at = plan.image(data, at)
+                if number and not plan.complete:
                     key = tuple(b if k is None else k for k, b in zip(key, before, strict=True))
                 before = key
                 found.append(key)
-        if at != len(data):
+        if at != end:
             raise Unfit("a row does not end where it should")
         return found
+
+    def _plan(self, bits: bytes) -> _Plan:
+        if bits not in self.plans:
+            self.plans[bits] = _Plan.of(self, bits)
+        return self.plans[bits]
 
     def moved(self, rows: Rows) -> bool | None:
         """Whether an update has made a key another one, None if it cannot be told."""
@@ -109,23 +115,58 @@ class Images:
             return None
         return any(before != after for before, after in zip(found[::2], found[1::2], strict=True))
 
-    def _plan(self, bits: bytes) -> tuple[list[int], bool]:
-        """(the columns that are there, whether the key is among them)."""
-        places = [n for n in range(len(self.sizes)) if bits[n >> 3] >> (n & 7) & 1]
-        return places, self.values.keys() <= set(places)
 
-    def _image(self, data: bytes, at: int, places: Sequence[int]) -> tuple[tuple[str | None, ...], int]:
-        nulls = at
-        at += (len(places) + 7) // 8
-        texts: dict[int, str | None] = dict.fromkeys(self.values)
-        for number, place in enumerate(places):
-            if data[nulls + (number >> 3)] >> (number & 7) & 1:
-                continue
-            size = self.sizes[place]
+@dataclass(frozen=True)
+class _Plan:
+    """How images with these columns are taken apart: `places` one by one, or without a NULL by `steps`: bytes to
+    leave out, then a value's size, and its place if it is the key's; `rest` are the bytes behind."""
+
+    images: Images
+    places: tuple[int, ...]
+    steps: tuple[tuple[int, Size, int | None], ...]
+    rest: int
+    complete: bool
+
+    @classmethod
+    def of(cls, images: Images, bits: bytes) -> _Plan:
+        places = tuple(n for n in range(len(images.sizes)) if bits[n >> 3] >> (n & 7) & 1)
+        steps, skipped = [], 0
+        for place in places:
+            size, key = images.sizes[place], place if place in images.values else None
+            if isinstance(size, int) and key is None:
+                skipped += size
+            else:
+                steps.append((skipped, size, key))
+                skipped = 0
+        return cls(images, places, tuple(steps), skipped, images.values.keys() <= set(places))
+
+    def image(self, data: bytes, at: int) -> tuple[tuple[str | None, ...], int]:
+        """(the key, where the image ends)."""
+        width = (len(self.places) + 7) // 8
+        nulls = int.from_bytes(data[at : at + width], "little") & ((1 << len(self.places)) - 1)
+        at += width
+        values = self.images.values
+        texts: dict[int, str | None] = dict.fromkeys(values)
+        if nulls:
+            return self._sparse(data, at, nulls, texts)
+        for skipped, size, key in self.steps:
+            at += skipped
             begin, end = (at, at + size) if isinstance(size, int) else size(data, at)
-            value = self.values.get(place)
-            if value is not None:
-                texts[place] = value(data[begin:end])
+            if key is not None:
+                texts[key] = values[key](data[begin:end])
+            at = end
+        return tuple(texts.values()), at + self.rest
+
+    def _sparse(
+        self, data: bytes, at: int, nulls: int, texts: dict[int, str | None]
+    ) -> tuple[tuple[str | None, ...], int]:
+        for number, place in enumerate(self.places):
+            if nulls >> number & 1:
+                continue
+            size = self.images.sizes[place]
+            begin, end = (at, at + size) if isinstance(size, int) else size(data, at)
+            if place in texts:
+                texts[place] = self.images.values[place](data[begin:end])
             at = end
         return tuple(texts.values()), at
 
