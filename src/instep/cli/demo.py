@@ -11,7 +11,6 @@ from instep.cli.context import options, say
 from instep.errors import ProjectError
 
 demo = typer.Typer(help="The demo's own PostgreSQL server.", no_args_is_help=True)
-STATE = ".instep"
 VIEWS = ("call_list.sql", "revenue.sql")
 
 
@@ -31,12 +30,14 @@ def down() -> None:
     """Stop the demo's server."""
     from instep.project.demo import server
 
-    say("stopped" if server.down(_state(options.project)) else "it was not running")
+    say("stopped" if server.down(server.state(options.project)) else "it was not running")
 
 
 @demo.command(epilog="Example: instep demo change --project demo")
 def change() -> None:
     """Change schemas and rows of the shop and the till, as their developers would."""
+    from instep.project.demo.change import change_sources
+
     change_sources(options.project)
 
 
@@ -69,14 +70,6 @@ def make(folder: Path) -> None:
     say(f"made {folder}: a shop in PostgreSQL (8 tables, 200,000 rows), a till in SQLite, instep.yml")
 
 
-def change_sources(folder: Path) -> None:
-    """What the developers of both databases do."""
-    from instep.project.demo import server, till
-
-    server.change_shop(_up(folder))
-    till.change_till(folder)
-
-
 def _clear(folder: Path) -> None:
     from instep.project.demo import server
 
@@ -84,15 +77,11 @@ def _clear(folder: Path) -> None:
         return
     if "the demo's own server" not in (folder / "instep.yml").read_text(encoding="utf-8"):
         raise ProjectError(f"{folder} holds a project that is not the demo", hint="choose another --project folder")
-    server.down(_state(folder))
+    server.down(server.state(folder))
     shutil.rmtree(folder)
-
-
-def _state(folder: Path) -> Path:
-    return folder / STATE
 
 
 def _up(folder: Path) -> dict[str, str]:
     from instep.project.demo import server
 
-    return server.up(_state(folder))
+    return server.up(server.state(folder))

@@ -58,8 +58,8 @@ def _first_sync(story: _Story) -> None:
 
 
 def _sources_change(story: _Story) -> None:
-    from instep.cli.demo import change_sources
     from instep.project.demo import server, till
+    from instep.project.demo.change import change_sources
 
     story.tell("Their developers change the schemas, and nobody asks the pipeline.")
     story.sql("shop", server.changes_sql())

@@ -12,6 +12,11 @@ from urllib.parse import parse_qs, urlsplit
 from instep.errors import SetupError
 
 
+def state(folder: Path) -> Path:
+    """Where the server of the demo in `folder` keeps its data."""
+    return folder / ".instep"
+
+
 def up(state: Path) -> dict[str, str]:
     """Starts the server (or finds it running) and returns host, port, user and database."""
     server = _server(state)
