@@ -158,7 +158,9 @@ def test_what_the_project_sets_wins() -> None:
     mysql = dialect_of("mysql")
     assert properties(mysql, {}, "", "", 2)["connectTimeout"] == "2000"
     said = properties(mysql, {"ConnectTimeout": "5", "TINYINT1ISBIT": "true"}, "", "", 2)
-    assert said == {"useCursorFetch": "true", "ConnectTimeout": "5", "TINYINT1ISBIT": "true"}
+    assert said == {
+        "useCursorFetch": "true", "useServerPrepStmts": "true", "ConnectTimeout": "5", "TINYINT1ISBIT": "true"
+    }  # fmt: skip
 
 
 SCHEMAS = [

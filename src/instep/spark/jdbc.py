@@ -102,7 +102,7 @@ def load(spark: SparkSession, login: Login) -> Any:
 def connect(spark: SparkSession, login: Login, what: str) -> Iterator[Connection]:
     """A connection of the driver process, read only where the driver knows that; ConnectError if it is refused."""
     jvm = classic(spark)
-    gateway: Any = spark._sc._gateway
+    gateway = _gateway(spark)
     kind = load(spark, login)
     settings = jvm.java.util.Properties()
     for name, value in login.properties.items():
@@ -171,8 +171,8 @@ class Connection:
 
     def texts(self, sql: str, timeout: float = 0) -> tuple[str | None, ...]:
         """The first row of a query, as the driver's texts."""
-        with self._statement(1, timeout) as statement:
-            result = statement.executeQuery(sql)
+        with self._statement(sql, 1, timeout) as statement:
+            result = statement.executeQuery()
             if not result.next():
                 return ()
             return tuple(result.getString(n + 1) for n in range(result.getMetaData().getColumnCount()))
@@ -181,16 +181,17 @@ class Connection:
         """The rows of a query in batches of up to `fetch`, while they are fetched."""
         self.raw.setAutoCommit(False)  # drivers that hold whole results otherwise
         try:
-            with self._statement(fetch, timeout) as statement:
-                yield from self._batches(statement.executeQuery(sql), forms, fetch)
+            with self._statement(sql, fetch, timeout) as statement:
+                yield from self._batches(statement.executeQuery(), forms, fetch)
         finally:
             with suppress(Exception):  # the connection may be gone; the reader says so
                 self.raw.rollback()
                 self.raw.setAutoCommit(True)
 
     @contextmanager
-    def _statement(self, fetch: int, timeout: float) -> Iterator[Any]:
-        statement = self.raw.createStatement()
+    def _statement(self, sql: str, fetch: int, timeout: float) -> Iterator[Any]:
+        """Prepared, as Spark does it: some drivers print other texts for a statement that is not."""
+        statement = self.raw.prepareStatement(sql)
         try:
             statement.setFetchSize(fetch)
             if timeout:
@@ -230,10 +231,11 @@ def _schema(jvm: Any, forms: Sequence[Form]) -> Any:
 
 @dataclass(frozen=True)
 class Scan:
-    """One query over one table, in parts: `select` names its columns c0, c1, ...; each of `parts` is a condition over
-    its result, "" for all rows. `forms` has one entry a column."""
+    """One query over one table, in parts: `select` has the `columns`, which are names as the database quotes them; each
+    of `parts` is a condition over its result, "" for all rows. `forms` has one entry a column."""
 
     select: str
+    columns: tuple[str, ...]
     forms: tuple[Form, ...]
     parts: tuple[str, ...]
     fetch: int
@@ -241,22 +243,37 @@ class Scan:
 
 
 def frame(spark: SparkSession, login: Login, scan: Scan) -> DataFrame:
-    """A data frame with one partition for each part of the scan, read by the executors."""
+    """A data frame with one partition for each part of the scan, read by the executors.
+
+    Spark would quote the columns by what it takes the URL for, and what is no quote to a database is a text to it:
+    MariaDB would answer with the names. A scan that groups by nothing leaves the columns as they are given.
+    """
     from pyspark.sql import DataFrame
 
-    jvm = classic(spark)
+    jvm, gateway = classic(spark), _gateway(spark)
     load(spark, login)
     package = jvm.org.apache.spark.sql.execution.datasources.jdbc
-    gateway: Any = spark._sc._gateway
+    some = getattr(jvm.scala, "Option").apply  # noqa: B009 - Option is a Java class
     parts = gateway.new_array(jvm.org.apache.spark.Partition, len(scan.parts))
     for number, part in enumerate(scan.parts):
         parts[number] = package.JDBCPartition(part or None, number)
+    columns = gateway.new_array(jvm.java.lang.String, len(scan.columns))
+    for number, name in enumerate(scan.columns):
+        columns[number] = name
+    none = gateway.new_array(jvm.java.lang.String, 0)
+    predicates = gateway.new_array(jvm.org.apache.spark.sql.connector.expressions.filter.Predicate, 0)
+    schema = _schema(jvm, scan.forms)
     options = package.JDBCOptions(jvm.PythonUtils.toScalaMap(_options(jvm, login, scan)))
-    relation = package.JDBCRelation
-    no_metrics = getattr(relation, "apply$default$4")()
-    session = spark._jsparkSession
-    built = relation.apply(_schema(jvm, scan.forms), parts, options, no_metrics, session)
-    return DataFrame(session.baseRelationToDataFrame(built), spark)
+    metrics = getattr(package.JDBCRDD, "scanTable$default$13")()
+    rows = package.JDBCRDD.scanTable(
+        spark._jsc.sc(), schema, columns, predicates, parts, options, some(schema), some(none), some(None), 0, none, 0,
+        metrics,
+    )  # fmt: skip
+    return DataFrame(spark._jsparkSession.internalCreateDataFrame(rows, schema, False), spark)
+
+
+def _gateway(spark: SparkSession) -> Any:
+    return spark._sc._gateway
 
 
 def _options(jvm: Any, login: Login, scan: Scan) -> Any:

@@ -16,7 +16,8 @@ class Dialect:
     JDBC's own escapes. `sql` is what SQL parsers call the language. `untyped`: a column may hold any value, so that
     all are read as text. `allowed` are the driver's options that a project may set, in lower case; without any, all
     may be that do not look dangerous. `connect` is the option for the time of a login: its name, and how many of its
-    units are a second. `given` are options that are set unless the project sets them."""
+    units are a second. `given` are options that are set unless the project sets them. `moment` makes a text of
+    a date or a moment in the database, where the driver makes NULL of some."""
 
     driver: str = ""
     url: str = ""
@@ -27,6 +28,7 @@ class Dialect:
     untyped: bool = False
     backslash: bool = False
     keys_by_schema: bool = False
+    moment: str = "{}"
     allowed: frozenset[str] = frozenset()
     connect: tuple[str, int] | None = None
     given: Mapping[str, str] = field(default_factory=dict)
@@ -37,6 +39,10 @@ def _names(text: str) -> frozenset[str]:
 
 
 _SERVER = "//{host}:{port}/{database}"
+_MOMENT_AS_CHAR = "CAST({} AS CHAR)"
+"""Zero dates are NULL to the drivers of MySQL and MariaDB."""
+_MYSQL_GIVEN = {"useServerPrepStmts": "true", "tinyInt1isBit": "false"}
+"""Prepared statements bring floats as they are, others bring six digits."""
 _MOMENT = "YYYY-MM-DD HH24:MI:SS.FF9"
 _SNOWFLAKE = {
     "TIMESTAMP_NTZ_OUTPUT_FORMAT": _MOMENT, "TIMESTAMP_LTZ_OUTPUT_FORMAT": f"{_MOMENT} TZH:TZM",
@@ -57,9 +63,11 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "mysql": Dialect(
         "com.mysql.cj.jdbc.Driver", f"jdbc:mysql:{_SERVER}", 3306, "", "text", "mysql", backslash=True,
-        connect=("connectTimeout", 1000), given={"useCursorFetch": "true", "tinyInt1isBit": "false"},
+        connect=("connectTimeout", 1000), given={"useCursorFetch": "true", **_MYSQL_GIVEN},
+        moment=_MOMENT_AS_CHAR,
         allowed=_names(
             "sslmode tlsversions tlsciphersuites connecttimeout sockettimeout tcpkeepalive usecursorfetch "
+            "useserverprepstmts "
             "tinyint1isbit yearisdatetype zerodatetimebehavior connectiontimezone "
             "forceconnectiontimezonetosession characterencoding usecompression allowpublickeyretrieval "
             "nettimeoutforstreamingresults databaseterm"
@@ -67,10 +75,10 @@ DIALECTS: Mapping[str, Dialect] = {
     ),
     "mariadb": Dialect(
         "org.mariadb.jdbc.Driver", f"jdbc:mariadb:{_SERVER}", 3306, "", "text", "mysql", backslash=True,
-        connect=("connectTimeout", 1000), given={"tinyInt1isBit": "false"},
+        connect=("connectTimeout", 1000), given=_MYSQL_GIVEN, moment=_MOMENT_AS_CHAR,
         allowed=_names(
             "sslmode serversslcert enabledsslprotocolsuites connecttimeout sockettimeout tcpkeepalive "
-            "tinyint1isbit yearisdatetype connectiontimezone timezone usecompression allowpublickeyretrieval"
+            "useserverprepstmts tinyint1isbit yearisdatetype connectiontimezone timezone usecompression allowpublickeyretrieval"
         ),
     ),
     "oracle": Dialect(

@@ -63,7 +63,8 @@ class JdbcReader:
         queries = [Query.of(chunk) for chunk in chunks]
         first = queries[0]
         forms = tuple(form_of(kind, first.untyped) for kind in first.types)
-        return Scan(first.select, forms, tuple(q.part for q in queries), self.fetch, self.timeout)
+        columns = tuple(f"{self.quote}c{n}{self.quote}" for n in range(len(forms)))
+        return Scan(first.select, columns, forms, tuple(q.part for q in queries), self.fetch, self.timeout)
 
     @property
     def settle(self) -> Callable[[Chunk, pa.RecordBatch], pa.RecordBatch]:
@@ -86,8 +87,7 @@ class JdbcSession:
         """The chunk's rows while they are fetched."""
         query, reader = Query.of(chunk), self.reader
         scan = reader.scan([chunk])
-        columns = ", ".join(f"{reader.quote}c{n}{reader.quote}" for n in range(len(scan.forms)))
-        sql = f"SELECT {columns} FROM ({query.select}) q{f' WHERE {query.part}' if query.part else ''}"  # noqa: S608
+        sql = f"SELECT {', '.join(scan.columns)} FROM ({query.select}) q{f' WHERE {query.part}' if query.part else ''}"  # noqa: S608
         with self.connection.describing(f"reading {chunk.table}"):
             for batch in self.connection.batches(sql, scan.forms, reader.fetch, reader.timeout):
                 yield settled(chunk, batch)
@@ -119,6 +119,6 @@ def _text(kind: DataType, values: pa.Array) -> pa.Array:
 
 def _truth(values: pa.Array) -> pa.Array:
     low = pc.utf8_lower(values)
-    for word, texts in (("true", ("t", "1", "true")), ("false", ("f", "0", "false"))):
+    for word, texts in (("true", ("t", "1", "true", "b'1'")), ("false", ("f", "0", "false", "b'0'", "b''"))):
         values = pc.if_else(pc.is_in(low, pa.array(texts)), word, values)
     return values

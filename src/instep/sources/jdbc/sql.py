@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from instep.errors import ReadError
 from instep.schema.read import TableRead
 from instep.schema.table import Column, Table
-from instep.schema.types import Binary, DataType, Date, Decimal, Float, Int, Json, Timestamp
+from instep.schema.types import Binary, DataType, Date, Decimal, Float, Int, Json, Time, Timestamp
 from instep.sources.base import CursorRange
 from instep.sources.jdbc.dialects import Dialect
 
@@ -66,6 +66,12 @@ class Sql:
         bounds = (("<=", rows.upper), (">=", rows.lower))
         return [f"{name} {sign} {self.literal(column.type, bound)}" for sign, bound in bounds if bound is not None]
 
+    def shown(self, kind: DataType, expression: str) -> str:
+        """The expression, as text if it is a date or a moment that the driver would change."""
+        return (
+            self.dialect.moment.replace("{}", expression) if isinstance(kind, Date | Time | Timestamp) else expression
+        )
+
     def count(self, read: TableRead) -> str:
         return f"SELECT count(*) FROM {self.table(read.source)}{self.where(filters(read))}"  # noqa: S608
 
@@ -77,16 +83,17 @@ class Sql:
         """(the greatest value, the number of NULLs) of a cursor."""
         name = self.name(column.name)
         table, where = self.table(read.source), self.where(filters(read))
-        return f"SELECT max({name}), count(*) - count({name}) FROM {table}{where}"  # noqa: S608
+        return f"SELECT {self.shown(column.type, f'max({name})')}, count(*) - count({name}) FROM {table}{where}"  # noqa: S608
 
     def ends(self, read: TableRead, column: Column) -> str:
         """(the least, the greatest value) of a column."""
         name = self.name(column.name)
-        return f"SELECT min({name}), max({name}) FROM {self.table(read.source)}"  # noqa: S608
+        low, high = (self.shown(column.type, f"{end}({name})") for end in ("min", "max"))
+        return f"SELECT {low}, {high} FROM {self.table(read.source)}"  # noqa: S608
 
     def select(self, read: TableRead, columns: Sequence[Column], part: Column | None, conditions: Sequence[str]) -> str:
         """The columns as c0, c1, ... and the one that parts are made of as p."""
-        shown = [f"{self.name(c.name)} AS {self.name(f'c{n}')}" for n, c in enumerate(columns)]
+        shown = [f"{self.shown(c.type, self.name(c.name))} AS {self.name(f'c{n}')}" for n, c in enumerate(columns)]
         if part is not None:
             shown.append(f"{self.name(part.name)} AS {self.name('p')}")
         return f"SELECT {', '.join(shown)} FROM {self.table(read.source)}{self.where(conditions)}"  # noqa: S608
