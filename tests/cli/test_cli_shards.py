@@ -63,3 +63,25 @@ def test_other_destinations_refuse_in_the_plan(shards: Shop) -> None:
     text = text.replace("{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}")
     shards.folder.joinpath("instep.yml").write_text(text)
     assert "iceberg cannot hold the rows of several connections in one table" in shards.run("plan", "eu").out
+
+
+@pytest.mark.slow
+def test_values_of_one_shard_that_did_not_fit_go_into_its_rows(shards: Shop) -> None:
+    with closing(sqlite3.connect(shards.folder / "us.db")) as us:
+        us.executescript("create table n (id integer primary key, v int); insert into n values (1, 5)")
+    shards.sql("create table n (id integer primary key, v int); insert into n values (1, 'abc'), (2, 7)")
+    for name in ("eu", "us"):
+        assert shards.run("sync", name).code == 0
+    assert shards.json("status")["connections"][0]["quarantine"] == {"main.n": 1}
+    assert not shards.json("status")["connections"][1]["quarantine"]
+    shards.sql("create table m (id integer primary key, v text); insert into m select * from n; drop table n;"
+               "alter table m rename to n")  # fmt: skip
+    assert "rewrite column v: int64 becomes string" in shards.run("plan", "eu").out
+    shards.ok("apply", "eu", "--yes")
+    [done] = shards.json("quarantine", "replay", "main.n", "-c", "eu")["tables"]
+    assert (done["replayed"], done["updated"], done["error"]) == (1, 1, "")
+    rows = shards.json("query", "select _instep_shard as s, id, v from shop.n order by all")["rows"]
+    assert rows == [
+        {"s": "eu", "id": 1, "v": "abc"}, {"s": "eu", "id": 2, "v": "7"}, {"s": "us", "id": 1, "v": "5"},
+    ]  # fmt: skip
+    assert shards.run("sync", "us").code == shards.run("verify", "us").code == 0
