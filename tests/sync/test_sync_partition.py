@@ -279,3 +279,23 @@ def test_an_earlier_spec_goes_with_its_last_snapshot_and_its_columns_are_free(wo
     assert "region" not in table(world).schema().column_names
     world.settings["t"] = TableSettings(partition=("day(at)",))
     changed(world, *(m.replace("region = 'b', ", "").replace(" region,", "").replace("'', ", "") for m in MOVES))
+
+
+@pytest.mark.slow
+def test_a_new_generation_waits_until_nothing_stands_on_the_old_columns(world: World) -> None:
+    begun(world, ("region",))
+    world.policy = preset("allow_all", Rule(("table.replaced",), "apply"))
+    world.run("DROP TABLE t", TABLE, "INSERT INTO t (id, region) VALUES (7, 'z')")
+    [note] = world.sync().notes
+    assert "cannot get a new generation: the partition spec (region) stands on it" in note
+    assert "take it out of `partition` in instep.yml" in note
+    assert len(world.rows("t")) == 5
+    world.settings["t"] = TableSettings()
+    world.sync()
+    pipe = replace(world.pipe, maintenance=Maintenance(max_snapshot_age=0, keep_snapshots=1))
+    for _ in range(2):
+        maintain(pipe, "", Silent(), lambda: None)
+    synced(world)
+    assert world.rows("t", "id", "region") == [(7, "z")]
+    world.settings["t"] = TableSettings(partition=("region",))
+    changed(world, *MOVES)

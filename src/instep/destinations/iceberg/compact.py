@@ -78,7 +78,8 @@ def compact(lake: Lake, ref: Ref, found: Found, work: Upkeep) -> list[Packed]:
 
 def tidy_manifests(lake: Lake, ref: Ref, found: Found, work: Upkeep) -> None:
     """Fewer manifests, and no delete files of files that are gone; no data file is written."""
-    _Writing(lake, ref, work, found.table, "").commit([], {}, found.dangling, merging=found.crowded)
+    merging = found.crowded or found.idle
+    _Writing(lake, ref, work, found.table, "").commit([], {}, found.dangling, merging=merging)
     crashpoint("maintain.compacted")
 
 

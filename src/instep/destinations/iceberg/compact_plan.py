@@ -25,13 +25,15 @@ _MONOTONE = ("identity", "truncate", "year", "month", "day", "hour")
 @dataclass(frozen=True)
 class Found:
     """What a table's current snapshot comes to. `packs`: the files of each bin. `dangling`: delete files of data files
-    that are gone. `why_not`: why nothing of it may be written again."""
+    that are gone. `idle`: an earlier partition spec is kept by a manifest of files that are gone, and by nothing else.
+    `why_not`: why nothing of it may be written again."""
 
     table: Table
     metadata: Mapping[str, Any]
     tasks: Sequence[FileScanTask] = ()
     deletes: Sequence[DataFile] = ()
     manifests: int = 0
+    idle: bool = False
     packs: Sequence[Sequence[FileScanTask]] = ()
     why_not: str = ""
 
@@ -66,7 +68,9 @@ def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> Fou
     came = {e.data_file.file_path: e.sequence_number or 0 for e in entries}
     tasks = sorted(table.scan().plan_files(), key=lambda t: (came[t.file.file_path], t.file.file_path))
     deletes = [e.data_file for e in entries if e.data_file.content != DataFileContent.DATA]
-    found = Found(table, metadata, tasks, deletes, len(manifests))
+    live = {m.partition_spec_id for m in manifests if m.has_added_files() or m.has_existing_files()}
+    idle = moving and not {m.partition_spec_id for m in manifests} <= {*live, table.metadata.default_spec_id}
+    found = Found(table, metadata, tasks, deletes, len(manifests), idle)
     if why := _why_not(found):
         return replace(found, why_not=why)
     stays = table.metadata.default_spec_id if moving else None

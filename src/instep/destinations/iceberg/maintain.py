@@ -103,7 +103,7 @@ def _files(lake: Lake, ref: Ref, work: Upkeep) -> Maintained:
         paths = {path for p in packed for path in p.paths}
         size = sum(t.file.file_size_in_bytes for t in found.tasks if t.file.file_path in paths)
         done = replace(done, rewritten=len(paths), bytes_rewritten=size)
-    elif found.dangling or found.crowded:
+    elif found.dangling or found.crowded or found.idle:
         tidy_manifests(lake, ref, found, work)
     else:
         return done

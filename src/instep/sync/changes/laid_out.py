@@ -34,8 +34,8 @@ class _Wish:
 
 def with_layouts(pipe: Pipe, made: Plan) -> Plan:
     """The plan with a step for each table whose layout is not the one that the settings say; what cannot be is noted
-    and left out."""
-    tables = [t for t in made.after.tables if not t.retained and t.ref not in made.refused]
+    and left out. A table whose changes are refused can still be freed of its partitions: these may be why."""
+    tables = [t for t in made.after.tables if not t.retained]
     said = [(t, pipe.settings(t)) for t in tables]
     able = pipe.destination
     if not isinstance(able, LaidOut):
@@ -48,7 +48,9 @@ def with_layouts(pipe: Pipe, made: Plan) -> Plan:
     steps = []
     for wish in wishes:
         before = TableLayout() if wish.ref in new else there.get(today.get(wish.ref, wish.ref))
-        if before is not None and before != (after := wish.after(before)):
+        if before is None or before == (after := wish.after(before)):
+            continue
+        if wish.table.ref not in made.refused or before.partition != after.partition:
             steps.append(step(wish.ref, SetLayout(wish.ref, before, after)))
     told = [(w.table, trouble) for w in wishes for trouble in w.troubles]
     return _noted(replace(made, steps=_joined(made.steps, steps)), told)
