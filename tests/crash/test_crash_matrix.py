@@ -70,7 +70,8 @@ WRITES = (
     "fill.committed",
     "sync.done.before",
 )
-LATE = [(kind, point) for kind in KINDS for point in (*WRITES, OF_KIND[kind][-1])]
+LATE = [(kind, point) for kind in KINDS for point in (*WRITES, *(OF_KIND[kind][-1:] if kind != "delta" else ()))]
+"""Late commits of Delta's log: test_crash_delta.py; they keep the claims of other tables waiting meanwhile."""
 
 
 def test_every_point_of_a_sync_is_here() -> None:

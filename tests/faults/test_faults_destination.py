@@ -1,5 +1,5 @@
 """A PostgreSQL destination that falls silent: the error comes in time and says what to do, nothing is half done, and
-the next load finds what became of the last one. Connections that are cut: tests/destinations/test_postgres_faults.py."""
+the next load finds what became of the last one. Connections that are cut: destinations/test_postgres_faults.py."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 from contract.destinations import DESTINATIONS
 from contract.destinations import postgres as to_postgres
 from instep.destinations.base import Amendment, Commit, Destination, Fill, Keeps, Merge
-from instep.errors import Fenced
+from instep.errors import Conflict, Fenced
 from instep.schema.change import TableRemoved
 from instep.schema.step import step
 from lake import ORDERS, PREFIX, REF, create, rows_of, stage, stage_table
@@ -90,3 +90,15 @@ def test_a_late_run_does_not_drop_what_was_made_anew(destination: Destination) -
     with pytest.raises(Fenced):
         to.execute(REF, [step(REF, TableRemoved(ORDERS))], None, LATE)
     assert to.tables() == [REF]
+
+
+def test_a_run_that_stands_still_over_a_move_keeps_nobody_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("instep.destinations.delta.warehouse._PATIENCE", 0.05)
+    to: Any = DESTINATIONS["delta"](tmp_path)
+    create(to)
+    with to.warehouse.moving(), pytest.raises(Conflict, match="claiming or moving") as told:
+        to.claim(REF, 5)
+    assert "end its process" in told.value.hint
+    to.claim(REF, 5)

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 
 from instep.destinations.base import Ref
 from instep.destinations.delta.log import FOLDER, Log, Snapshot
-from instep.errors import ConnectError, DestinationError, SchemaError
+from instep.errors import Conflict, ConnectError, DestinationError, SchemaError
 from instep.stage.objects import AnyPath
 from instep.stage.place import clear_errors
 
@@ -30,6 +30,8 @@ OWN = "_instep"
 T = TypeVar("T")
 _WAITS = "_instep_dropped.json"
 _LONGEST = 255
+_PATIENCE = 10.0
+"""Seconds: who has the lock needs milliseconds."""
 _SAFE = re.compile(r"[^\w .=@+-]|^[._]")
 
 
@@ -170,16 +172,29 @@ class Folders(Warehouse):
     @contextmanager
     def moving(self) -> Iterator[None]:
         """Claims and moves of tables wait for each other, so that no run moves what a later one has claimed; the
-        system lets go of the lock of a process that dies."""
+        system lets go of the lock of a process that dies. Conflict if one that lives holds it for too long."""
         own = self.root / OWN
         with clear_errors(str(own)):
             own.mkdir(parents=True, exist_ok=True)
             lock = os.open(own / "moves.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._wait(lock)
             yield
         finally:
             os.close(lock)
+
+    def _wait(self, lock: int) -> None:
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise Conflict(
+                        f"{self.root}: another run has been claiming or moving a table for {_PATIENCE:g} s",
+                        hint="it stands still: end its process, then run this again",
+                    ) from None
+            time.sleep(0.01)
 
     def move(self, ref: Ref, new: Ref) -> None:
         """The table's folder under another name, in one step; that must be free."""

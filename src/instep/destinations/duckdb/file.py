@@ -225,6 +225,10 @@ class DatabaseFile:
             return DestinationError(
                 f"{self.path}: {_first(error)}", hint="free memory or disk space, then run it again"
             )
+        if isinstance(error, duckdb.TransactionException) and "Could not write file" in str(error):
+            return DestinationError(
+                f"{self.path}: {_first(error)}: nothing was written", hint="free disk space, then run it again"
+            )
         return DestinationError(f"{self.path.name}: {_first(error)}")
 
 
