@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -64,6 +65,20 @@ TLS: list[tuple[str, SslMode, str, str, str]] = [
     ("good", "verify_identity", "stranger.pem", "certificate is not trusted", "tls.ca"),
     ("good", "verify_identity", "", "certificate is not trusted", "tls.ca"),
 ]
+
+
+@pytest.mark.slow
+def test_certificates_go_along_to_other_machines(shown: Shown, tmp_path: Path) -> None:
+    """Tasks get the configuration pickled, and may run where its files are not."""
+    shutil.copy(shown.folder / "ca.pem", tmp_path / "ca.pem")
+    here = replace(shown.show("good"), ssl="verify_identity", ssl_ca=str(tmp_path / "ca.pem"))
+    there: MySqlConfig = pickle.loads(pickle.dumps(here))
+    (tmp_path / "ca.pem").unlink()
+    assert MySqlSource(there).fingerprint()
+    with pytest.raises(ConnectError):
+        MySqlSource(here).fingerprint()
+    assert pickle.loads(pickle.dumps(there)) == there
+    assert pickle.loads(pickle.dumps(here)).ssl_ca == here.ssl_ca, "what is not there is missed where it is needed"
 
 
 @pytest.mark.slow

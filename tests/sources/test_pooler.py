@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,11 @@ def test_a_client_s_certificate_is_shown_and_its_key_on_no_disk(table: Database,
         assert rows(config) == 1000
         with pytest.raises(ConnectError):
             PostgresSource(bare).discover()
+        checked = replace(config, sslmode="verify-ca", sslrootcert=str(certificates / "ca.pem"))
+        carried = pickle.loads(pickle.dumps(checked))
+        assert carried.sslrootcert.startswith("-----BEGIN"), "tasks may run where the file is not"
+        assert carried.sslcert.startswith("-----BEGIN")
+        assert rows(carried) == 1000
     assert key not in repr(config)
 
 

@@ -6,11 +6,11 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SetupError
-from instep.sources.private_file import private_file
+from instep.sources.private_file import as_file, carried, private_file
 from instep.sources.ssh import Ssh, Way, through
 from instep.stage.patience import KEEPALIVES
 
@@ -55,6 +55,10 @@ class MySqlConfig:
     application_name: str = "instep"
     read_replica: tuple[str, ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Certificates go along: a task may run where their files are not."""
+        return {**self.__dict__, "ssl_ca": carried(self.ssl_ca), "ssl_cert": carried(self.ssl_cert)}
+
     @property
     def place(self) -> str:
         """`user@host:port/database`, for messages."""
@@ -92,9 +96,14 @@ def connect(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
 def dial(config: MySqlConfig) -> Any:
     """As it comes; through SSH if so configured. Raises a ConnectError that names the SSH server if it was that."""
     tunnel = through(config.ssh, config.host, config.port, config.connect_timeout)
-    with private_file(config.ssl_key) as key, tunnel as way:
+    with (
+        private_file(config.ssl_key) as key,
+        as_file(config.ssl_ca) as authority,
+        as_file(config.ssl_cert) as certificate,
+        tunnel as way,
+    ):
         try:
-            return _open(config, way, key)
+            return _open(replace(config, ssl_ca=authority, ssl_cert=certificate), way, key)
         except Exception as error:
             way.explain()
             if error.args[:1] == (2013,):

@@ -6,13 +6,13 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError
 from instep.sources.postgres_sql import literal
 from instep.sources.postgres_tls import refusal
-from instep.sources.private_file import private_file
+from instep.sources.private_file import as_file, carried, private_file
 from instep.sources.ssh import Ssh, Way, through
 from instep.stage.patience import LIBPQ, SILENT, patient
 
@@ -54,6 +54,10 @@ class PostgresConfig:
     application_name: str = "instep"
     read_replica: tuple[str, ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Certificates go along: a task may run where their files are not."""
+        return {**self.__dict__, "sslrootcert": carried(self.sslrootcert), "sslcert": carried(self.sslcert)}
+
     @property
     def place(self) -> str:
         """`user@host:port/database`, for messages."""
@@ -93,15 +97,17 @@ def dial(config: PostgresConfig, open: Callable[[str], Opened]) -> Opened:
     or a ConnectError that names the SSH server if it was that."""
     with (
         private_file(config.sslkey) as key,
+        as_file(config.sslrootcert) as authority,
+        as_file(config.sslcert) as certificate,
         through(config.ssh, config.host, config.port, config.connect_timeout) as way,
     ):
         try:
-            return open(conninfo(config, way, key))
+            return open(conninfo(replace(config, sslrootcert=authority, sslcert=certificate), way, key))
         except Exception as error:
             way.explain()
             if _UNTRUSTED in str(error):
                 host, port = (way.address or config.host, way.port or config.port)
-                why = refusal(host, port, config.sslrootcert, config.connect_timeout)
+                why = refusal(host, port, authority, config.connect_timeout)
                 raise translate(config, f"{_UNTRUSTED}: {why}", "", otherwise=ConnectError) from None
             raise
 

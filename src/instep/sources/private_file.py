@@ -5,8 +5,31 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_TEXT = "-----BEGIN"
+
+
+def carried(file: str) -> str:
+    """A certificate's text in place of its path, for a process that may be on another machine; a file that cannot be
+    read is left to whoever needs it."""
+    if not file or _TEXT in file:
+        return file
+    with suppress(OSError, UnicodeDecodeError):
+        if _TEXT in (text := Path(file).read_text(encoding="ascii")):
+            return text
+    return file
+
+
+@contextmanager
+def as_file(certificate: str) -> Iterator[str]:
+    """The path of a certificate that may have been `carried` here as its text."""
+    if _TEXT not in certificate:
+        yield certificate
+        return
+    with private_file(certificate) as path:
+        yield path
 
 
 @contextmanager
