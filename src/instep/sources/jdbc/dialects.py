@@ -78,7 +78,8 @@ DIALECTS: Mapping[str, Dialect] = {
         connect=("connectTimeout", 1000), given=_MYSQL_GIVEN, moment=_MOMENT_AS_CHAR,
         allowed=_names(
             "sslmode serversslcert enabledsslprotocolsuites connecttimeout sockettimeout tcpkeepalive "
-            "useserverprepstmts tinyint1isbit yearisdatetype connectiontimezone timezone usecompression allowpublickeyretrieval"
+            "useserverprepstmts tinyint1isbit yearisdatetype connectiontimezone timezone usecompression "
+            "allowpublickeyretrieval"
         ),
     ),
     "oracle": Dialect(
