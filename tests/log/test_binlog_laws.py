@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.sources.mysql_log import Position
-from instep.sources.mysql_log_collect import Upon
+from instep.sources.mysql_log import Position, numbered
+from instep.sources.mysql_log_collect import Pass, Upon
 from instep.sources.mysql_log_ddl import Edit, edits
 from instep.sources.mysql_log_gtid import GtidSet
 from instep.sources.mysql_log_tables import cascades
 from instep.sources.mysql_log_values import KeyColumn, Unfit, value_of
-from instep.sources.mysql_log_wire import Rotate, checked, decode
+from instep.sources.mysql_log_wire import Begin, End, Event, Rotate, Statement, checked, decode
 
 TABLES = (("shop", "item"), ("shop", "pair"), ("other", "item"))
 HARMLESS = Edit()
@@ -162,7 +162,9 @@ def test_a_damaged_event() -> None:
         checked(body + bytes(4), summed=True)
 
 
-@given(st.binary(max_size=60), st.sampled_from([2, 4, 15, 19, 23, 24, 25, 30, 31, 32, 33, 38, 162, 165, 166, 171]))
+@given(
+    st.binary(max_size=60), st.sampled_from([2, 4, 15, 19, 23, 24, 25, 30, 31, 32, 33, 38, 40, 42, 162, 165, 166, 171])
+)
 def test_any_bytes_are_read_or_refused(data: bytes, kind: int) -> None:
     with suppress(ReadError):
         decode(pack("<IBIIIH", 1, kind, 1, 1, 1, 0) + data)
@@ -172,6 +174,31 @@ def test_a_rotation_with_and_without_a_checksum() -> None:
     event = pack("<IBIIIH", 0, 4, 1, 1, 0, 0) + pack("<Q", 4) + b"binlog.000012"
     for data in (event, event + zlib.crc32(event).to_bytes(4, "little")):
         assert decode(data) == Rotate("binlog.000012", 4)
+
+
+WAITING = [
+    ("all is seen", [Begin("a:1"), Statement("", "BEGIN"), End()], 3, False),
+    ("one that is not seen",
+     [Begin("a:1"), End(), Begin("b:1"), Statement("", "BEGIN"), End(), Begin("a:2"), End()], 2, True),
+    ("one that waits", [Begin("a:1"), End(), Begin("a:2"), Statement("", "XA START X'31',X'',1"),
+     Statement("", "XA END X'31',X'',1"), End("X'31',X'',1"), Begin("a:3"), End()], 2, True),
+    ("one that was decided", [Begin("a:2"), Statement("", "XA START X'31',X'',1"), End("X'31',X'',1"), Begin("a:3"),
+     Statement("", "XA ROLLBACK X'31',X'',1")], 5, False),
+    ("within a transaction", [Begin("a:1"), End(), Begin("a:2"), Statement("", "BEGIN")], 2, False),
+    ("a file that ends within one",
+     [Begin("a:1"), Statement("", "BEGIN"), Rotate("log.2", 4), Begin("a:2"), End()], 5, False),
+    ("DDL",
+     [Begin("a:1"), Statement("", "ALTER TABLE x ADD y int"), Begin("0-1", alone=True), Statement("", "DROP TABLE x")],
+     4, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("events", "end", "hidden"), [c[1:] for c in WAITING], ids=[str(c[0]) for c in WAITING])
+def test_how_far_a_pass_goes(events: list[Event], end: int, hidden: bool) -> None:
+    """The n-th event ends at n * 10; transactions of the source b are not seen."""
+    work = Pass({}, lambda gtid: not gtid.startswith("b"), numbered, ("log.1", 0), 1000)
+    reach = work.collect((event, number * 10) for number, event in enumerate(events, 1))
+    assert (reach.end[1], reach.hidden, reach.more) == (end * 10, hidden, False)
 
 
 def test_positions() -> None:

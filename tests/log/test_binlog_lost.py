@@ -158,6 +158,22 @@ def test_a_prepared_transaction_is_waited_for(loaded: BinlogWorld) -> None:
 
 
 @pytest.mark.slow
+def test_a_transaction_that_was_prepared_before_the_first_sync(binlog_world: BinlogWorld) -> None:
+    """Its rows are in the log before the place from which that is read."""
+    world = binlog_world
+    world.run(*SETUP)
+    world.together("XA START 'y'", "UPDATE t SET v = 100 WHERE id = 1", "XA END 'y'", "XA PREPARE 'y'")
+    world.sync()
+    world.run("XA COMMIT 'y'", "UPDATE u SET v = 5 WHERE id = 1")
+    assert "had been prepared before" in notes(world.sync())
+    assert world.differing() == {}
+    world.together("XA START 'z'", "UPDATE t SET v = 101 WHERE id = 1", "XA END 'z'", "XA COMMIT 'z' ONE PHASE")
+    report = world.sync()
+    assert (counts(report, "t")[0], notes(report)) == (1, "")
+    assert world.differing() == {}
+
+
+@pytest.mark.slow
 def test_more_than_one_read_of_the_log(loaded: BinlogWorld) -> None:
     loaded.log["messages"] = 10
     loaded.run(*(f"UPDATE t SET v = v + 1 WHERE id = {1 + i % 5}" for i in range(20)))  # noqa: S608

@@ -19,7 +19,7 @@ from instep.sources.base import Snapshot
 from instep.sources.log import Changed, Followed, LogRead, LogState, Ref, source_key
 from instep.sources.mysql_connect import MySqlConfig, connect, is_mariadb, run, translated
 from instep.sources.mysql_log_collect import BEYOND, Collected, Pass, Spot, Upon
-from instep.sources.mysql_log_server import Server, missing, server_of
+from instep.sources.mysql_log_server import DENIED, Server, missing, server_of
 from instep.sources.mysql_log_sql import key_chunks, row_chunks
 from instep.sources.mysql_log_stream import dump
 from instep.sources.mysql_log_tables import LogTables, log_tables
@@ -95,7 +95,8 @@ class MySqlLog:
             try:
                 self._birth(last)
             except InstepError as error:
-                grant = f"GRANT REPLICATION SLAVE ON *.* TO {server.account};"
+                denied = any(f"error {code}" in error.message for code in DENIED)
+                grant = f"GRANT REPLICATION SLAVE ON *.* TO {server.account};" if denied else error.hint or ""
                 return LogState(server.name, trouble=error.message, hint=grant, ours=False)
             state = LogState(
                 server.name, exists=True, restart=f"{first}:4", kept=sum(server.files.values()), ours=False,
@@ -176,19 +177,25 @@ class MySqlLog:
             upto, shows = self._upto(session)
         upto_at = Position(*upto, self._birth(upto))
         since = {r.source.ref: self._since.get(r.source.ref, upto_at) for r in reads}
-        start = min([*since.values(), upto_at], key=lambda p: numbered(p.spot))
+        start = min([*since.values(), self._before(upto_at, since)], key=lambda p: numbered(p.spot))
         tables = {r.source.ref: self._collected(r, since[r.source.ref].spot) for r in reads}
         work = Pass(tables, shows, numbered, start.spot, self.messages)
         reached, more = upto_at, False
         if numbered(start.spot) < numbered(upto):
             with dump(self._reached, start.spot) as stream:
                 reach = work.collect(stream.events(upto))
-            more = reach.more
-            if more or reach.hidden:
+            more = reach.more and numbered(reach.end) > numbered(start.spot)
+            if reach.more or reach.hidden:
                 reached = Position(*reach.end, self._birth(reach.end))
         found = {ref: t.found for ref, t in tables.items()}
         self._since = {}
         return LogRead(str(reached), found, more, since={ref: str(p) for ref, p in since.items()})
+
+    def _before(self, upto: Position, since: Mapping[Ref, Position]) -> Position:
+        """From where nothing is unseen but what is in the log behind it: of MySQL, for tables that are new, the begin
+        of its last file, which is not begun before all of the one before is done."""
+        new = upto in since.values() and not self._server.mariadb
+        return replace(upto, at=4) if new else upto
 
     def _collected(self, read: TableRead, since: Spot) -> Collected:
         key, table = source_key(read), self._known.tables[read.source.ref]

@@ -131,7 +131,8 @@ class Pass:
     _named: bool = False
     _begun: bool = False
     _hidden: bool = False
-    _prepared: set[str] = field(default_factory=set)
+    _prepared: dict[str, Spot] = field(default_factory=dict)
+    _in_xa: bool = False
     _file: str = ""
     _images: int = 0
     _seen: dict[int, Mapped] = field(default_factory=dict)
@@ -155,7 +156,7 @@ class Pass:
     def _forget(self) -> None:
         """No transaction spans files, and a server that was started numbers its tables anew."""
         self._maps, self._refs, self._seen = {}, {}, {}
-        self._named = self._begun = False
+        self._named = self._begun = self._in_xa = False
 
     def _reach(self, end: Spot, *, more: bool) -> Reach:
         for table in self.tables.values():
@@ -174,9 +175,9 @@ class Pass:
             case Rows():
                 self._rows(event, spot)
             case End(prepared):
-                self._named = self._begun = False
+                self._named = self._begun = self._in_xa = False
                 if prepared:
-                    self._prepared.add(prepared)
+                    self._prepared[prepared] = spot
             case Unreadable(why):
                 for table in self._behind(spot).values():
                     table.all(why)
@@ -189,18 +190,27 @@ class Pass:
     def _statement(self, database: str, text: str, spot: Spot) -> None:
         words = text.upper().split(maxsplit=2)
         match words[:2]:
-            case ["BEGIN"] | ["XA", "START" | "BEGIN"]:
+            case ["BEGIN"]:
                 self._begun = True
+            case ["XA", "START" | "BEGIN"]:
+                self._begun = self._in_xa = True
             case ["COMMIT" | "ROLLBACK"]:
                 self._named = self._begun = False
             case ["XA", "COMMIT" | "ROLLBACK"]:
-                self._prepared.discard(words[2] if len(words) > 2 else "")
-                self._named = self._begun = False
+                self._decided(words[2] if len(words) > 2 else "", spot, done=words[1] == "COMMIT")
             case ["SAVEPOINT" | "RELEASE", *_] | ["ROLLBACK", _] | ["XA", _]:
                 pass
             case _:
                 self._named = self._begun
                 self._altered(database, text, spot)
+
+    def _decided(self, name: str, spot: Spot, *, done: bool) -> None:
+        """Of a transaction that was prepared before a table was looked at for the first time, nobody knows the rows."""
+        begun = self._prepared.pop(name, None)
+        for table in self._behind(spot).values() if done and not self._in_xa else ():
+            if begun is None or self.number(begun) <= table.since:
+                table.all("a transaction was committed that had been prepared before its log was followed")
+        self._named = self._begun = self._in_xa = False
 
     def _altered(self, database: str, text: str, spot: Spot) -> None:
         """DDL commits by itself, whatever the log calls its transaction."""

@@ -13,7 +13,7 @@ from instep.sources.mysql_sql import literal
 if TYPE_CHECKING:
     import pymysql
 
-_DENIED = (1227, 1045, 1142)
+DENIED = (1227, 1045, 1142)
 _NO_LOG = 1381
 _PARSE = 1064
 _VARIABLES = (
@@ -68,7 +68,7 @@ def server_of(connection: pymysql.Connection[Any]) -> Server:
         status = _status(connection)
         files = {str(row[0]): int(row[1]) for row in run(connection, "SHOW BINARY LOGS")}
     except _errors() as error:
-        if not error.args or error.args[0] not in _DENIED:
+        if not error.args or error.args[0] not in DENIED:
             raise
         return Server(name, mariadb, account, found, seen=False)
     now = float(run(connection, "SELECT UNIX_TIMESTAMP()")[0][0])

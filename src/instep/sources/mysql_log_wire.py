@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
 from struct import error as CutError
@@ -14,10 +15,7 @@ _HEADER, _ROTATE, _QUERY, _XA = Struct("<IBIIIH"), Struct("<Q"), Struct("<IIBHH"
 _MARIADB_GTID, _GTID = Struct("<QIB"), Struct("<B16sQ")
 HEADER: Final = 19
 CHECKSUM: Final = 4
-QUERY, ROTATE, FORMAT, XID, TABLE_MAP, INCIDENT, GTID, XA_PREPARE = 2, 4, 15, 16, 19, 26, 33, 38
-PAYLOAD, MARIADB_GTID, QUERY_COMPRESSED = 40, 162, 165
-LOAD = (6, 12, 17, 18)
-"""LOAD DATA as a statement."""
+ROTATE, FORMAT, TABLE_MAP, QUERY_COMPRESSED = 4, 15, 19, 165
 INSERTS = frozenset({23, 30, 166, 169})
 UPDATES = frozenset({24, 31, 39, 167, 170})
 DELETES = frozenset({25, 32, 168, 171})
@@ -139,30 +137,27 @@ def decode(data: bytes) -> Event | None:
 def _decode(kind: int, data: bytes) -> Event | None:
     if kind in INSERTS or kind in UPDATES or kind in DELETES:
         return _rows(kind, data)
-    match kind:
-        case 2 | 165:
-            return _statement(data, compressed=kind == QUERY_COMPRESSED)
-        case 4:
-            return _rotate(data)
-        case 15:
-            return Format(data[-CHECKSUM - 1] == 1)
-        case 16:
-            return End()
-        case 19:
-            return _mapped(data)
-        case 33:
-            _, source, number = _GTID.unpack_from(data, HEADER)
-            return Begin(f"{source.hex()}:{number}")
-        case 38:
-            return _prepared(data)
-        case 162:
-            number, domain, flags = _MARIADB_GTID.unpack_from(data, HEADER)
-            return Begin(f"{domain}-{number}", alone=bool(flags & 1))
-        case 26:
-            return Unreadable("the server says that it may have lost changes (an incident)")
-        case 40:
-            return Unreadable("it has compressed transactions: SET GLOBAL binlog_transaction_compression = OFF")
-    return Unreadable("rows were loaded by a statement that was logged in their place") if kind in LOAD else None
+    known = _KINDS.get(kind)
+    if known is not None:
+        return known(data)
+    return Unreadable(_LOST[kind]) if kind in _LOST else None
+
+
+def _gtid(data: bytes) -> Begin:
+    _, source, number = _GTID.unpack_from(data, HEADER)
+    return Begin(f"{source.hex()}:{number}")
+
+
+def _tagged(data: bytes) -> Event:
+    raise ReadError(
+        "the binary log has transactions with tags in their names, which cannot be looked up",
+        hint="use mode: upsert, or leave tags out of gtid_next",
+    )
+
+
+def _mariadb_gtid(data: bytes) -> Begin:
+    number, domain, flags = _MARIADB_GTID.unpack_from(data, HEADER)
+    return Begin(f"{domain}-{number}", alone=bool(flags & 1))
 
 
 def _rotate(data: bytes) -> Rotate:
@@ -180,7 +175,7 @@ def _prepared(data: bytes) -> End:
     return End("" if at_once else f"X'{name[:first].hex()}',X'{name[first:].hex()}',{form}".upper())
 
 
-def _statement(data: bytes, *, compressed: bool) -> Statement:
+def _statement(data: bytes, *, compressed: bool = False) -> Statement:
     _, _, length, _, variables = _QUERY.unpack_from(data, HEADER)
     at = HEADER + _QUERY.size + variables
     text = data[at + length + 1 :]
@@ -278,3 +273,22 @@ def _listed(data: bytes) -> tuple[str, ...]:
         found.append(data[at : at + length].decode())
         at += length
     return tuple(found)
+
+
+_KINDS: dict[int, Callable[[bytes], Event]] = {
+    2: _statement,
+    ROTATE: _rotate,
+    FORMAT: lambda data: Format(data[-CHECKSUM - 1] == 1),
+    16: lambda data: End(),
+    TABLE_MAP: _mapped,
+    33: _gtid,
+    38: _prepared,
+    42: _tagged,
+    162: _mariadb_gtid,
+    QUERY_COMPRESSED: lambda data: _statement(data, compressed=True),
+}
+_LOST = {
+    26: "the server says that it may have lost changes (an incident)",
+    40: "it has compressed transactions: SET GLOBAL binlog_transaction_compression = OFF",
+    **dict.fromkeys((6, 12, 17, 18), "rows were loaded by a statement that was logged in their place"),
+}
