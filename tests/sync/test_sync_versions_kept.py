@@ -12,8 +12,10 @@ from contract.destinations import DESTINATIONS
 from instep.crash import VARIABLE
 from instep.model import TableSettings
 from instep.schema.policy import Rule
+from instep.schema.selection import Pattern, Selection
 from instep.sync.changes import rekey, undo
 from instep.sync.held.replay import replay, total
+from lake import SPARK
 from sync_world import MakeWorld, World, counts, preset
 
 HISTORY = TableSettings(history=True)
@@ -49,9 +51,17 @@ def why(world: World) -> str:
     return one.error
 
 
-@pytest.mark.parametrize("kind", ["duckdb", *(pytest.param(k, marks=pytest.mark.slow) for k in ("delta", "iceberg"))])
+LATE = [
+    "duckdb",
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "iceberg")),
+    pytest.param("iceberg by Spark", marks=[pytest.mark.slow, *SPARK]),
+]
+
+
+@pytest.mark.parametrize("kind", LATE)
 def test_switched_on_for_a_loaded_table(world: World, kind: str) -> None:
     into(world, kind).settings = {}
+    world.engine = "spark" if "Spark" in kind else "inline"
     world.run(*SETUP, "INSERT INTO t VALUES (3, 'c', 1)")
     done(world)
     world.run("UPDATE t SET a = 'B' WHERE id = 2", "DELETE FROM t WHERE id = 3")
@@ -224,6 +234,27 @@ def test_a_dropped_column_comes_back_in_the_versions_from_before(from_postgres: 
     assert versions(world, "id", "a", "b") == [
         (1, "X", 1, 2, None), (1, "x", 1, 1, 2), (2, "y", 2, 1, 3), (2, None, 20, 3, None),
     ]  # fmt: skip
+
+
+def test_a_column_that_is_hashed_later_is_refused(world: World) -> None:
+    world.run(*SETUP)
+    done(world)
+    world.selection = Selection(hashed=(Pattern("*.t.a"),))
+    assert "the history of its table holds it in clear" in why(world)
+    assert any("is not synced" in note for note in world.preview().partial)
+    world.selection = Selection()
+    done(world)
+    assert versions(world) == [(1, "a", 1, 1, None), (2, "b", 1, 1, None)]
+
+
+@pytest.mark.slow
+def test_a_partitioned_table(world: World) -> None:
+    into(world, "iceberg").settings = {"t": replace(HISTORY, partition=("u",))}
+    world.run(*SETUP)
+    done(world)
+    world.run("UPDATE t SET u = 2 WHERE id = 1", "DELETE FROM t WHERE id = 2")
+    done(world)
+    assert versions(world) == [(1, "a", 1, 1, 2), (1, "a", 2, 2, None), (2, "b", 1, 1, 2)]
 
 
 def test_the_counts_of_a_sync(world: World) -> None:

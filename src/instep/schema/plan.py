@@ -93,9 +93,8 @@ def _desired(table: Table, naming: Naming, stored: Callable[[DataType], DataType
     )
     system = tuple(replace(c, type=stored(c.type)) for c in _system(table, naming.prefix))
     return replace(
-        table, schema=namespace, name=name, alias=table.path, cursor=None, extra=None, history=False,
-        columns=(*columns, *system),
-    )  # fmt: skip
+        table, schema=namespace, name=name, alias=table.path, cursor=None, extra=None, columns=(*columns, *system)
+    )
 
 
 def _system(table: Table, prefix: str) -> tuple[Column, ...]:

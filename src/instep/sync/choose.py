@@ -31,8 +31,14 @@ class Choice:
 
 def choose(table: Table, settings: TableSettings) -> Choice:
     """The way to sync an accepted table; raises ProjectError for settings that the table cannot follow."""
-    if table.history or settings.history:
-        _check_history(table, settings)
+    if not (table.history or settings.history):
+        return _choice(table, settings)
+    _check_history(table, settings)
+    made = _choice(table, settings)
+    return replace(made, why=f"{made.why}; every version is kept")
+
+
+def _choice(table: Table, settings: TableSettings) -> Choice:
     cursor = _cursor(table, settings)
     mode = settings.mode
     if mode == "auto":
