@@ -89,6 +89,9 @@ def test_what_is_not_there(bucket: Bucket) -> None:
     assert not path.exists()
     path.unlink(missing_ok=True)
     assert list(files_below(path)) == []
+    (path / "folder").write_bytes(b"")
+    assert list(files_below(path)) == []
+    assert path.is_dir()
     with pytest.raises(ConnectError, match="there is no such bucket"):
         ObjectPath("s3://no-such-bucket/x", bucket.io).create(b"")
 

@@ -200,9 +200,9 @@ def opened(path: AnyPath) -> Any:
 
 
 def files_below(folder: AnyPath) -> Iterator[tuple[AnyPath, Stat]]:
-    """Every file below a folder; none if it is not there."""
+    """Every file below a folder; none if it is not there. Empty objects stand for folders: pyarrow leaves them."""
     if isinstance(folder, ObjectPath):
-        yield from folder.below()
+        yield from ((path, stat) for path, stat in folder.below() if stat.st_size)
         return
     for path in folder.rglob("*"):
         if path.is_file():
