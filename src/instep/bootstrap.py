@@ -82,6 +82,7 @@ class App:
         """Everything that one connection's run needs."""
         from instep.schema.names import Naming
         from instep.sync.changes.selected import chosen
+        from instep.sync.changes.shards import of_shard
         from instep.sync.pipe import Pipe
 
         project = self.project
@@ -98,7 +99,7 @@ class App:
             reserved=destination.capabilities.reserved,
             given=given_names(project, connection),
         )
-        return Pipe(
+        pipe = Pipe(
             name=connection,
             source=source,
             destination=destination,
@@ -120,6 +121,8 @@ class App:
             detect_every=project.detect(connection).relied_on,
             log=self.log_names(connection),
         )
+        shard = project.connection(connection).shard
+        return of_shard(pipe, shard) if shard else pipe
 
     def log_names(self, connection: str) -> LogNames | None:
         """What the connection's log is called at its source; None if no table of it follows one."""

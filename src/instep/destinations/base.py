@@ -51,6 +51,7 @@ class PartChange:
     from; Conflict if it has another by now."""
 
     shard: str
+    column: str
     fence: int
     table: Table
     column: str

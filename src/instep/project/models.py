@@ -422,6 +422,7 @@ class Connection(Section):
     app_options: AppOptions | None = None
     table_options: TableOptions = Field(default_factory=dict)
     namespace: str = ""
+    shard: Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]{0,62})?$")] = ""
     tags: Words = ()
     include: Include = Include()
     exclude: Exclude = Exclude()
