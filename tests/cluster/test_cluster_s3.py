@@ -1,0 +1,88 @@
+"""A standalone cluster whose tasks write into a bucket: driver and executors have no disk in common."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+from spark_cluster import Standalone, environment
+
+from s3_server import SECRET, Bucket
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster")]
+
+ORDERS = """
+    create table orders (id integer primary key, amount integer);
+    insert into orders values (1, 10), (2, 20), (3, 30);
+"""
+CHANGED = (
+    "update orders set amount = 11 where id = 1; delete from orders where id = 2; insert into orders values (4, 40)"
+)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Standalone]:
+    with Standalone(Path(mkdtemp(prefix="instep-spark-"))) as running:
+        running.add_workers("one")
+        yield running
+
+
+def write_project(folder: Path, bucket: Bucket, spark: dict[str, object]) -> None:
+    keys = {**bucket.io, "s3.secret-access-key": "${env:LAKE_SECRET}", "s3.access-key-id": "${env:LAKE_KEY}"}
+    place = bucket.uri
+    destinations = {
+        "iceberg": {
+            "type": "iceberg", "warehouse": f"{place}/ice", "upsert_rows": 0,
+            "properties": {**keys, "uri": "sqlite:///catalog.db"},
+        },
+        "delta": {"type": "delta", "warehouse": f"{place}/delta", "properties": keys},
+        "duckdb": {"type": "duckdb", "path": "shop.duckdb", "staging": f"{place}/staging", "properties": keys},
+    }  # fmt: skip
+    project = {
+        "version": 1, "project": "shop", "sources": {"db": {"type": "sqlite", "path": "shop.db"}}, "spark": spark,
+        "destinations": destinations,
+        "connections": {f"to_{name}": {"source": "db", "destination": name} for name in destinations},
+    }  # fmt: skip
+    folder.joinpath("instep.yml").write_text(json.dumps(project))
+
+
+def change(folder: Path, script: str) -> None:
+    with closing(sqlite3.connect(folder / "shop.db")) as database:
+        database.executescript(script)
+
+
+def run(folder: Path, *words: str) -> str:
+    command = [sys.executable, "-m", "instep.cli.main", "--project", str(folder), *words]
+    keys = {"LAKE_SECRET": SECRET, "LAKE_KEY": "AKIACANARY", "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **keys})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    return done.stdout
+
+
+def test_rows_go_through_the_bucket_alone(cluster: Standalone, bucket: Bucket, tmp_path: Path) -> None:
+    python = environment(cluster.folder / "environment")
+    conf = {"spark.pyspark.python": str(python), "spark.executor.memory": "600m"}
+    write_project(tmp_path, bucket, {"master": cluster.url, "driver_memory": "1g", "conf": conf})
+    change(tmp_path, ORDERS)
+    for name in ("iceberg", "delta", "duckdb"):
+        run(tmp_path, "sync", f"to_{name}")
+        assert "equal" in run(tmp_path, "verify", f"to_{name}")
+    change(tmp_path, CHANGED)
+    run(tmp_path, "sync", "to_iceberg")
+    assert "equal" in run(tmp_path, "verify", "to_iceberg"), "Spark has merged there"
+    assert cluster.workers[0].finished() >= 4
+    assert [f.name for f in (*tmp_path.rglob("*.parquet"), *cluster.folder.rglob("*.parquet"))] == []
+    assert {n.partition("/")[0] for n in bucket.names()} == {"ice", "delta"}, "what was staged has served"
+    said = [
+        f for f in cluster.folder.rglob("*") if f.is_file() and not f.is_symlink() and f.suffix not in (".jar", ".so")
+    ]
+    assert [f for f in said if f.stat().st_size < 50_000_000 and SECRET.encode() in f.read_bytes()] == []
