@@ -100,7 +100,8 @@ def _desired(table: Table, naming: Naming, stored: Callable[[DataType], DataType
 def _system(table: Table, prefix: str) -> tuple[Column, ...]:
     own = Column(f"{prefix}deleted", Boolean()) if table.key else Column(f"{prefix}id", String())
     extra = (Column(f"{prefix}extra", Json()),) if table.extra is not None else ()
-    return Column(f"{prefix}synced", TimestampTz()), own, Column(f"{prefix}meta", Json()), *extra, *_interval(table, prefix)
+    synced, meta = Column(f"{prefix}synced", TimestampTz()), Column(f"{prefix}meta", Json())
+    return synced, own, meta, *extra, *_interval(table, prefix)
 
 
 def _interval(table: Table, prefix: str) -> tuple[Column, ...]:

@@ -64,7 +64,7 @@ def _check_history(table: Table, settings: TableSettings) -> None:
     if not table.key:
         raise ProjectError(
             f"table {table.path} has no primary key, so that the versions of its rows cannot be told apart",
-            hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or take out `history: true`',
+            hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or take out `history`',
         )
     if settings.mode in ("append", "full_refresh"):
         raise ProjectError(

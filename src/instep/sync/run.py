@@ -131,8 +131,9 @@ class _Sync:
                 crashpoint("sync.accepted.after")
                 only = self.again(only, detection)
                 pass_ = Pass(
-                    self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow, read_at
-                )
+                    self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow,
+                    read_at,
+                )  # fmt: skip
                 loads = pass_.loads()
             crashpoint("sync.planned")
             self.told.tables(rows_of(detection, loads))

@@ -30,9 +30,9 @@ class Load:
     cursor value on. `number` names the table in chunks and specs; `folder` is where its files are staged, below the
     table's location. `misfit` is what the decisions about the table say to values that do not fit, `holds` the
     (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
-    are the numbers of the backfills that it does beside. `read_at` is when the snapshot was taken, in microseconds since
-    1970 UTC. `only_copies`: accepted columns whose values are still in the
-    JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told."""
+    are the numbers of the backfills that it does beside. `only_copies`: accepted columns whose values are still in the
+    JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told. `read_at`: when
+    the snapshot was taken, in microseconds since 1970 UTC."""
 
     number: int
     read: TableRead
