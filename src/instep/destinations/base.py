@@ -54,7 +54,6 @@ class PartChange:
     column: str
     fence: int
     table: Table
-    column: str
     seen: int
     anew: bool = False
     moves: tuple[tuple[str, str], ...] = ()

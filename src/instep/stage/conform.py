@@ -213,10 +213,6 @@ class _Batch:
         if names.deleted:
             self.values[names.deleted] = pa.repeat(False, self.rows)
         if names.valid_from:
-            self.values[names.valid_from] = pa.repeat(pa.scalar(self.spec.read_at, pa.timestamp("us", "UTC")), self.rows)
-        if names.current:
-            self.values[names.current] = pa.repeat(True, self.rows)
-        if names.valid_from:
             moment = pa.scalar(self.spec.read_at, pa.timestamp("us", "UTC"))
             self.values[names.valid_from] = pa.repeat(moment, self.rows)
         if names.current:

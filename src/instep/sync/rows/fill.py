@@ -166,13 +166,14 @@ class Filling:
         wanted = (*table.key, *(c.name for c in wish.columns))
         columns = stage_columns(read, snapshot.yields(read), wanted, target.types)
         names = {*(c.name for c in columns), meta}
+        schema = pa.schema([f for f in target.schema if f.name in names or value_of(f) is not None])
         misfit = (
             settings.misfit if settings.misfit != "quarantine" else misfits_of(detection).get(table.ref, "quarantine")
         )
         folder = f"{self.run.id}-values-{number}"
         spec = StageSpec(
             table=str(number), columns=columns, system=SystemColumns(meta=meta),
-            schema=pa.schema([f for f in target.schema if f.name in names or value_of(f) is not None]), location=f"{target.location}/{folder}",
+            schema=schema, location=f"{target.location}/{folder}",
             quarantine=target.quarantine, run=self.run.id, synced=int(self.run.started.timestamp() * 1_000_000),
             misfit=misfit, io=target.io, salt=pipe.salt, path=table.path,
             holds=holds_of(pipe, detection).get(table.ref, {}),
