@@ -128,32 +128,10 @@ OLD_NAMES = ("old_names.room", "old_names.shown")
 RESTORE = ("restore.before", "restore.after")
 """A table is put back to a snapshot."""
 
-DUCKDB = (
-    "duckdb.commit.before",
-    "duckdb.commit.before@3",
-    "journal.opened",
-    "journal.started@2",
-    "apply.table.after@2",
-    "sync.staged",
-    "sync.commit.before@2",
-    "sync.commit.after@2",
-    "fill.rewritten",
-    "fill.committed",
-)
-"""The same into a DuckDB file: in its transaction, and around it."""
+DUCKDB = ("duckdb.commit.before", "duckdb.commit.before@3")
+"""Beside the points of every sync into a DuckDB file: test_crash_matrix.py."""
 
-POSTGRES = (
-    "postgres.commit.before",
-    "postgres.commit.before@3",
-    "postgres.commit.after",
-    "journal.started@2",
-    "apply.table.after@2",
-    "sync.staged",
-    "sync.commit.before@2",
-    "sync.commit.after@2",
-    "fill.rewritten",
-    "fill.committed",
-)
+POSTGRES = ("postgres.commit.before", "postgres.commit.before@3", "postgres.commit.after")
 """The same into a PostgreSQL database."""
 
 DELTA = (
@@ -162,15 +140,8 @@ DELTA = (
     "delta.commit.before@6",
     "delta.moved.before",
     "delta.moved.after",
-    "journal.started@2",
-    "apply.table.after@2",
-    "sync.staged",
-    "sync.commit.before@2",
-    "sync.commit.after@2",
-    "fill.rewritten",
-    "fill.committed",
 )
-"""The same into Delta tables: before each version of a log, and around a move of a folder."""
+"""The same into Delta tables: before each version of a log; and around a move of a folder."""
 
 REPLAY = ("replay.commit.before", "replay.commit.after")
 """A held value is put back into its row."""

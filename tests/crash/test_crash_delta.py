@@ -1,4 +1,4 @@
-"""kill -9 during a sync into Delta tables: what a reader finds is whole, and the next sync makes it equal."""
+"""kill -9 while a Delta table is renamed or dropped, and late commits to its log. Syncs: test_crash_matrix.py."""
 
 from __future__ import annotations
 
@@ -13,19 +13,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from crash_cases import DELTA
 from crash_world import wait_until
-from test_crash_duckdb import BEFORE, CHANGE, PROJECT, STANDING, seen, sql, synced
 
-from instep.bootstrap import open_project
 from instep.crash import VARIABLE
 from instep.destinations.base import Commit, Merge
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-from instep.destinations.delta.held import find
 from instep.errors import Fenced
 from instep.schema.change import TableComment, TableRemoved, TableRenamed
 from instep.schema.step import step
-from instep.sync.verify import verify
 from lake import ORDERS, REF, create, rows_of, stage
 
 pytestmark = pytest.mark.slow
@@ -33,10 +28,6 @@ pytestmark = pytest.mark.slow
 HERE = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 CALL = "import sys; sys.path[:0] = sys.argv[3:]; import test_crash_delta as t; t.{0}(t.Path(sys.argv[1]), sys.argv[2])"
 MOVED = replace(ORDERS, schema="other", name="sales", alias="public.sales")
-
-
-def again(folder: Path, _: str) -> None:
-    synced(folder)
 
 
 def destination(folder: Path) -> DeltaDestination:
@@ -62,36 +53,6 @@ def killed(call: str, folder: Path, point: str) -> None:
     with victim(call, folder, point, "kill") as process:
         _, said = process.communicate(timeout=60)
         assert process.returncode == -signal.SIGKILL, said
-
-
-@pytest.mark.parametrize("point", [p for p in DELTA if not p.startswith("delta.moved")])
-def test_a_killed_sync_converges(tmp_path: Path, point: str) -> None:
-    tmp_path.joinpath("instep.yml").write_text(PROJECT.replace("type: duckdb, path: shop.duckdb", "type: delta"))
-    sql(tmp_path, BEFORE)
-    assert synced(tmp_path).status == "done"
-    sql(tmp_path, CHANGE)
-    killed("again", tmp_path, point)
-    assert seen(tmp_path, STANDING) in ([(100, 0)], [(116, 11)]), "all of a load or nothing"
-    assert seen(tmp_path, "SELECT count(*) FROM shop.k") in ([(100,)], [(86,)])
-    assert synced(tmp_path).status == "done"
-    with open_project(tmp_path) as app:
-        assert {v.table: v.differences for v in verify(app.pipe("shop")) if not v.equal} == {}
-        assert [name for _, name in app.destination().tables()] == ["a", "b", "c", "k"]
-    assert seen(tmp_path, "SELECT count(*) FROM shop.a WHERE color IS NULL AND NOT _instep_deleted") == [(0,)]
-    assert strangers(tmp_path) == [], "nothing staged is left behind"
-
-
-def strangers(folder: Path) -> list[str]:
-    """Data files that no version of a table names, and what a writer left in a log."""
-    warehouse = DeltaDestination(DeltaConfig("lake", str(folder / "lake"))).warehouse
-    left = []
-    for ref in warehouse.refs():
-        held = find(warehouse, ref)
-        assert held is not None
-        known = {*held.snapshot.files, *held.snapshot.gone}
-        there = {str(p.relative_to(held.folder)) for p in held.folder.joinpath("data").rglob("*.parquet")}
-        left += sorted(there - known) + [p.name for p in held.folder.rglob("*.tmp")]
-    return left
 
 
 def move(folder: Path, fence: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from crash_cases import DELTA, DUCKDB, POSTGRES
 from crash_shop import BEFORE, CHANGE, KINDS, PROJECT, execute, late_said, lease_ends
 from forks import Ended, Forks, forks
 
@@ -54,11 +55,11 @@ COMMON = (
 )
 OF_KIND = {
     "iceberg": ("merge.staged", "merge.merged", "merge.published"),
-    "delta": ("delta.commit.before", "delta.commit.before@3", "delta.commit.before@6"),
-    "duckdb": ("duckdb.commit.before", "duckdb.commit.before@3"),
-    "postgres": ("postgres.commit.before", "postgres.commit.before@3", "postgres.commit.after"),
+    "delta": tuple(point for point in DELTA if not point.startswith("delta.moved")),
+    "duckdb": DUCKDB,
+    "postgres": POSTGRES,
 }
-MATRIX = [(kind, point) for kind in KINDS for point in (*COMMON, *OF_KIND[kind])]
+MATRIX = [(kind, point) for kind in KINDS for point in dict.fromkeys((*COMMON, *OF_KIND[kind]))]
 WRITES = (
     "sync.recorded",
     "journal.started",
@@ -70,8 +71,9 @@ WRITES = (
     "fill.committed",
     "sync.done.before",
 )
-LATE = [(kind, point) for kind in KINDS for point in (*WRITES, *(OF_KIND[kind][-1:] if kind != "delta" else ()))]
-"""Late commits of Delta's log: test_crash_delta.py; they keep the claims of other tables waiting meanwhile."""
+OWN_WRITES = {"iceberg": ("merge.published",), "duckdb": DUCKDB[:1], "postgres": ("postgres.commit.before@2",)}
+"""Delta: test_crash_delta.py; its late commits keep the claims of other tables waiting meanwhile."""
+LATE = [(kind, point) for kind in KINDS for point in (*WRITES, *OWN_WRITES.get(kind, ()))]
 
 
 def test_every_point_of_a_sync_is_here() -> None:

@@ -1,4 +1,4 @@
-"""kill -9 during a sync into PostgreSQL: what a reader finds is whole, and the next sync makes it equal."""
+"""The destination's server is killed during a sync into PostgreSQL. The sync itself: test_crash_matrix.py."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from crash_cases import POSTGRES
+from crash_shop import BEFORE, CHANGE
 from crash_world import wait_until
-from test_crash_duckdb import BEFORE, CHANGE
 
 from instep.bootstrap import open_project
 from instep.crash import VARIABLE
@@ -52,11 +51,6 @@ def synced(folder: Path) -> Report:
 def sql(folder: Path, script: str) -> None:
     with closing(sqlite3.connect(folder / "shop.db")) as db:
         db.executescript(script)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, postgres: Database) -> Path:
-    return loaded(tmp_path, postgres)
 
 
 def loaded(folder: Path, postgres: Database) -> Path:
@@ -100,35 +94,6 @@ def check_clean(folder: Path, postgres: Database) -> None:
     )
     assert sorted(left) == [("dropped",), ("tables",)], "no staging table is left behind"
     assert list(folder.joinpath(".instep/staging").rglob("*.parquet")) == [], "nothing staged is left behind"
-
-
-@pytest.mark.parametrize("point", POSTGRES)
-def test_a_killed_sync_converges(folder: Path, postgres: Database, point: str) -> None:
-    with start(folder, f"{point}=kill") as died:
-        assert died.wait(120) == -signal.SIGKILL, died.communicate()[1]
-    assert postgres.execute(STANDING) in ([(100, 0)], [(116, 11)]), "all of a load or nothing"
-    assert postgres.execute("SELECT count(*) FROM shop.k") in ([(100,)], [(86,)])
-    assert synced(folder).status == "done"
-    check_equal(folder, postgres)
-    check_clean(folder, postgres)
-
-
-ASLEEP = ("sync.staged", "sync.commit.before@2", "postgres.commit.before@2")
-
-
-@pytest.mark.parametrize("point", ASLEEP)
-def test_an_attempt_that_wakes_up_late_changes_nothing(folder: Path, postgres: Database, point: str) -> None:
-    with start(folder, f"{point}=stop") as late:
-        wait_until(lambda: psutil.Process(late.pid).status() == psutil.STATUS_STOPPED, what="the process to stop")
-        with closing(sqlite3.connect(folder / ".instep" / "state.db", timeout=30)) as store, store:
-            store.execute("UPDATE runs SET lease_until = '2000-01-01 00:00:00.000000' WHERE status = 'running'")
-        synced(folder)  # what it holds locked fails for now, with a plain word
-        late.send_signal(signal.SIGCONT)
-        late.wait(120)
-        late.communicate()
-    assert synced(folder).status == "done"
-    check_equal(folder, postgres)
-    check_clean(folder, postgres)
 
 
 @pytest.mark.server
