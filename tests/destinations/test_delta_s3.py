@@ -255,6 +255,7 @@ def test_every_check_of_a_good_store_passes_and_leaves_nothing(bucket: Bucket) -
     assert bucket.names("lake") == []
 
 
+@pytest.mark.slow
 def test_a_wrong_place_is_named(bucket: Bucket) -> None:
     wrong = DeltaDestination(DeltaConfig("lake", "s3://no-such-bucket/lake", properties=bucket.io))
     with pytest.raises(ConnectError, match="there is no such bucket"):

@@ -108,6 +108,7 @@ def test_dropped_tables_and_copies_go_without_a_trace(bucket: Bucket, tmp_path: 
     assert [n for n in bucket.names("lake") if not n.endswith("/")] == []
 
 
+@pytest.mark.slow
 def test_every_check_passes_and_a_wrong_place_is_named(bucket: Bucket, tmp_path: Path) -> None:
     good = IcebergDestination(config(bucket, tmp_path))
     assert [c.detail for c in check_lake(good.lake) if not c.ok] == []

@@ -64,6 +64,7 @@ def test_another_store_is_refused(tmp_path: Path) -> None:
         _ = destination.area
 
 
+@pytest.mark.slow
 def test_checks_pass_and_leave_nothing(bucket: Bucket, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     for make in (duckdb, postgres):
         assert [c.detail for c in make(tmp_path, bucket, request).test() if not c.ok] == []
