@@ -107,6 +107,32 @@ def test_one_table_fails_alone_and_says_why(postgres: Database, tmp_path: Path) 
         assert all("\n\tat " not in e for e in errors.values())
 
 
+@pytest.fixture
+def far_away() -> Iterator[None]:
+    """The JVM's own time zone is one with a gap in spring."""
+    zone = session()._jvm.java.util.TimeZone
+    before = zone.getDefault()
+    zone.setDefault(zone.getTimeZone("America/New_York"))
+    yield
+    zone.setDefault(before)
+
+
+def test_no_time_zone_shifts_a_moment(far_away: None, postgres: Database, tmp_path: Path) -> None:
+    with world_of(postgres, tmp_path, partitions=2) as world:
+        world.run(
+            "CREATE TABLE t (id int PRIMARY KEY, a timestamp, b timestamptz, c date, d time)",
+            "INSERT INTO t VALUES (1, '2024-03-10 02:30:00.000001', '2024-03-10 02:30:00.000001+00', '2024-03-10', "
+            "'02:30:00.5'), (2, '0001-01-01', '0001-01-02 00:00+00', '0001-01-01', '23:59:59.999999')",
+        )
+        world.settings["t"] = cursor("b")
+        world.sync()
+        assert [list(map(str, row)) for row in world.rows("t")] == [
+            ["1", "2024-03-10 02:30:00.000001", "2024-03-10 02:30:00.000001+00:00", "2024-03-10", "02:30:00.5"],
+            ["2", "0001-01-01 00:00:00", "0001-01-02 00:00:00+00:00", "0001-01-01", "23:59:59.999999"],
+        ]
+        assert world.differing() == {}
+
+
 REFUSED = [
     ("a wrong password", {"password": "wr0ng"}, "connect", "password authentication failed"),
     ("a port without a server", {"port": 1}, "connect", "refused"),
