@@ -143,6 +143,7 @@ def test_a_transaction_that_ends_during_the_sync_comes_later(loaded: BinlogWorld
     assert loaded.differing() == {}
 
 
+@pytest.mark.slow
 def test_a_prepared_transaction_is_waited_for(loaded: BinlogWorld) -> None:
     """Its rows are in the log before anybody sees them."""
     loaded.together("XA START 'x', 'y', 7", "UPDATE t SET v = 100 WHERE id = 1", "XA END 'x', 'y', 7",

@@ -26,6 +26,7 @@ def alone(mariadb: MariaDatabase, tmp_path: Path) -> Iterator[BinlogWorld]:
     world.close()
 
 
+@pytest.mark.slow
 def test_a_user_who_may_not_read_the_log(alone: BinlogWorld) -> None:
     assert alone.database is not None
     user = alone.database.config.user
