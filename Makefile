@@ -29,7 +29,7 @@ test-fast: setup-test ## the tests that need neither JVM nor server, with fewer 
 	@$(BIN)/pytest -m "not slow and not spark and not server" -n 2 --dist loadgroup --hypothesis-profile=fast
 
 test-slow: setup-test ## crash points and load
-	@$(BIN)/pytest -m slow
+	@$(BIN)/pytest -m slow -n 2 --dist loadgroup
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, sizes
 	@$(BIN)/ruff check src tests scripts bench

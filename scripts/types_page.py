@@ -105,7 +105,7 @@ They begin with the prefix `_instep_`, which a connection may change, and come f
 | `_instep_id` | `string` | the row's id, from its values; tables without a key |
 | `_instep_meta` | `json` | what was nulled in the row, and why |
 | `_instep_extra` | `json` | values of new columns over the limit, until somebody decides; not in all tables |
-| `_instep_valid_from` | `timestamptz` | from when on the version of the row is valid; tables that keep their [history](history.md) |
+| `_instep_valid_from` | `timestamptz` | from when on the row is valid; tables that keep [history](history.md) |
 | `_instep_valid_to` | `timestamptz` | up to when, NULL for the current one |
 | `_instep_current` | `boolean` | whether it is the current one |
 """

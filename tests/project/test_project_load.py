@@ -36,7 +36,7 @@ BAD: list[tuple[str, str, list[str]]] = [
             "3: connections.a.qqq: unknown key (known: app_options, backfill, backfill_limits, destination, detect,"
             " detect_and_propagate_schema_changes, downstream, exclude, hash, include, keep_old_names,"
             " log, maintain, max_new_columns, mode, namespace,"
-            " notify, notify_schema_changes, policy, protect, salt, schedule, schema_change_handling, source,"
+            " notify, notify_schema_changes, policy, protect, salt, schedule, schema_change_handling, shard, source,"
             " table_options, tables, tags)",
         ],
     ),
@@ -46,7 +46,8 @@ BAD: list[tuple[str, str, list[str]]] = [
      ["2: sources.a.database: is required", "2: sources.a.user: is required"]),
     ("no type", "sources:\n  a: {path: x}", ["2: sources.a: needs a type"]),
     ("unknown type", "sources:\n  a: {type: postgresql, path: x}",
-     ["2: sources.a: must be one of 'postgres', 'mysql', 'mariadb', 'sqlite', 'files', 'jdbc', did you mean 'postgres'?"]),
+     ["2: sources.a: must be one of 'postgres', 'mysql', 'mariadb', 'sqlite', 'files', 'jdbc', "
+      "did you mean 'postgres'?"]),
     ("a list for a mapping", "sources: [a]", ["1: sources: must be a mapping of names to values"]),
     ("nothing for a mapping", "sources:\n  a:\n", ["2: sources.a: must be a mapping of names to values"]),
     ("text for a mapping", "hello", ["1: the file: must be a mapping of names to values"]),

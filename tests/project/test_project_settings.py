@@ -69,7 +69,7 @@ def test_postgres_settings(loads: Loads, tmp_path: Path) -> None:
         ("public.*",),
         (),
         10,
-        120,
+        statement_timeout=120,
     )
 
 

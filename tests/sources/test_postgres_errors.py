@@ -137,6 +137,11 @@ def test_a_statement_that_takes_too_long_is_cancelled(table: Database) -> None:
         assert "statement_timeout" in told.value.hint
 
 
+def _read_all(*reads: Iterable[object]) -> None:
+    for batches in reads:
+        list(batches)
+
+
 @pytest.fixture
 def own_server(tmp_path_factory: pytest.TempPathFactory, postgres_server: Server) -> Iterator[Server]:
     """A server of this test's own, which it may end."""
@@ -156,8 +161,7 @@ def test_a_server_killed_in_mid_read_is_a_read_error(own_server: Server) -> None
             assert next(batches).num_rows
             own_server.kill()
             with pytest.raises((ReadError, ConnectError), match=r"public\.t"):
-                for rest in (batches, *map(session.read, chunks[1:])):  # buffers on the way may hold all of the first
-                    list(rest)
+                _read_all(batches, *map(session.read, chunks[1:]))  # buffers on the way may hold all of the first
     with pytest.raises(ConnectError):
         PostgresSource(database.config).fingerprint()
 

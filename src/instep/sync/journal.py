@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from instep.crash import crashpoint
 from instep.errors import DestinationError, Fenced, InstepError
 from instep.model import Run
-from instep.schema.change import TableRenamed, key
-from instep.schema.plan import Group, Plan, plan_from_dict, plan_to_dict
+from instep.schema.change import key
+from instep.schema.plan import Plan, plan_from_dict, plan_to_dict
 from instep.schema.step import RewriteColumn, Step
-from instep.schema.table import Catalog, Table
+from instep.schema.table import Catalog
 from instep.store.plans import PlannedStep, StoredPlan
+from instep.sync.changes.confirm import difference, refs_of
 from instep.sync.old_names import make_room, refresh, remember
 from instep.sync.pipe import Pipe, Ref
 
@@ -126,8 +127,8 @@ def settle(pipe: Pipe) -> None:
 def _done(pipe: Pipe, plan: StoredPlan) -> set[str]:
     """The steps whose table is as they leave it."""
     groups = plan_from_dict(plan.plan).groups()
-    return {s.id for g in groups if _is_done(g, _there(pipe, {g.ref, g.after.ref} if g.after else {g.ref}))
-            for s in g.steps}  # fmt: skip
+    done = (g for g in groups if not difference(g, _there(pipe, refs_of(g))))
+    return {s.id for g in done for s in g.steps}
 
 
 def _there(pipe: Pipe, refs: Iterable[Ref]) -> Catalog:
@@ -135,19 +136,6 @@ def _there(pipe: Pipe, refs: Iterable[Ref]) -> Catalog:
         return pipe.destination.inspect(sorted(refs))
     except DestinationError:
         return Catalog()
-
-
-def _is_done(group: Group, there: Catalog) -> bool:
-    found = there.get(group.ref)
-    if group.after is None:
-        return found is None
-    if isinstance(group.steps[-1].change, TableRenamed):
-        return found is None and there.get(group.after.ref) is not None
-    return found is not None and _shape(found) == _shape(group.after)
-
-
-def _shape(table: Table) -> Mapping[str, object]:
-    return {c.name: (str(c.type), c.alias, c.id) for c in table.columns}
 
 
 def touched(pipe: Pipe) -> frozenset[Ref]:

@@ -25,6 +25,7 @@ from instep.schema.step import RewriteColumn
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.widen import widens
 from instep.store.backfills import Backfill, Scope
+from instep.sync.changes.confirm import confirm
 from instep.sync.changes.extras import record_extra, want_values
 from instep.sync.changes.fill_plan import follow_columns
 from instep.sync.changes.kept_history import goes_on, unkept, with_history
@@ -138,6 +139,7 @@ def apply_plan(
                 commit = Commit(run.id, run.fence, changes=changes)
                 pipe.destination.execute(group.ref, group.steps, group.after, commit)
                 crashpoint("apply.table.after")
+        confirm(pipe, made)
         return _accept(pipe, made, reviews, detection, record)
 
 

@@ -1,0 +1,55 @@
+"""After a plan was carried out the destination is read back: what it says has to be what the plan leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from instep.errors import DestinationError
+from instep.schema.change import TableRenamed, TableReplaced
+from instep.schema.plan import Group, Plan
+from instep.schema.table import Catalog, Table
+from instep.sync.pipe import Pipe, Ref
+
+
+def confirm(pipe: Pipe, made: Plan) -> None:
+    """Raises DestinationError if a table is not as its steps leave it; of a table that is replaced the old generation
+    is seen until the next load."""
+    groups = [g for g in made.groups() if not any(isinstance(s.change, TableReplaced) for s in g.steps)]
+    there = pipe.destination.inspect(sorted({ref for g in groups for ref in refs_of(g)})) if groups else Catalog()
+    for group in groups:
+        if why := difference(group, there):
+            raise DestinationError(
+                f"table {'.'.join(group.ref)} is not what its schema change leads to: {why}",
+                hint="somebody else may have changed it meanwhile: run `instep plan`, then again",
+            )
+
+
+def refs_of(group: Group) -> set[Ref]:
+    """The names of a table before and after its steps."""
+    return {group.ref, group.after.ref} if group.after else {group.ref}
+
+
+def difference(group: Group, there: Catalog) -> str:
+    """How what is there differs from what the steps of a table lead to; "" if it does not."""
+    found = there.get(group.ref)
+    if group.after is None:
+        return "it is still there" if found else ""
+    if isinstance(group.steps[-1].change, TableRenamed):
+        old = f"{'.'.join(group.ref)} is still there" if found else ""
+        return old if there.get(group.after.ref) else f"there is no {group.after.path}"
+    if found is None:
+        return "it is not there"
+    is_, wanted = _shape(found), _shape(group.after)
+    odd = [name for name in (*wanted, *is_) if is_.get(name) != wanted.get(name)]
+    return "; ".join(f"{name}: {_said(is_, name)} instead of {_said(wanted, name)}" for name in dict.fromkeys(odd))
+
+
+def _shape(table: Table) -> Mapping[str, tuple[str, str | None, str | None]]:
+    return {c.name: (str(c.type), c.alias, c.id) for c in table.columns}
+
+
+def _said(shape: Mapping[str, tuple[str, str | None, str | None]], name: str) -> str:
+    if name not in shape:
+        return "no column"
+    kind, alias, _ = shape[name]
+    return f"{kind} from {alias}" if alias and alias != name else kind
