@@ -22,8 +22,10 @@ from instep.destinations.types import (
     postgres_primitive,
 )
 from instep.schema.types import Array, DataType, String
-from instep.sources import mysql_types, postgres_types, sqlite_types
 from instep.sources.jdbc import types as jdbc_types
+from instep.sources.mysql import types as mysql_types
+from instep.sources.postgres import types as postgres_types
+from instep.sources.sqlite import types as sqlite_types
 
 PAGE = Path(__file__).parents[1] / "docs" / "types.md"
 Row = Sequence[str]

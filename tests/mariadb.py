@@ -18,7 +18,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from instep.sources.mysql_connect import MySqlConfig
+from instep.sources.mysql.connect import MySqlConfig
 from postgres_server import free_port
 
 PASSWORD = "kö'rrekt \\ horse"

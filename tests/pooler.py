@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from instep.sources.postgres_connect import PostgresConfig
+from instep.sources.postgres.connect import PostgresConfig
 from postgres_server import Database, free_port
 from programs import hand_over, program, serving
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import psycopg
 
-from instep.sources.postgres_connect import PostgresConfig, conninfo
+from instep.sources.postgres.connect import PostgresConfig, conninfo
 
 SUPERUSER = "postgres"
 PASSWORD = "correct horse"

@@ -217,19 +217,19 @@ def _source(name: str, project: Project, store: Callable[[], Store], start: Call
     settings = project.source(name)
     match settings.type:
         case "postgres":
-            from instep.sources.postgres import PostgresConfig, PostgresSource
+            from instep.sources.postgres.source import PostgresConfig, PostgresSource
             from instep.sources.ssh import ssh_of
 
             return PostgresSource(PostgresConfig(**ssh_of(settings)))
         case "mysql" | "mariadb":
-            from instep.sources.mysql import MySqlSource
-            from instep.sources.mysql_connect import MySqlConfig
+            from instep.sources.mysql.connect import MySqlConfig
+            from instep.sources.mysql.source import MySqlSource
             from instep.sources.ssh import ssh_of
 
             return MySqlSource(MySqlConfig(**ssh_of(settings)))
         case "sqlite":
-            from instep.sources.sqlite import SqliteSource
-            from instep.sources.sqlite_connect import SqliteConfig
+            from instep.sources.sqlite.connect import SqliteConfig
+            from instep.sources.sqlite.source import SqliteSource
 
             return SqliteSource(SqliteConfig(**settings))
         case "files":

@@ -40,7 +40,7 @@ def with_ids(request: pytest.FixtureRequest, case: sources.Case) -> sources.Case
     """MariaDB shows the ids of its tables to users with the right PROCESS."""
     if case.kind != "mysql":
         return case
-    from instep.sources.mysql import MySqlSource
+    from instep.sources.mysql.source import MySqlSource
 
     database = request.getfixturevalue("mariadb")
     config = replace(database.admin, database=database.config.database)

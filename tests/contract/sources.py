@@ -65,8 +65,8 @@ def register(kind: str) -> Callable[[Callable[[pytest.FixtureRequest], Iterator[
 def postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
     from dataclasses import replace
 
-    from instep.sources.postgres import PostgresSource
-    from instep.sources.postgres_sql import quote
+    from instep.sources.postgres.source import PostgresSource
+    from instep.sources.postgres.sql import quote
 
     database = request.getfixturevalue("postgres")
 
@@ -87,8 +87,8 @@ def _sqlite(request: pytest.FixtureRequest, kind: str, journal: str) -> Iterator
     import sqlite3
     from contextlib import closing
 
-    from instep.sources.sqlite import SqliteConfig, SqliteSource
-    from instep.sources.sqlite_catalog import quoted
+    from instep.sources.sqlite.catalog import quoted
+    from instep.sources.sqlite.source import SqliteConfig, SqliteSource
 
     path = str(request.getfixturevalue("tmp_path") / "odd #name? %41.db")
 
@@ -120,8 +120,8 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
 
     import pytest
 
-    from instep.sources.mysql import MySqlSource
-    from instep.sources.mysql_sql import quoted
+    from instep.sources.mysql.source import MySqlSource
+    from instep.sources.mysql.sql import quoted
 
     database = request.getfixturevalue("mariadb")
 
@@ -141,7 +141,7 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[Case]:
 def jdbc_postgres(request: pytest.FixtureRequest) -> Iterator[Case]:
     from instep.sources.jdbc.config import JdbcConfig
     from instep.sources.jdbc.source import JdbcSource
-    from instep.sources.postgres_sql import quote
+    from instep.sources.postgres.sql import quote
     from jdbc_world import PGJDBC, session
 
     database = request.getfixturevalue("postgres")
@@ -167,7 +167,7 @@ def jdbc_sqlite(request: pytest.FixtureRequest) -> Iterator[Case]:
 
     from instep.sources.jdbc.config import JdbcConfig
     from instep.sources.jdbc.source import JdbcSource
-    from instep.sources.sqlite_catalog import quoted
+    from instep.sources.sqlite.catalog import quoted
     from jdbc_world import session
 
     path = str(request.getfixturevalue("tmp_path") / "shop.db")

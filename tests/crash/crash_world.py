@@ -27,7 +27,7 @@ from pyiceberg.table import Table as IcebergTable
 from instep.bootstrap import App, open_project
 from instep.cli.main import main
 from instep.crash import VARIABLE
-from instep.sources.postgres_connect import conninfo
+from instep.sources.postgres.connect import conninfo
 from instep.sync.progress import Report
 from instep.sync.rows.engine import OnSpark
 from instep.sync.run import Wanted, sync

@@ -15,7 +15,7 @@ import pytest
 from crash_checks import check_converged, check_interrupted
 from crash_world import BEFORE, CHANGE, World, first_load, wait_until
 
-from instep.sources.postgres_connect import conninfo
+from instep.sources.postgres.connect import conninfo
 from postgres_server import Database, Server, launch, make_database
 
 pytestmark = [

@@ -17,7 +17,7 @@ from instep.destinations.base import Commit, Outcome
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.ingest import Staging
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, StageError
-from instep.sources.postgres_connect import conninfo
+from instep.sources.postgres.connect import conninfo
 from instep.stage.spec import StagedFile
 from lake import REF, stage
 from postgres_server import Database

@@ -17,7 +17,9 @@ from instep.cli import context
 from instep.cli.main import app
 from instep.project.load import load
 from instep.schema.preset import ACTIONS, KINDS, PRESETS, SUSPECTED, TABLE_OF_PRESETS
-from instep.sources import mysql_types, postgres_types, sqlite_types
+from instep.sources.mysql import types as mysql_types
+from instep.sources.postgres import types as postgres_types
+from instep.sources.sqlite import types as sqlite_types
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -17,7 +17,7 @@ from certificates import make_certificates
 from fault_proxy import CALM, Fault, Proxy, before
 from faults.conftest import MakeFar
 from instep.errors import InstepError
-from instep.sources.mysql import MySqlSource
+from instep.sources.mysql.source import MySqlSource
 from mariadb import MariaServer, launch, open_as
 from sync_world import World
 

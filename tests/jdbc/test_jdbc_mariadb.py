@@ -11,7 +11,7 @@ import pytest
 from contract.sources import Case
 from instep.sources.jdbc.config import JarFile, JdbcConfig
 from instep.sources.jdbc.source import JdbcSource
-from instep.sources.mysql_sql import quoted
+from instep.sources.mysql.sql import quoted
 from jdbc_world import session
 from mariadb import MariaDatabase
 from sync_world import World, cursor

@@ -18,8 +18,8 @@ from instep.schema.rehearse import Rehearsal, Rules
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import DataType, parse
 from instep.sources.declared import declared_type
-from instep.sources.sqlite_catalog import contents
-from instep.sources.sqlite_connect import SqliteConfig
+from instep.sources.sqlite.catalog import contents
+from instep.sources.sqlite.connect import SqliteConfig
 
 BEGIN = [
     "create table t (id integer primary key, a text not null default 'x', b decimal(5,1))",

@@ -9,10 +9,10 @@ from typing import Any
 from contract.sources import Case
 from instep.model import LogNames, TableSettings
 from instep.sources.base import Source
-from instep.sources.mysql import MySqlSource
-from instep.sources.mysql_connect import MySqlConfig
-from instep.sources.mysql_log import MySqlLog
-from instep.sources.mysql_sql import quoted
+from instep.sources.mysql.binlog.log import MySqlLog
+from instep.sources.mysql.connect import MySqlConfig
+from instep.sources.mysql.source import MySqlSource
+from instep.sources.mysql.sql import quoted
 from instep.sync.pipe import Pipe
 from mariadb import MariaDatabase, open_as
 from memory.destination import MemoryDestination

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from instep.sources.postgres_connect import conninfo
+from instep.sources.postgres.connect import conninfo
 from postgres_server import Database
 
 SETUP = (

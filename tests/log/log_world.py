@@ -9,9 +9,9 @@ from typing import Any
 from contract.sources import Case
 from instep.model import LogNames, TableSettings
 from instep.sources.base import Source
-from instep.sources.postgres import PostgresConfig, PostgresSource
-from instep.sources.postgres_log import PostgresLog
-from instep.sources.postgres_sql import quote
+from instep.sources.postgres.source import PostgresConfig, PostgresSource
+from instep.sources.postgres.sql import quote
+from instep.sources.postgres.wal.log import PostgresLog
 from instep.sync.pipe import Pipe
 from memory.destination import MemoryDestination
 from postgres_server import Database

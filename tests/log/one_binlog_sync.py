@@ -13,7 +13,7 @@ from typing import Any
 from binlog_world import BinlogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.sources.mysql_connect import MySqlConfig
+from instep.sources.mysql.connect import MySqlConfig
 from mariadb import MariaDatabase
 
 LOGIN = "LOG_TEST_LOGIN"

@@ -12,7 +12,7 @@ from typing import Any
 from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-from instep.sources.postgres_connect import PostgresConfig
+from instep.sources.postgres.connect import PostgresConfig
 from postgres_server import Database
 
 LOGIN = "LOG_TEST_LOGIN"

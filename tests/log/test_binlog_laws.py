@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.sources.mysql_log import Position, numbered
-from instep.sources.mysql_log_collect import Pass, Upon
-from instep.sources.mysql_log_ddl import Edit, edits
-from instep.sources.mysql_log_gtid import GtidSet
-from instep.sources.mysql_log_tables import cascades
-from instep.sources.mysql_log_values import KeyColumn, Unfit, value_of
-from instep.sources.mysql_log_wire import Begin, End, Event, Rotate, Statement, checked, decode
+from instep.sources.mysql.binlog.collect import Pass, Upon
+from instep.sources.mysql.binlog.ddl import Edit, edits
+from instep.sources.mysql.binlog.gtid import GtidSet
+from instep.sources.mysql.binlog.log import Position, numbered
+from instep.sources.mysql.binlog.tables import cascades
+from instep.sources.mysql.binlog.values import KeyColumn, Unfit, value_of
+from instep.sources.mysql.binlog.wire import Begin, End, Event, Rotate, Statement, checked, decode
 
 TABLES = (("shop", "item"), ("shop", "pair"), ("other", "item"))
 HARMLESS = Edit()

@@ -11,9 +11,9 @@ from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import QueryEvent
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
-from instep.sources.mysql_log_stream import dump
-from instep.sources.mysql_log_values import KeyColumn, images
-from instep.sources.mysql_log_wire import Mapped, Rows, Statement
+from instep.sources.mysql.binlog.stream import dump
+from instep.sources.mysql.binlog.values import KeyColumn, images
+from instep.sources.mysql.binlog.wire import Mapped, Rows, Statement
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 KEYS = {"item": (0,), "part": (0,), "owner": (0,), "owned": (0,)}

@@ -13,7 +13,7 @@ from instep import crash
 from instep.crash import Crashed
 from instep.model import TableSettings
 from instep.schema.selection import Pattern, Selection
-from instep.sources.postgres_connect import conninfo
+from instep.sources.postgres.connect import conninfo
 from instep.store.store import Store
 from instep.sync.rows import follow
 from sync_world import counts

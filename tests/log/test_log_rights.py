@@ -12,7 +12,7 @@ from log_world import LogWorld
 
 from instep.cli.main import main
 from instep.model import LogNames
-from instep.sources.postgres import PostgresSource
+from instep.sources.postgres.source import PostgresSource
 from postgres_server import Database
 
 pytestmark = pytest.mark.server

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ReadError
-from instep.sources.postgres_log_collect import Collected, Visible, collect
-from instep.sources.postgres_log_wire import (
+from instep.sources.postgres.wal.collect import Collected, Visible, collect
+from instep.sources.postgres.wal.wire import (
     UNCHANGED,
     Begin,
     Change,

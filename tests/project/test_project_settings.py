@@ -10,9 +10,9 @@ from project_types import Loads
 from instep.errors import ProjectError
 from instep.project.project import Settings, TableOptions
 from instep.project.reference import Environment, Reference, read_env_file
-from instep.sources.mysql_connect import MySqlConfig
-from instep.sources.postgres_connect import PostgresConfig
-from instep.sources.sqlite_connect import SqliteConfig
+from instep.sources.mysql.connect import MySqlConfig
+from instep.sources.postgres.connect import PostgresConfig
+from instep.sources.sqlite.connect import SqliteConfig
 
 SECRET = "correct horse"
 PROJECT = """\

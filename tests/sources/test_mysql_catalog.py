@@ -8,9 +8,9 @@ import pytest
 from events.shows import shows
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, SetupError
 from instep.schema.types import Json, String
-from instep.sources.mysql import MySqlConfig, MySqlSource
-from instep.sources.mysql_catalog import WEAK, _decoded
-from instep.sources.mysql_connect import SslMode, translate
+from instep.sources.mysql.catalog import WEAK, _decoded
+from instep.sources.mysql.connect import SslMode, translate
+from instep.sources.mysql.source import MySqlConfig, MySqlSource
 from mariadb import PASSWORD, MariaDatabase, open_as
 from source_reads import EVERYTHING, accept, batches, find, values
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from instep.errors import ReadError
-from instep.sources import mysql as module
 from instep.sources.base import CursorRange
-from instep.sources.mysql import MySqlSource
+from instep.sources.mysql import source as module
+from instep.sources.mysql.source import MySqlSource
 from mariadb import MariaDatabase, MariaServer
 from source_reads import EVERYTHING, accept, batches, find, staged, values
 

@@ -14,8 +14,8 @@ import pytest
 from certificates import make_certificates
 from instep.errors import ConnectError
 from instep.model import LogNames
-from instep.sources.mysql import MySqlSource
-from instep.sources.mysql_connect import MySqlConfig, SslMode
+from instep.sources.mysql.connect import MySqlConfig, SslMode
+from instep.sources.mysql.source import MySqlSource
 from mariadb import MariaServer, launch, open_as
 
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.schema.types import parse
-from instep.sources.mysql_sql import literal, quoted
-from instep.sources.mysql_types import Native, column_type, expression, query_type
-from instep.sources.mysql_wire import _columns
+from instep.sources.mysql.sql import literal, quoted
+from instep.sources.mysql.types import Native, column_type, expression, query_type
+from instep.sources.mysql.wire import _columns
 
 NATIVE = [
     ("tinyint(1)", None, "boolean", "string", False),

@@ -13,8 +13,8 @@ from certificates import make_certificates
 from instep.errors import ConnectError, InstepError
 from instep.schema.read import ColumnRead, TableRead
 from instep.sources.base import CursorRange
-from instep.sources.postgres import PostgresConfig, PostgresSource
-from instep.sources.postgres_read import PostgresReader
+from instep.sources.postgres.read import PostgresReader
+from instep.sources.postgres.source import PostgresConfig, PostgresSource
 from pooler import pooled
 from postgres_server import Database, free_port
 

@@ -10,9 +10,9 @@ from events.shows import shows
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Column, Table
 from instep.sources.base import CursorRange
-from instep.sources.postgres import PostgresSource
-from instep.sources.postgres_chunks import CHUNK_ROWS
-from instep.sources.postgres_snapshot import PostgresSnapshot
+from instep.sources.postgres.chunks import CHUNK_ROWS
+from instep.sources.postgres.snapshot import PostgresSnapshot
+from instep.sources.postgres.source import PostgresSource
 from postgres_server import Database
 
 

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from instep.model import Check
-from instep.sources.postgres import PostgresConfig, PostgresSource
-from instep.sources.postgres_checks import clock_check
-from instep.sources.postgres_connect import conninfo, translate
+from instep.sources.postgres.checks import clock_check
+from instep.sources.postgres.connect import conninfo, translate
+from instep.sources.postgres.source import PostgresConfig, PostgresSource
 from instep.sources.replicas import places
 from postgres_server import READER, Database
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -14,11 +14,11 @@ from events.shows import shows
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SchemaError
 from instep.schema.read import ColumnRead, TableRead
 from instep.sources.base import CursorRange
-from instep.sources.postgres import PostgresConfig, PostgresSource
-from instep.sources.postgres_chunks import CHUNK_BYTES, Storage, parts
-from instep.sources.postgres_connect import connect
-from instep.sources.postgres_read import PostgresReader
-from instep.sources.postgres_snapshot import PostgresSnapshot, export
+from instep.sources.postgres.chunks import CHUNK_BYTES, Storage, parts
+from instep.sources.postgres.connect import connect
+from instep.sources.postgres.read import PostgresReader
+from instep.sources.postgres.snapshot import PostgresSnapshot, export
+from instep.sources.postgres.source import PostgresConfig, PostgresSource
 from postgres_server import PASSWORD, READER, Database, Server, free_port, launch, make_database
 
 WRONG: list[tuple[str, Callable[[PostgresConfig], PostgresConfig], str, str]] = [

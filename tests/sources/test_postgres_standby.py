@@ -12,8 +12,8 @@ import pytest
 from instep.errors import ConnectError, ReadError
 from instep.schema.read import ColumnRead, TableRead
 from instep.sources.base import CursorRange
-from instep.sources.postgres import PostgresConfig, PostgresSource
-from instep.sources.postgres_snapshot import PostgresSnapshot
+from instep.sources.postgres.snapshot import PostgresSnapshot
+from instep.sources.postgres.source import PostgresConfig, PostgresSource
 from postgres_server import PASSWORD, SUPERUSER, Database, Server, free_port
 
 pytestmark = pytest.mark.slow

@@ -18,9 +18,9 @@ from instep.schema.read import ColumnRead, TableRead
 from instep.schema.selection import Pattern
 from instep.schema.types import DataType, Decimal, String, parse
 from instep.sources.base import CursorRange
-from instep.sources.postgres import PostgresSource
-from instep.sources.postgres_sql import literal, matches, quote
-from instep.sources.postgres_types import DATE_INFINITY, TIMESTAMP_INFINITY, map_type, yielded
+from instep.sources.postgres.source import PostgresSource
+from instep.sources.postgres.sql import literal, matches, quote
+from instep.sources.postgres.types import DATE_INFINITY, TIMESTAMP_INFINITY, map_type, yielded
 from postgres_server import Database
 
 # column type, accepted type, whether a note says that it is looser, a value as SQL, what Arrow then holds

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from events.shows import shows
 from instep.errors import ReadError
 from instep.schema.types import Binary, Float, Int, String, parse
-from instep.sources import sqlite as module
 from instep.sources.base import CursorRange
-from instep.sources.sqlite import SqliteConfig, SqliteSource
-from instep.sources.sqlite_read import _array
+from instep.sources.sqlite import source as module
+from instep.sources.sqlite.read import _array
+from instep.sources.sqlite.source import SqliteConfig, SqliteSource
 from source_reads import EVERYTHING, accept, batches, find, staged, values
 
 Make = Callable[..., SqliteSource]
@@ -105,7 +105,7 @@ def test_values_that_do_not_fit_are_held_with_their_original(
 
 
 def test_text_that_is_not_utf8_is_found_behind_many_rows(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("instep.sources.sqlite_read.BATCH_ROWS", 1000)
+    monkeypatch.setattr("instep.sources.sqlite.read.BATCH_ROWS", 1000)
     source = make(
         "CREATE TABLE t (id INTEGER PRIMARY KEY, v text);"
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000)"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from instep.errors import ConnectError, ProjectError, ReadError
-from instep.sources.sqlite import SqliteConfig, SqliteSource
+from instep.sources.sqlite.source import SqliteConfig, SqliteSource
 from source_reads import EVERYTHING, accept, batches, find
 
 TWO = "CREATE TABLE orders (id INTEGER PRIMARY KEY, v int); CREATE TABLE stock (id INTEGER PRIMARY KEY); "

@@ -4,8 +4,8 @@ import pytest
 
 from instep.errors import ReadError
 from instep.schema.types import parse
-from instep.sources.sqlite_cursor import moved_back
-from instep.sources.sqlite_types import column_type, query_type
+from instep.sources.sqlite.cursor import moved_back
+from instep.sources.sqlite.types import column_type, query_type
 
 DECLARED = [
     ("INTEGER", "int64", "int64", False),

@@ -17,8 +17,8 @@ import pytest
 from instep.errors import ConnectError, ReadError, SetupError
 from instep.schema.read import ColumnRead, TableRead
 from instep.sources.base import CursorRange, Source
-from instep.sources.mysql import MySqlSource
-from instep.sources.postgres import PostgresSource
+from instep.sources.mysql.source import MySqlSource
+from instep.sources.postgres.source import PostgresSource
 from instep.sources.ssh import Ssh, _running, explained
 from mariadb import MariaDatabase
 from postgres_server import Database
@@ -148,7 +148,7 @@ def test_a_tunnel_that_ends_in_mid_read_fails_and_the_next_one_works(postgres: D
 
 KILLED = """
 import pickle, sys, time
-from instep.sources.postgres import PostgresSource
+from instep.sources.postgres.source import PostgresSource
 source = PostgresSource(pickle.load(sys.stdin.buffer))
 with source.snapshot():
     print("open", flush=True)

@@ -79,7 +79,7 @@ def test_items_that_are_left_early_are_closed(gate: threading.Event) -> None:
 
 
 def test_psycopg_waits_for_words_not_for_the_whole(postgres: Database) -> None:
-    from instep.sources.postgres_connect import conninfo
+    from instep.sources.postgres.connect import conninfo
 
     with patient(0.5).connect(conninfo(postgres.config)) as connection:
         [(rows,)] = connection.execute("SELECT count(*) FROM generate_series(1, 1000)").fetchall()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from contract.sources import Case
-from instep.sources.mysql import MySqlSource
-from instep.sources.postgres import PostgresSource
+from instep.sources.mysql.source import MySqlSource
+from instep.sources.postgres.source import PostgresSource
 from pooler import pooled
 from postgres_server import Database, free_port
 from sync_world import MakeWorld, World

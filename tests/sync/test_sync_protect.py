@@ -145,7 +145,7 @@ def test_a_source_that_cannot_be_sampled_lets_nothing_in(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from instep.errors import ReadError
-    from instep.sources.sqlite_read import SqliteSession
+    from instep.sources.sqlite.read import SqliteSession
 
     def broken(self: SqliteSession, chunk: object) -> None:
         raise ReadError("disk I/O error")

@@ -184,7 +184,7 @@ def test_a_rejected_key_keeps_its_table_from_mixing_keys(world: World) -> None:
 @pytest.fixture
 def with_ids(make_world: MakeWorld, mariadb) -> World:  # type: ignore[no-untyped-def]
     """Over MariaDB, as a user who may see InnoDB's table ids."""
-    from instep.sources.mysql import MySqlSource
+    from instep.sources.mysql.source import MySqlSource
 
     world = make_world("mysql")
     config = replace(mariadb.admin, database=mariadb.config.database)

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from instep.errors import ReadError
-from instep.sources.mysql import MySqlSource
-from instep.sources.postgres import PostgresSource
+from instep.sources.mysql.source import MySqlSource
+from instep.sources.postgres.source import PostgresSource
 from mariadb import MariaDatabase, open_as
 from postgres_server import Database
 from source_reads import staged

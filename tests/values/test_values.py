@@ -20,7 +20,7 @@ from value_text import found, printed, same_original
 
 from instep.schema.names import destination_ref
 from instep.schema.types import Array, DataType
-from instep.sources.postgres_connect import conninfo
+from instep.sources.postgres.connect import conninfo
 from instep.stage.entries import read_entries
 from postgres_server import Database
 from sync_world import World, counts

@@ -15,7 +15,7 @@ from value_text import found, printed
 from contract.sources import SOURCES
 from instep.schema.names import destination_ref
 from instep.schema.types import DataType
-from instep.sources.postgres_connect import conninfo
+from instep.sources.postgres.connect import conninfo
 from instep.stage.entries import read_entries
 from jdbc_world import session
 from postgres_server import Database

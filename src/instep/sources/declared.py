@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 
 from instep.schema.types import DataType
-from instep.sources.mysql_types import Native, column_type
-from instep.sources.postgres_types import map_type
-from instep.sources.sqlite_types import column_type as sqlite_type
+from instep.sources.mysql.types import Native, column_type
+from instep.sources.postgres.types import map_type
+from instep.sources.sqlite.types import column_type as sqlite_type
 
 DIALECTS: Mapping[str, str] = {"postgres": "postgres", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
 """The dialect of a source's SQL, by its kind."""

@@ -122,7 +122,8 @@ class StageSpec:
     credentials). `synced` and `read_at` are microseconds since 1970 UTC. `salt` is the secret for hashed columns.
     `path` is the accepted table's, for quarantine; without a `quarantine` nothing is held. `holds`: (change id, rule)
     by `path` of the columns whose new type was not let in. `extra` are columns that the query yields after the others,
-    and that go into the system column of that name (see stage/extra.py). `partition`: a file holds rows of one partition only.
+    and that go into the system column of that name (see stage/extra.py). `partition`: a file holds rows of one
+    partition only.
     """
 
     table: str

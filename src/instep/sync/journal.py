@@ -20,7 +20,7 @@ from instep.schema.plan import Plan, plan_from_dict, plan_to_dict
 from instep.schema.step import RewriteColumn, Step
 from instep.schema.table import Catalog
 from instep.store.plans import PlannedStep, StoredPlan
-from instep.sync.changes.confirm import difference, refs_of
+from instep.sync.confirm import difference, refs_of
 from instep.sync.old_names import make_room, refresh, remember
 from instep.sync.pipe import Pipe, Ref
 

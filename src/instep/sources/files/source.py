@@ -29,7 +29,7 @@ from instep.sources.files.numbers import number_bounds
 from instep.sources.files.read import FilesReader, count_keys, records
 from instep.sources.files.seen import File, Records, Seen, look
 from instep.sources.files.values import comparable
-from instep.sources.sqlite_cursor import moved_back
+from instep.sources.sqlite.cursor import moved_back
 from instep.stage.spec import Chunk
 from instep.stage.text import to_text
 

@@ -29,7 +29,7 @@ from instep.sources.jdbc.parts import conditions, part_column
 from instep.sources.jdbc.read import JdbcReader, Query
 from instep.sources.jdbc.sql import Sql, cursor_column, filters
 from instep.sources.jdbc.types import query_type
-from instep.sources.sqlite_cursor import moved_back
+from instep.sources.sqlite.cursor import moved_back
 from instep.spark.jdbc import Connection, connect
 from instep.stage.spec import Chunk, Limits
 

@@ -27,7 +27,7 @@ from instep.schema.types import (
     TimestampTz,
     Uuid,
 )
-from instep.sources.sqlite_types import column_type as declared
+from instep.sources.sqlite.types import column_type as declared
 from instep.spark.jdbc import Form
 
 CODES: Mapping[int, tuple[str, DataType | None]] = {

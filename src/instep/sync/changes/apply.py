@@ -25,13 +25,13 @@ from instep.schema.step import RewriteColumn
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.widen import widens
 from instep.store.backfills import Backfill, Scope
-from instep.sync.changes.confirm import confirm
 from instep.sync.changes.extras import record_extra, want_values
 from instep.sync.changes.fill_plan import follow_columns
 from instep.sync.changes.kept_history import goes_on, unkept, with_history
 from instep.sync.changes.laid_out import with_layouts
 from instep.sync.changes.owned import check_unmoved, own, taken
 from instep.sync.changes.shards import shared_offences, unable, with_shards
+from instep.sync.confirm import confirm
 from instep.sync.detection.detect import Detection, remember
 from instep.sync.detection.drift import as_left, inspected, repaired, want_reload
 from instep.sync.detection.fill_since import was_held

@@ -1,0 +1,260 @@
+"""From events of the binary log to the keys of the rows that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import cast
+
+from instep.sources.log import Changed, Key, Ref
+from instep.sources.mysql.binlog.ddl import edits
+from instep.sources.mysql.binlog.values import Images, KeyColumn, Unfit, images
+from instep.sources.mysql.binlog.wire import Begin, End, Event, Mapped, Rotate, Rows, Statement, Unreadable
+
+Spot = tuple[str, int]
+"""A file and a position in it."""
+BEYOND = 1 << 32
+"""Positions from here on cannot be asked for."""
+
+
+@dataclass(frozen=True)
+class Upon:
+    """Tables that rows of another one follow by foreign keys, when rows are deleted there or updated. Updates of those
+    `by_key` count where their primary key becomes another one."""
+
+    deletes: frozenset[Ref] = frozenset()
+    updates: frozenset[Ref] = frozenset()
+    by_key: frozenset[Ref] = frozenset()
+
+    def follows(self, ref: Ref, rows: Rows, moved: bool | None) -> bool:
+        """`moved`: whether a key of the rows is another one than before, None if that is not known."""
+        if rows.change == "delete":
+            return ref in self.deletes
+        return rows.change == "update" and ref in self.updates and (moved is not False or ref not in self.by_key)
+
+
+@dataclass
+class Collected:
+    """The keys of one table's rows that changed, as SQL, by the columns `key`, which are at `places` of the `width`
+    columns of now. `since`: what is before is known. `upon`: tables whose changes change rows of this one, which
+    is not logged; `primary`: the key is its primary key. With more keys than `limit` the whole
+    table is read."""
+
+    key: tuple[KeyColumn, ...]
+    places: tuple[int, ...]
+    width: int
+    limit: int
+    since: tuple[int, int] = (0, 0)
+    upon: Upon = Upon()
+    primary: bool = False
+    keys: dict[Key, None] = field(default_factory=dict, repr=False)
+    whole: str = ""
+    _widths: set[int] = field(default_factory=set)
+    _dropped: set[str] = field(default_factory=set)
+
+    def altered(self, added: Sequence[str], dropped: Sequence[str], *, placed: bool) -> None:
+        """Columns came or went. Where the log does not name them, those behind others do no harm."""
+        self._dropped.update(dropped)
+        if self._dropped & set(added):
+            self.all("a column of it was dropped and made again")
+        if self._widths and (dropped or placed):
+            self.all("its columns were altered, and the log does not name them: set binlog_row_metadata to FULL")
+        self._widths = {width + len(added) for width in self._widths}
+
+    def cut(self, mapped: Mapped) -> Images:
+        """Raises Unfit."""
+        if mapped.names:
+            if not {c.name for c in self.key} <= set(mapped.names):
+                raise Unfit("its key was altered")
+            return images(mapped, [mapped.names.index(c.name) for c in self.key], self.key)
+        self._widths.add(len(mapped.kinds))
+        if max(self.places) >= len(mapped.kinds):
+            raise Unfit("its columns were altered")
+        return images(mapped, self.places, self.key)
+
+    def changed(self, cut: Images, rows: Rows) -> int:
+        """How many images there were."""
+        if rows.partial:
+            self.all("it has partial updates of json: set binlog_row_value_options to ''")
+            return 0
+        try:
+            found = cut.keys(rows)
+        except (Unfit, IndexError, ValueError) as error:
+            self.all(str(error) if isinstance(error, Unfit) else "a row of it cannot be taken apart")
+            return 0
+        if any(None in key for key in found):
+            self.all("a row was logged without its key")
+            return 0
+        self.keys.update(dict.fromkeys(cast("list[Key]", found)))
+        if len(self.keys) > self.limit:
+            self.all(f"more than {self.limit:,} of its rows changed")
+        return len(found)
+
+    @property
+    def found(self) -> Changed:
+        """In the order of the texts, so that a run that is repeated asks the same."""
+        return Changed(tuple(c.name for c in self.key), tuple(sorted(self.keys)), self.whole)
+
+    def done(self) -> None:
+        """At the end of a pass: with the columns that came since, all widths are the catalog's."""
+        if self._widths - {self.width}:
+            self.all("the log has it with other columns than the catalog shows")
+
+    def all(self, why: str) -> None:
+        self.whole = self.whole or why
+        self.keys = {}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far events went: `end` of the last transaction that counts, whether there is a `hidden` one behind it,
+    whether there is `more`."""
+
+    end: Spot
+    hidden: bool
+    more: bool
+
+
+@dataclass
+class Pass:
+    """One way through the log. `shows` tells of a transaction's name whether a snapshot of now shows it; `most` events
+    and images of rows are looked at, to the end of the transaction that goes beyond."""
+
+    tables: Mapping[Ref, Collected]
+    shows: Callable[[str], bool]
+    number: Callable[[Spot], tuple[int, int]]
+    start: Spot
+    most: int
+    _maps: dict[int, tuple[Collected, Images]] = field(default_factory=dict)
+    _refs: dict[int, Ref] = field(default_factory=dict)
+    _named: bool = False
+    _begun: bool = False
+    _hidden: bool = False
+    _prepared: dict[str, Spot] = field(default_factory=dict)
+    _in_xa: bool = False
+    _file: str = ""
+    _images: int = 0
+    _seen: dict[int, Mapped] = field(default_factory=dict)
+
+    def collect(self, events: Iterable[tuple[Event | None, int]]) -> Reach:
+        """Events with the position behind each. What is behind a hidden or an undecided transaction is taken in as
+        well: it comes again, and a row that is read twice is the same row."""
+        end, self._file = self.start, self.start[0]
+        for count, (event, at) in enumerate(events):
+            if isinstance(event, Rotate):
+                self._file, at = event.file, event.at
+                self._forget()
+            self.take(event, (self._file, at))
+            within = self._named or self._begun
+            if not (within or self._hidden or self._prepared) and 0 < at < BEYOND:
+                end = max(end, (self._file, at), key=self.number)
+            if count + self._images >= self.most and not within:
+                return self._reach(end, more=True)
+        return self._reach(end, more=False)
+
+    def _forget(self) -> None:
+        """No transaction spans files, and a server that was started numbers its tables anew."""
+        self._maps, self._refs, self._seen = {}, {}, {}
+        self._named = self._begun = self._in_xa = False
+
+    def _reach(self, end: Spot, *, more: bool) -> Reach:
+        for table in self.tables.values():
+            table.done()
+        return Reach(end, self._hidden or bool(self._prepared), more)
+
+    def take(self, event: Event | None, spot: Spot) -> None:
+        match event:
+            case Begin(gtid, alone):
+                self._named, self._begun = True, not alone and gtid.count("-") > 0
+                self._hidden = self._hidden or not self.shows(gtid)
+            case Statement(database, text):
+                self._statement(database, text, spot)
+            case Mapped():
+                self._mapped(event, spot)
+            case Rows():
+                self._rows(event, spot)
+            case End(prepared):
+                self._named = self._begun = self._in_xa = False
+                if prepared:
+                    self._prepared[prepared] = spot
+            case Unreadable(why):
+                for table in self._behind(spot).values():
+                    table.all(why)
+
+    def _behind(self, spot: Spot) -> Mapping[Ref, Collected]:
+        """The tables that have not got what is here."""
+        at = self.number(spot)
+        return {ref: t for ref, t in self.tables.items() if t.since < at}
+
+    def _statement(self, database: str, text: str, spot: Spot) -> None:
+        words = text.upper().split(maxsplit=2)
+        match words[:2]:
+            case ["BEGIN"]:
+                self._begun = True
+            case ["XA", "START" | "BEGIN"]:
+                self._begun = self._in_xa = True
+            case ["COMMIT" | "ROLLBACK"]:
+                self._named = self._begun = False
+            case ["XA", "COMMIT" | "ROLLBACK"]:
+                self._decided(words[2] if len(words) > 2 else "", spot, done=words[1] == "COMMIT")
+            case ["SAVEPOINT" | "RELEASE", *_] | ["ROLLBACK", _] | ["XA", _]:
+                pass
+            case _:
+                self._named = self._begun
+                self._altered(database, text, spot)
+
+    def _decided(self, name: str, spot: Spot, *, done: bool) -> None:
+        """Of a transaction that was prepared before a table was looked at for the first time, nobody knows the rows."""
+        begun = self._prepared.pop(name, None)
+        for table in self._behind(spot).values() if done and not self._in_xa else ():
+            if begun is None or self.number(begun) <= table.since:
+                table.all("a transaction was committed that had been prepared before its log was followed")
+        self._named = self._begun = self._in_xa = False
+
+    def _altered(self, database: str, text: str, spot: Spot) -> None:
+        """DDL commits by itself, whatever the log calls its transaction."""
+        self._maps, self._seen = {}, {}
+        for ref, edit in edits(text, database, self._behind(spot)).items():
+            table = self.tables[ref]
+            if edit.why:
+                table.all(edit.why)
+            else:
+                table.altered(edit.added, edit.dropped, placed=edit.placed)
+
+    def _mapped(self, event: Mapped, spot: Spot) -> None:
+        if self._seen.get(event.number) is event:
+            return
+        self._refs[event.number] = event.ref
+        self._maps.pop(event.number, None)
+        table = self.tables.get(event.ref)
+        if table is None or self.number(spot) <= table.since:
+            return
+        try:
+            self._maps[event.number] = table, table.cut(event)
+            self._seen[event.number] = event
+        except Unfit as error:
+            table.all(str(error))
+
+    @cached_property
+    def _parents(self) -> frozenset[Ref]:
+        """The tables that others follow."""
+        return frozenset().union(*(t.upon.deletes | t.upon.updates for t in self.tables.values()))
+
+    def _followed(self, ref: Ref, event: Rows, found: tuple[Collected, Images] | None, spot: Spot) -> None:
+        told = found is not None and found[0].primary and event.change == "update"
+        moved = found[1].moved(event) if found is not None and told else None
+        for table in self._behind(spot).values():
+            if table.upon.follows(ref, event, moved):
+                table.all(f"rows of {'.'.join(ref)} changed, and by a foreign key rows of it, which is not logged")
+
+    def _rows(self, event: Rows, spot: Spot) -> None:
+        found = self._maps.get(event.number)
+        ref = self._refs.get(event.number)
+        if ref is None:
+            for table in self._behind(spot).values():
+                table.all("the log has rows and does not say of which table")
+        elif event.change != "insert" and ref in self._parents:
+            self._followed(ref, event, found, spot)
+        if found is not None and not found[0].whole:
+            self._images += found[0].changed(found[1], event)

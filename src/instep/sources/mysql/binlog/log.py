@@ -1,0 +1,241 @@
+"""Log-based change capture: the row-based binary log, read as a replica reads it, up to where a snapshot is.
+
+The server keeps nothing for us: a position is a file, a place in it and when the file was begun, so that a log that
+was started anew, or another server's, is not taken for the same. Up to where a snapshot shows everything is asked of
+the server: MariaDB says where in the log a consistent snapshot is; MySQL says which transactions (GTIDs) are done.
+Neither is the end of the log, where transactions stand that nobody sees yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from instep.errors import InstepError, ReadError
+from instep.schema.read import TableRead
+from instep.sources.base import Snapshot
+from instep.sources.log import Changed, Followed, LogRead, LogState, Ref, source_key
+from instep.sources.mysql.binlog.collect import BEYOND, Collected, Pass, Spot, Upon
+from instep.sources.mysql.binlog.server import DENIED, Server, missing, server_of
+from instep.sources.mysql.binlog.sql import key_chunks, row_chunks
+from instep.sources.mysql.binlog.stream import dump
+from instep.sources.mysql.binlog.tables import LogTables, log_tables
+from instep.sources.mysql.binlog.wire import Begin
+from instep.sources.mysql.connect import MySqlConfig, connect, is_mariadb, run, translated
+from instep.sources.replicas import nearest
+from instep.stage.spec import Chunk
+
+if TYPE_CHECKING:
+    import pymysql
+
+EVENTS = 1_000_000
+"""Events of the log that one read looks at, to the end of the transaction that goes beyond."""
+KEYS = 1_000_000
+"""Changed rows of one table that are looked for by key; with more of them the whole table is read."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """`birth`: when the server began the file, in seconds since 1970."""
+
+    file: str
+    at: int
+    birth: int
+
+    @classmethod
+    def of(cls, text: str) -> Position:
+        spot, _, birth = text.rpartition("@")
+        file, _, at = spot.rpartition(":")
+        return cls(file, int(at), int(birth))
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.at}@{self.birth}"
+
+    @property
+    def spot(self) -> Spot:
+        return self.file, self.at
+
+
+def numbered(spot: Spot) -> tuple[int, int]:
+    """What orders places in one server's log: files are numbered."""
+    return int(spot[0].rpartition(".")[2]), spot[1]
+
+
+@dataclass
+class MySqlLog:
+    """See `sources.log.ChangeLog`."""
+
+    config: MySqlConfig
+    messages: int = EVENTS
+    limit: int = KEYS
+    _at: MySqlConfig | None = None
+    _server: Server = field(default_factory=Server)
+    _known: LogTables = field(default_factory=LogTables)
+    _since: dict[Ref, Position] = field(default_factory=dict)
+    _births: dict[str, int] = field(default_factory=dict)
+
+    def order(self, position: str) -> int:
+        """The position as a number; the empty one comes before all."""
+        if not position:
+            return -1
+        number, at = numbered(Position.of(position).spot)
+        return number * BEYOND + at
+
+    def state(self) -> LogState:
+        """Whether the log can be read, and how much of it there is behind the lowest of the tables' places."""
+        with self._session() as session:
+            self._server = server = server_of(session)
+            self._births = {}
+            trouble, hint = missing(session, server, self.config)
+            if trouble:
+                return LogState(server.name, trouble=trouble, hint=hint, ours=False)
+            first, last = next(iter(server.files)), server.end
+            try:
+                self._birth(last)
+            except InstepError as error:
+                denied = any(f"error {code}" in error.message for code in DENIED)
+                grant = f"GRANT REPLICATION SLAVE ON *.* TO {server.account};" if denied else error.hint or ""
+                return LogState(server.name, trouble=error.message, hint=grant, ours=False)
+            state = LogState(
+                server.name, exists=True, restart=f"{first}:4", kept=sum(server.files.values()), ours=False,
+                wal_status=server.retention,
+            )  # fmt: skip
+            return self._behind(state)
+
+    def _behind(self, state: LogState) -> LogState:
+        """With what the places of `resume` say."""
+        if not self._since:
+            return state
+        lowest = min(self._since.values(), key=lambda p: numbered(p.spot))
+        if why := self.fault(str(lowest)):
+            return replace(state, confirmed=str(lowest), trouble=why, hint="read its tables again: instep sync --full")
+        first = numbered((lowest.file, 0))
+        behind = sum(size for name, size in self._server.files.items() if numbered((name, 0)) >= first) - lowest.at
+        return replace(state, confirmed=str(lowest), behind=behind, late=self._late(lowest) if behind else 0.0)
+
+    def _late(self, place: Position) -> float:
+        """The age of the first transaction behind the place."""
+        with dump(self._reached, place.spot) as stream:
+            if any(isinstance(event, Begin) for event, _ in stream.events()):
+                return max(self._server.now - stream.when, 0.0)
+        return 0.0
+
+    def create(self) -> None:
+        """The server writes its log without us."""
+
+    def drop(self) -> bool:
+        """Nothing is kept for us."""
+        return False
+
+    def fault(self, position: str) -> str:
+        place = Position.of(position)
+        files = self._server.files
+        if place.file not in files:
+            first = next(iter(files), "")
+            if files and numbered(place.spot) < numbered((first, 0)):
+                kept = self._server.retention
+                return f"the server has purged its binary log up to {first} ({kept}), and it was at {place}"
+            return f"the server's binary log has gone back behind {place}"
+        if place.at > files[place.file]:
+            return f"the server's binary log has gone back behind {place}"
+        if self._birth((place.file, place.at)) != place.birth:
+            return f"the server's binary log was started anew: {place.file} is another one than it was"
+        return ""
+
+    def _birth(self, spot: Spot) -> int:
+        """When the file was begun."""
+        if spot[0] not in self._births:
+            with dump(self._reached, spot) as stream:
+                next((s for s in stream.events() if stream.birth), None)
+                self._births[spot[0]] = stream.birth
+        return self._births[spot[0]]
+
+    def resume(self, places: Mapping[Ref, str]) -> None:
+        self._since = {ref: Position.of(text) for ref, text in places.items()}
+
+    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
+        keys = {read.source.ref: source_key(read) for read in reads}
+        with self._session() as session:
+            self._known = log_tables(session, keys)
+        full, left = self._server.full, self._server.left_out
+        if left:
+            return {ref: Followed(why=left) for ref in keys}
+        return {ref: self._known.followed(ref, key, full=full) for ref, key in keys.items()}
+
+    def begin(self, *, wait: bool) -> None:
+        """Nothing: rows are logged as a whole when they are committed, whoever asks for them."""
+
+    def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
+        """The keys of the rows that changed, up to what views that begin from now on show: readers open theirs
+        later."""
+        config: MySqlConfig = cast(Any, snapshot).config
+        with connect(config) as session, translated(config, f"the log of {config.place}"):
+            if server_of(session).name != self._server.name:
+                raise ReadError("another server answers than a moment ago", hint="sync again")
+            upto, shows = self._upto(session)
+        upto_at = Position(*upto, self._birth(upto))
+        since = {r.source.ref: self._since.get(r.source.ref, upto_at) for r in reads}
+        start = min([*since.values(), self._before(upto_at, since)], key=lambda p: numbered(p.spot))
+        tables = {r.source.ref: self._collected(r, since[r.source.ref].spot) for r in reads}
+        work = Pass(tables, shows, numbered, start.spot, self.messages)
+        reached, more = upto_at, False
+        if numbered(start.spot) < numbered(upto):
+            with dump(self._reached, start.spot) as stream:
+                reach = work.collect(stream.events(upto))
+            more = reach.more and numbered(reach.end) > numbered(start.spot)
+            if reach.more or reach.hidden:
+                reached = Position(*reach.end, self._birth(reach.end))
+        found = {ref: t.found for ref, t in tables.items()}
+        self._since = {}
+        return LogRead(str(reached), found, more, since={ref: str(p) for ref, p in since.items()})
+
+    def _before(self, upto: Position, since: Mapping[Ref, Position]) -> Position:
+        """From where nothing is unseen but what is in the log behind it: of MySQL, for tables that are new, the begin
+        of its last file, which is not begun before all of the one before is done."""
+        new = upto in since.values() and not self._server.mariadb
+        return replace(upto, at=4) if new else upto
+
+    def _collected(self, read: TableRead, since: Spot) -> Collected:
+        key, table = source_key(read), self._known.tables[read.source.ref]
+        by_name = {c.name: c for c in table.columns}
+        upon = self._known.upon.get(read.source.ref, Upon())
+        columns = tuple(by_name[k] for k in key)
+        return Collected(
+            columns, table.places(key), len(table.columns), self.limit, numbered(since), upon, set(key) == table.unique
+        )
+
+    def _upto(self, session: pymysql.Connection[Any]) -> tuple[Spot, Callable[[str], bool]]:
+        """(up to where the log is read, which transactions before that count)."""
+        if is_mariadb(session):
+            run(session, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            said = dict(run(session, "SHOW STATUS LIKE 'binlog_snapshot_%'"))
+            said = {name.lower(): value for name, value in said.items()}
+            return (said["binlog_snapshot_file"], int(said["binlog_snapshot_position"])), lambda gtid: True
+        from instep.sources.mysql.binlog.gtid import GtidSet
+
+        upto = server_of(session).end
+        done = GtidSet.of(run(session, "SELECT @@global.gtid_executed")[0][0])
+        return upto, done.has
+
+    def rows(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+        return row_chunks(read, key, changed)
+
+    def keys(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+        return key_chunks(read, key, changed, mariadb=self._server.mariadb)
+
+    def release(self, position: str) -> None:
+        """The server forgets by itself."""
+
+    @property
+    def _reached(self) -> MySqlConfig:
+        """The server that was asked for the log's state."""
+        return self._at or self.config
+
+    @contextmanager
+    def _session(self) -> Iterator[pymysql.Connection[Any]]:
+        """To the server that rows are read from: a replica has its own log."""
+        with nearest(self.config, connect) as at, translated(at.config, f"the log of {at.config.place}"):
+            self._at = at.config
+            yield at.connection

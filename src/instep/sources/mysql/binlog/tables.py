@@ -1,0 +1,136 @@
+"""Which tables' changes are all in the binary log, and why others' are not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from instep.sources.log import Followed, Ref
+from instep.sources.mysql.binlog.collect import Upon
+from instep.sources.mysql.binlog.values import KeyColumn
+from instep.sources.mysql.connect import run
+from instep.sources.mysql.sql import literal
+
+if TYPE_CHECKING:
+    import pymysql
+
+_TABLES = "SELECT table_schema, table_name, table_type, engine FROM information_schema.tables WHERE {where}"
+_COLUMNS = (
+    "SELECT table_schema, table_name, column_name, column_type, character_set_name, column_key"
+    " FROM information_schema.columns WHERE {where} ORDER BY table_schema, table_name, ordinal_position"
+)
+_FOREIGN = (
+    "SELECT r.constraint_schema, r.table_name, r.unique_constraint_schema, r.referenced_table_name, r.delete_rule,"
+    " r.update_rule, r.unique_constraint_name FROM information_schema.referential_constraints r"
+)
+_ENGINES = frozenset({"innodb", "myisam", "aria", "rocksdb", "tokudb", "memory"})
+_QUIET = ("RESTRICT", "NO ACTION")
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """A table as the catalog has it; `unique`: the columns of its primary key."""
+
+    ref: Ref
+    kind: str
+    engine: str
+    columns: tuple[KeyColumn, ...]
+    unique: frozenset[str]
+
+    def places(self, key: Sequence[str]) -> tuple[int, ...]:
+        names = [c.name for c in self.columns]
+        return tuple(names.index(k) for k in key)
+
+    def why_not(self, key: Sequence[str], *, full: bool) -> str:
+        """Why its changes cannot be followed by this key (source columns). `full`: the log has whole rows."""
+        if not key:
+            return "its key has no source"
+        if self.kind == "VIEW":
+            return "it is a view, which has no log"
+        if self.kind != "BASE TABLE":
+            return f"it is {self.kind.lower()}: its rows are logged with columns that the catalog does not show"
+        if self.engine not in _ENGINES:
+            return f"its engine is {self.engine or 'not known'}: not all that changes its rows is logged"
+        if not set(key) <= {c.name for c in self.columns}:
+            return "a column of its key cannot be seen"
+        if not full and not set(key) <= self.unique:
+            return (
+                f"the log names its rows by its primary key, not by {', '.join(key)}: "
+                "SET GLOBAL binlog_row_image = FULL;"
+            )
+        return ""
+
+    def shape(self, key: Sequence[str]) -> dict[str, str]:
+        """What positions of it rest on: its key, and the type of each column."""
+        text = json.dumps([self.ref, sorted(key)])
+        kinds = {f"c:{c.name}": f"{c.native} {c.charset}" for c in self.columns}
+        return {"key": hashlib.sha256(text.encode()).hexdigest()[:16], **kinds}
+
+
+@dataclass(frozen=True)
+class LogTables:
+    """Those of the tables that exist, and what their rows follow by foreign keys."""
+
+    tables: Mapping[Ref, LogTable] = field(default_factory=dict)
+    upon: Mapping[Ref, Upon] = field(default_factory=dict)
+
+    def followed(self, ref: Ref, key: Sequence[str], *, full: bool) -> Followed:
+        table = self.tables.get(ref)
+        if table is None:
+            return Followed(why="it is gone")
+        return Followed(table.shape(key), table.why_not(key, full=full))
+
+
+def log_tables(connection: pymysql.Connection[Any], refs: Iterable[Ref]) -> LogTables:
+    wanted = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
+    if not wanted:
+        return LogTables()
+    where = f"(table_schema, table_name) IN ({wanted})"
+    columns: dict[Ref, list[KeyColumn]] = {}
+    unique: dict[Ref, set[str]] = {}
+    for schema, name, column, native, charset, key in run(connection, _COLUMNS.format(where=where)):
+        columns.setdefault((schema, name), []).append(KeyColumn(column, _text(native), charset or ""))
+        if key == "PRI":
+            unique.setdefault((schema, name), set()).add(column)
+    tables = {
+        (s, n): LogTable(
+            (s, n), kind, (engine or "").lower(), tuple(columns.get((s, n), ())), frozenset(unique.get((s, n), ()))
+        )
+        for s, n, kind, engine in run(connection, _TABLES.format(where=where))
+    }
+    return LogTables(tables, cascades(run(connection, _FOREIGN)))
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def cascades(rows: Iterable[Sequence[Any]]) -> dict[Ref, Upon]:
+    """From (child's schema, child, parent's schema, parent, rule of deletes, of updates, the parent's index): which
+    tables each one follows, over as many steps as it takes."""
+    edges: dict[Ref, tuple[set[Ref], set[Ref]]] = {}
+    otherwise = set()
+    for schema, child, parents, parent, delete, update, index in rows:
+        found = edges.setdefault((schema, child), (set(), set()))
+        if delete not in _QUIET:
+            found[0].add((parents, parent))
+        if update not in _QUIET:
+            found[1].add((parents, parent))
+        if index != "PRIMARY":
+            otherwise.add((parents, parent))
+    _spread([side for sides in edges.values() for side in sides], edges)
+    return {ref: Upon(frozenset(d), frozenset(u), frozenset(u - otherwise)) for ref, (d, u) in edges.items()}
+
+
+def _spread(sides: Sequence[set[Ref]], edges: Mapping[Ref, tuple[set[Ref], set[Ref]]]) -> None:
+    """Adds what parents follow themselves, until nothing is new."""
+    grew = True
+    while grew:
+        grew = False
+        for one in sides:
+            more = {r for parent in one if parent in edges for side in edges[parent] for r in side} - one
+            one |= more
+            grew = grew or bool(more)

@@ -1,0 +1,189 @@
+"""The tables, views and columns of a MySQL or MariaDB server that a user may see.
+
+The server hides what the user has no right to, and information_schema is not part of a transaction: a table that
+is not listed is not proven to be gone, and ids are visible only with the PROCESS privilege.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import xor
+from typing import TYPE_CHECKING, Any
+
+from instep.schema.table import Catalog, Column, Table
+from instep.sources.base import Discovery, TableStats
+from instep.sources.mysql.connect import MySqlConfig, is_mariadb, run
+from instep.sources.mysql.sql import literal, matches
+from instep.sources.mysql.types import Native, column_type
+from instep.sources.mysql.wire import RowStream
+
+if TYPE_CHECKING:
+    import pymysql
+
+_VERSION = 1  # of the mapping: a new one makes every fingerprint new
+_STATS_LIMIT = 2_000  # tables: reading their statistics opens each, 0.2 ms
+WEAK = "~"
+"""Begins an id that proves a rename and nothing else: the server changes it in TRUNCATE and many ALTERs."""
+_TABLE_FIELDS = "table_schema, table_name, table_type, table_comment"
+_COLUMN_FIELDS = (
+    "table_schema, table_name, column_name, data_type, column_type, character_maximum_length, is_nullable,"
+    " column_default, column_comment, privileges, ordinal_position"
+)
+_KEY_FIELDS = "table_schema, table_name, column_name, seq_in_index"
+_KINDS = "table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'VIEW')"
+_CHECKS = (
+    "SELECT constraint_schema, table_name, constraint_name FROM information_schema.check_constraints"
+    " WHERE {where} AND level = 'Column' AND check_clause LIKE 'json\\_valid(%'"
+)
+_STATS = "SELECT table_schema, table_name, table_rows, data_length FROM information_schema.tables WHERE {where}"
+_HALVES = ", ".join(f"BIT_XOR(CAST(CONV(SUBSTR(h, {at}, 16), 16, 10) AS UNSIGNED))" for at in (1, 17))
+Ref = tuple[str, str]
+Row = tuple[Any, ...]
+
+
+def where(config: MySqlConfig, schema: str = "table_schema") -> str:
+    return matches(schema, "table_name", config.database, config.include, config.exclude)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One of the views that make up the catalog: what is read of it, for `fields` and a digest of each row."""
+
+    fields: str
+    view: str
+    where: str
+
+    @property
+    def rows(self) -> str:
+        texts = ", ".join(f"COALESCE(HEX(CAST({name} AS CHAR)), '-')" for name in self.fields.split(", "))
+        source = f"FROM information_schema.{self.view} WHERE {self.where}"
+        return f"SELECT {self.fields}, MD5(CONCAT_WS('|', {texts})) AS h {source}"
+
+    @property
+    def digest(self) -> str:
+        return f"SELECT COUNT(*), {_HALVES} FROM ({self.rows}) AS d"  # noqa: S608
+
+
+def _parts(config: MySqlConfig) -> tuple[_Part, _Part, _Part]:
+    wanted = where(config)
+    return (
+        _Part(_TABLE_FIELDS, "tables", f"{wanted} AND {_KINDS}"),
+        _Part(_COLUMN_FIELDS, "columns", wanted),
+        _Part(_KEY_FIELDS, "statistics", f"{wanted} AND index_name = 'PRIMARY'"),
+    )
+
+
+def read_catalog(connection: pymysql.Connection[Any], config: MySqlConfig) -> Discovery:
+    """Every selected table in a handful of queries."""
+    objects, rows, keys = (_fetch(connection, part.rows) for part in _parts(config))
+    digest = _joined(_folded(part) for part in (objects, rows, keys))
+    checked = _json_columns(connection, config, rows)
+    identity, ids = _ids(connection)
+    places = {row[:3]: int(row[3]) for row in keys}
+    described: dict[Ref, list[Row]] = {(row[0], row[1]): [] for row in objects}
+    for row in rows:
+        described.get((row[0], row[1]), []).append(row)
+    tables, denied = [], {}
+    for schema, name, kind, comment, _ in objects:
+        own = sorted(described[schema, name], key=lambda row: int(row[10]))
+        denied.update(_denied((schema, name), own))
+        columns = tuple(_column(row, places.get(row[:3], 0), row[:3] in checked) for row in own)
+        if columns and kind == "VIEW":
+            tables.append(Table(schema, name, columns, kind="view"))
+        elif columns:
+            tables.append(Table(schema, name, columns, ids.get((schema, name)), comment=comment or None))
+    stats = _statistics(connection, where(config)) if len(tables) <= _STATS_LIMIT else {}
+    return Discovery(Catalog.of(tables), digest, stats, denied, identity)
+
+
+def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
+    """All rows as texts."""
+    stream = RowStream(connection, query)
+    blocks = ([values.cast("string").to_pylist() for values in block] for block in stream.blocks(65_536))
+    return [row for block in blocks for row in zip(*block, strict=True)]
+
+
+def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlConfig) -> str:
+    """Counts and XORs of digests of what `read_catalog` reads, computed in the server."""
+    return _joined(tuple(map(int, run(connection, part.digest)[0])) for part in _parts(config))
+
+
+def _folded(rows: Sequence[Row]) -> tuple[int, int, int]:
+    """What `_Part.digest` computes, of rows that end in their digest."""
+    digests = [int(row[-1], 16) for row in rows]
+    both = reduce(xor, digests, 0)
+    return len(rows), both >> 64, both & (2**64 - 1)
+
+
+def _joined(parts: Iterable[tuple[int, ...]]) -> str:
+    return f"{_VERSION}:" + "-".join(f"{number:x}" for part in parts for number in part)
+
+
+def _json_columns(connection: pymysql.Connection[Any], config: MySqlConfig, rows: Iterable[Row]) -> set[Row]:
+    """MariaDB's json is a longtext whose check names the column. Looked for only where a longtext is: slow."""
+    if not is_mariadb(connection) or not any(row[3] == "longtext" for row in rows):
+        return set()
+    return set(run(connection, _CHECKS.format(where=where(config, "constraint_schema"))))
+
+
+def _ids(connection: pymysql.Connection[Any]) -> tuple[str, Mapping[Ref, str]]:
+    """(what ids are valid within, InnoDB's table ids); ("", {}) where the user may not see them."""
+    from pymysql.err import Error
+
+    mariadb = is_mariadb(connection)
+    try:
+        server = run(connection, f"SELECT @@{'server_uid' if mariadb else 'server_uuid'}")[0][0]
+        view = "innodb_sys_tables" if mariadb else "innodb_tables"
+        rows = run(connection, f"SELECT name, table_id FROM information_schema.{view}")  # noqa: S608
+    except Error:
+        return "", {}
+    named = ((_decoded(str(name)), number) for name, number in rows)
+    return str(server), {ref: f"{WEAK}{number}" for ref, number in named if ref}
+
+
+def _decoded(name: str) -> Ref | None:
+    """(schema, table) of InnoDB's file-like name, `shop/a@002db`; None for partitions, internal tables and letters
+    that it encodes otherwise."""
+    parts = [re.sub(r"@([0-9a-f]{4})", lambda m: chr(int(m[1], 16)), part) for part in name.split("/")]
+    if len(parts) != 2 or "#" in name or "@" in re.sub(r"@[0-9a-f]{4}", "", name):
+        return None
+    return parts[0], parts[1]
+
+
+def _statistics(connection: pymysql.Connection[Any], wanted: str) -> dict[Ref, TableStats]:
+    rows = run(connection, _STATS.format(where=wanted))
+    return {(row[0], row[1]): TableStats(int(row[2]), int(row[3] or 0)) for row in rows if row[2] is not None}
+
+
+def table_statistics(connection: pymysql.Connection[Any], ref: Ref) -> TableStats:
+    """InnoDB's estimate for one table."""
+    schema, table = map(literal, ref)
+    return _statistics(connection, f"table_schema = {schema} AND table_name = {table}").get(ref, TableStats())
+
+
+def _denied(ref: Ref, rows: Sequence[Row]) -> dict[tuple[str, ...], str]:
+    """A view without columns is broken; a column without the right to select is listed and cannot be read."""
+    if not rows:
+        return {ref: "its columns cannot be listed: a view on something that is gone, or no right to it"}
+    closed = [row[2] for row in rows if "select" not in str(row[9]).lower().split(",")]
+    if len(closed) == len(rows):
+        return {ref: "no right to select from it"}
+    return {(*ref, name): "no right to select this column" for name in closed}
+
+
+def _column(row: Row, key: int, checked: bool) -> Column:
+    name, base, full, length, nullable, default, comment = row[2:9]
+    kind, note = column_type(Native(base, full, None if length is None else int(length), checked))
+    return Column(
+        name,
+        kind,
+        nullable=nullable == "YES",
+        key=key,
+        default=None if default in (None, "NULL") else str(default),
+        comment=comment or None,
+        native=full,
+        note=note,
+    )

@@ -1,0 +1,86 @@
+"""Reading chunks of MySQL tables into Arrow batches, inside a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from instep.schema.types import Binary, Boolean, DataType, Decimal, Float, Int, TimestampTz, parse
+from instep.sources.mysql.connect import MySqlConfig, transaction, translated
+from instep.sources.mysql.wire import RowStream
+from instep.stage.spec import Chunk, Limits
+
+if TYPE_CHECKING:
+    import pymysql
+
+BATCH_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class MySqlReader:
+    """Opens a connection with a consistent snapshot of its own, not older than the driver's."""
+
+    config: MySqlConfig
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.config.max_connections, self.config.rows_per_second)
+
+    @contextmanager
+    def open(self) -> Iterator[MySqlSession]:
+        with transaction(self.config) as connection:
+            yield MySqlSession(self.config, connection)
+
+
+@dataclass
+class MySqlSession:
+    """One connection; everything it reads is of one point of time."""
+
+    config: MySqlConfig
+    connection: pymysql.Connection[Any]
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Batches of 65,536 rows or 32 MB. Each column of the query is named by its data type."""
+        with translated(self.config, f"{self.config.place}, reading {chunk.table}"):
+            stream = RowStream(self.connection, chunk.query)
+            kinds = [parse(name) for name in stream.names]
+            names = [str(position) for position in range(len(kinds))]
+            try:
+                for block in stream.blocks(BATCH_ROWS):
+                    columns = [convert(kind, values) for kind, values in zip(kinds, block, strict=True)]
+                    yield pa.RecordBatch.from_arrays(columns, names)
+            finally:
+                stream.close()
+
+
+def convert(kind: DataType, values: pa.Array) -> pa.Array:
+    """The server's texts as the type that the query yields for a column of type `kind`.
+
+    Text is passed on as it is, for `stage` to find what is not UTF-8.
+    """
+    if isinstance(kind, Binary):
+        return values
+    texts = values.view(pa.string())
+    if isinstance(kind, Int):
+        return texts.cast(pa.int64()).cast(_INTEGERS[kind.bits])
+    if isinstance(kind, Decimal):
+        return texts.cast(pa.decimal128(kind.precision, kind.scale))
+    if isinstance(kind, Float):
+        numbers = texts.cast(pa.float64())
+        return numbers if kind.bits == 64 else numbers.cast(pa.float32())
+    if isinstance(kind, Boolean):
+        return texts.cast(pa.bool_())
+    return _with_zone(texts) if isinstance(kind, TimestampTz) else texts
+
+
+_INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+def _with_zone(texts: pa.Array) -> pa.Array:
+    """The session speaks UTC: a Z says so, but not behind a date that does not exist."""
+    return pc.if_else(pc.starts_with(texts, "0000"), texts, pc.binary_join_element_wise(texts, "Z", ""))

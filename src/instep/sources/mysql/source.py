@@ -1,0 +1,252 @@
+"""MySQL and MariaDB as a source.
+
+Identity: columns have no ids. InnoDB's table id is shown to users with the PROCESS privilege only. It begins with
+`~`: an equal id under a new name proves a rename, but TRUNCATE, OPTIMIZE and many ALTERs give a table a new id, so
+a new id under the old name proves nothing.
+
+One consistent read: a consistent snapshot belongs to one connection and cannot be shared, so all chunks of a table
+have one lane and are read in order on one connection: each table is one consistent view, not older than the
+driver's, and two tables may be of different moments. As a lane is read in order, chunks need not be even: their
+bounds divide the range of an integer key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal as Number
+from decimal import InvalidOperation
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import ReadError
+from instep.model import Check, LogNames
+from instep.schema.read import TableRead
+from instep.schema.table import Catalog, Column
+from instep.schema.types import Boolean, DataType, Date, Decimal, Float, Int, String, Timestamp, TimestampTz
+from instep.sources.base import CursorBounds, CursorRange, Discovery
+from instep.sources.log import ChangeLog
+from instep.sources.mysql.binlog.log import MySqlLog
+from instep.sources.mysql.catalog import read_catalog, read_fingerprint, table_statistics
+from instep.sources.mysql.checks import checks
+from instep.sources.mysql.connect import MySqlConfig, connect, run, transaction, translated
+from instep.sources.mysql.read import MySqlReader
+from instep.sources.mysql.sql import literal, quoted, quoted_table
+from instep.sources.mysql.types import query_type, selected
+from instep.sources.replicas import nearest
+from instep.stage.spec import Chunk
+
+if TYPE_CHECKING:
+    import pymysql
+
+CHUNK_ROWS = 1_000_000
+CHUNK_BYTES = 256 << 20
+CLIENT_ERRORS = range(2000, 3000)
+"""Numbers of errors that are about the connection, not about the query."""
+
+
+class MySqlSource:
+    """See the module. Every error names the server or table, the cause and the next step."""
+
+    kind = "mysql"
+
+    def __init__(self, config: MySqlConfig) -> None:
+        self.config = config
+        self.default_schema = config.database
+
+    def log(self, names: LogNames) -> ChangeLog:
+        return MySqlLog(self.config)
+
+    def test(self) -> list[Check]:
+        """The login works; tables are visible and may be read; ids are visible."""
+        return checks(self.config)
+
+    def fingerprint(self) -> str:
+        with nearest(self.config, connect) as at, translated(at.config, f"{at.config.place}, reading its schema"):
+            return read_fingerprint(at.connection, at.config)
+
+    def discover(self) -> Discovery:
+        with nearest(self.config, connect) as at, translated(at.config, f"{at.config.place}, reading its schema"):
+            return read_catalog(at.connection, at.config)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[MySqlSnapshot]:
+        """A consistent snapshot for the counts and bounds; readers open later ones."""
+        with nearest(self.config, transaction) as at:
+            yield MySqlSnapshot(at.config, at.connection, at.note)
+
+
+class MySqlSnapshot:
+    """The server as of one transaction; the schema as of now, for it is not part of transactions. `note`: what is
+    unusual about it."""
+
+    def __init__(self, config: MySqlConfig, connection: pymysql.Connection[Any], note: str = "") -> None:
+        self.config, self.note = config, note
+        self._connection = connection
+        self.reader = MySqlReader(config)
+
+    def discover(self) -> Discovery:
+        with translated(self.config, f"{self.config.place}, reading its schema"):
+            return read_catalog(self._connection, self.config)
+
+    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+        """Numbers, bytes and JSON as themselves, all else as text."""
+        return {c.column.name: query_type(c.source.type, c.source.native) for c in read.columns if c.source}
+
+    def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
+        """Ranges of an integer key's first column of about a million rows or 256 MB, else the table at once. The
+        first and the last range are open, for the lane's view may be later than this snapshot."""
+        wanted = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
+        if not wanted:
+            raise ReadError(
+                f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
+            )
+        select = f"SELECT {', '.join(map(selected, wanted))} FROM {quoted_table(*read.source.ref)}"  # noqa: S608
+        with translated(self.config, f"planning the read of {read.source.path}"):
+            stats = table_statistics(self._connection, read.source.ref)
+            ends = (
+                self._bounds(read, max(stats.rows // CHUNK_ROWS, stats.bytes // CHUNK_BYTES))
+                if rows.lower is None
+                else []
+            )
+        parts, within = _parts(_leading_key(read), ends), [*_within(read, rows), *_filter(read)]
+        share = len(parts)
+        return [
+            Chunk(key, number, _where(select, [*part, *within]), stats.rows // share, stats.bytes // share, lane=key)
+            for number, part in enumerate(parts)
+        ]
+
+    def cursor_bounds(
+        self, read: TableRead, column: str, after: str | None, lookback: float
+    ) -> tuple[str | None, CursorBounds]:
+        """(`after` moved back, the greatest value and the number of NULLs), texts as the server writes them in UTC."""
+        source = _cursor_column(read, column)
+        name = quoted(source.name)
+        query = (
+            f"SELECT CAST({_comparable(source, f'MAX({name})')} AS CHAR), COUNT(*) - COUNT({name})"  # noqa: S608
+            f" FROM {quoted_table(*read.source.ref)}"
+        )
+        query = _where(query, _filter(read))
+        with translated(self.config, f"reading the cursor {read.source.path}.{source.name}"):
+            upper, nulls = run(self._connection, query)[0]
+            return self._moved_back(read, source, after, lookback), CursorBounds(upper, int(nulls))
+
+    def count(self, read: TableRead) -> int:
+        with translated(self.config, f"counting {read.source.path}"):
+            query = f"SELECT COUNT(*) FROM {quoted_table(*read.source.ref)}"  # noqa: S608
+            return int(run(self._connection, _where(query, _filter(read)))[0][0])
+
+    @property
+    def dialect(self) -> str:
+        return "mysql"
+
+    def fault(self, read: TableRead) -> str:
+        query = _where(f"EXPLAIN SELECT 1 FROM {quoted_table(*read.source.ref)}", _filter(read))  # noqa: S608
+        from pymysql.err import MySQLError
+
+        with translated(self.config, f"the filter of {read.source.path}"):
+            try:
+                run(self._connection, query)
+            except MySQLError as error:
+                code = error.args[0] if error.args else 0
+                if code < 1000 or code in CLIENT_ERRORS:
+                    raise
+                return str(error.args[-1])
+        return ""
+
+    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+        now = self.discover().catalog
+        return frozenset(t.ref for t in catalog.tables if now.get(t.ref) != t)
+
+    def _bounds(self, read: TableRead, cuts: int) -> list[int]:
+        """Where chunks begin, without the first."""
+        key = _leading_key(read)
+        if not key or cuts < 1:
+            return []
+        query = f"SELECT MIN({key}), MAX({key}) FROM {quoted_table(*read.source.ref)}"  # noqa: S608
+        low, high = run(self._connection, query)[0]
+        if low is None or high - low < cuts:
+            return []
+        return [int(low) + (int(high) - int(low)) * at // (cuts + 1) for at in range(1, cuts + 1)]
+
+    def _moved_back(self, read: TableRead, source: Column, after: str | None, lookback: float) -> str | None:
+        if after is None or not lookback:
+            return after
+        where = f"cursor {read.source.path}.{source.name}"
+        if isinstance(source.type, Int | Decimal | Float):
+            return format(_number(after, where) - Number(str(lookback)), "f")
+        if not isinstance(source.type, Date | Timestamp | TimestampTz):
+            raise ReadError(f"{where}: text cannot be moved back", hint="set the lookback of this table to 0")
+        kind = "DATE" if isinstance(source.type, Date) else "DATETIME(6)"
+        moved = f"CAST({literal(after)} AS DATETIME(6)) - INTERVAL {float(lookback):f} SECOND"
+        query = f"SELECT CAST(CAST({moved} AS {kind}) AS CHAR)"
+        back = run(self._connection, query)[0][0]
+        if back is None:
+            raise ReadError(f"{where}: {after!r} is no date", hint="run a full sync of this table")
+        return str(back)
+
+
+def _leading_key(read: TableRead) -> str:
+    """The quoted first column of the primary key if it is an integer, else ""."""
+    first = next((c for c in read.source.columns if c.key == 1), None)
+    integer = first is not None and (isinstance(first.type, Int) or first.native.startswith("bigint"))
+    return quoted(first.name) if first is not None and integer else ""
+
+
+def _parts(key: str, bounds: list[int]) -> list[list[str]]:
+    if not bounds:
+        return [[]]
+    inner = [[f"{key} >= {low}", f"{key} < {high}"] for low, high in pairwise(bounds)]
+    return [[f"{key} < {bounds[0]}"], *inner, [f"{key} >= {bounds[-1]}"]]
+
+
+def _where(select: str, conditions: list[str]) -> str:
+    return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
+
+
+def _filter(read: TableRead) -> list[str]:
+    return [read.condition] if read.where else []
+
+
+def _cursor_column(read: TableRead, column: str) -> Column:
+    source = next((c.source for c in read.columns if c.column.name == column), None)
+    if source is None:
+        raise ReadError(f"{read.source.path} has no column {column} to be its cursor", hint="choose another cursor")
+    ordered = isinstance(source.type, Int | Decimal | Float | Date | Timestamp | TimestampTz)
+    text = isinstance(source.type, String) and source.native.startswith(("char", "varchar"))
+    if not (ordered or text) or isinstance(source.type, Boolean) or source.native.startswith("bit"):
+        raise ReadError(
+            f"{read.source.path}.{column} cannot be a cursor: {source.native} has no order that changes follow",
+            hint="choose a number, a date, a time stamp or a varchar",
+        )
+    return source
+
+
+def _comparable(column: Column, value: str) -> str:
+    """A float's own text has six digits: as a double it has all."""
+    return f"{value} * 1e0" if isinstance(column.type, Float) else value
+
+
+def _within(read: TableRead, rows: CursorRange) -> list[str]:
+    if rows.column is None:
+        return []
+    source = _cursor_column(read, rows.column)
+    name = quoted(source.name)
+    where = f"cursor {read.source.path}.{source.name}"
+    numeric = isinstance(source.type, Int | Decimal | Float)
+    return [
+        f"{_comparable(source, name)} {operator} {_number(bound, where) if numeric else literal(bound)}"
+        for operator, bound in ((">=", rows.lower), ("<=", rows.upper))
+        if bound is not None
+    ]
+
+
+def _number(text: str, where: str) -> Number:
+    """A number as SQL takes it unquoted: quoted, it would be compared as a rounded double."""
+    try:
+        number = Number(text)
+    except InvalidOperation:
+        number = Number("NaN")
+    if not number.is_finite():
+        raise ReadError(f"{where}: {text!r} is no number", hint="run a full sync of this table")
+    return number

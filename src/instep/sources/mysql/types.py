@@ -1,0 +1,140 @@
+"""MySQL's and MariaDB's column types as data types, and how each is selected.
+
+Numbers and bytes come as themselves; what may hold a value that its type does not admit comes as text for `stage`
+to check: dates and times (`0000-00-00`, `2024-00-00`) and tinyint(1) (any number from -128 to 127).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from instep.schema.table import Column
+from instep.schema.types import (
+    MAX_PRECISION,
+    Binary,
+    Boolean,
+    DataType,
+    Date,
+    Decimal,
+    Float,
+    Int,
+    Json,
+    String,
+    Timestamp,
+    TimestampTz,
+    Uuid,
+)
+from instep.sources.mysql.sql import quoted
+
+_INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
+_UNSIGNED: dict[str, DataType] = {
+    "tinyint": Int(16),
+    "smallint": Int(32),
+    "mediumint": Int(32),
+    "int": Int(64),
+    "bigint": Decimal(20, 0),
+}
+_PLAIN: dict[str, DataType] = {
+    "float": Float(32),
+    "double": Float(64),
+    "date": Date(),
+    "datetime": Timestamp(),
+    "timestamp": TimestampTz(),
+    "year": Int(16),
+    "enum": String(),
+    "set": String(),
+    "json": Json(),
+    "uuid": Uuid(),
+    "inet4": String(),
+    "inet6": String(),
+}
+_TEXTS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
+_BYTES = {"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "vector"}
+_GEOMETRIES = {
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+    "geometrycollection", "geomcollection",
+}  # fmt: skip
+_SIZES = re.compile(r"\((\d+)(?:,(\d+))?\)")
+
+
+@dataclass(frozen=True)
+class Native:
+    """A column's type in the words of information_schema: `base` is `decimal`, `full` `decimal(12,2) unsigned`.
+    `length` is in characters or bytes, `checked` says that MariaDB checks the text to be JSON."""
+
+    base: str
+    full: str
+    length: int | None = None
+    checked: bool = False
+
+
+def column_type(native: Native) -> tuple[DataType, str]:
+    """(the type, a note why it is looser than the native one or "")."""
+    base, full = native.base.lower(), native.full.lower()
+    if base in _INTEGERS:
+        if full == "tinyint(1)":
+            return Boolean(), ""
+        return (_UNSIGNED[base] if "unsigned" in full else Int(_INTEGERS[base])), ""
+    if base in _PLAIN:
+        return _PLAIN[base], ""
+    if base == "decimal":
+        return _decimal(full)
+    if base == "bit":
+        return _bit(int(_sizes(full)[0] or 1)), ""
+    if base in _TEXTS:
+        return (Json() if native.checked else String(native.length if base in ("char", "varchar") else None)), ""
+    if base in _BYTES:
+        return Binary(native.length if base in ("binary", "varbinary") else None), ""
+    if base == "time":
+        return String(), "a time may pass 24 hours or be negative, kept as text"
+    if base in _GEOMETRIES:
+        return String(), "a geometry, kept as text: SRID=n;WKT"
+    return String(), f"type {native.full} is not known, kept as text"
+
+
+def _sizes(full: str) -> tuple[str | None, str | None]:
+    found = _SIZES.search(full)
+    return (found[1], found[2]) if found else (None, None)
+
+
+def _decimal(full: str) -> tuple[DataType, str]:
+    precision, scale = (int(size or 0) for size in _sizes(full))
+    if precision > MAX_PRECISION:
+        return String(), f"decimal({precision},{scale}) is beyond {MAX_PRECISION} digits, kept as text"
+    return Decimal(precision or 10, scale), ""
+
+
+def _bit(bits: int) -> DataType:
+    return Boolean() if bits == 1 else Int(64) if bits < 64 else Decimal(20, 0)
+
+
+def query_type(kind: DataType, native: str) -> DataType:
+    """The type that a query yields for a column of type `kind` that the server calls `native`."""
+    if isinstance(kind, Boolean):
+        return kind if native.lower().startswith("bit") else String()
+    return kind if isinstance(kind, Int | Decimal | Float | Binary | Json) else String()
+
+
+def expression(column: str, native: str) -> str:
+    """What to select for the quoted `column`, so that its text form is exact.
+
+    A float's own text has six digits, a float(m,d)'s is rounded: as a double both have all. Geometry and bits have
+    no text of their own. A geometry's text that is longer than max_allowed_packet would be NULL: then its bytes come
+    behind one that no text begins with, for `stage` to hold.
+    """
+    base = native.lower().partition("(")[0].partition(" ")[0]
+    if base == "float" or (base == "double" and "(" in native):
+        return f"{column} * 1e0"
+    if base == "bit":
+        return f"{column} + 0"
+    if base in _GEOMETRIES:
+        text = f"CONCAT('SRID=', ST_SRID({column}), ';', ST_AsText({column}))"
+        return f"COALESCE({text}, CONCAT(x'FF', {column}), {column})"
+    return column
+
+
+def selected(column: Column) -> str:
+    """The column under the name of the type that `read.convert` makes of it."""
+    kind = column.type if isinstance(column.type, TimestampTz) else query_type(column.type, column.native)
+    return f"{expression(quoted(column.name), column.native)} AS {quoted(str(kind))}"

@@ -1,0 +1,233 @@
+"""Connections to PostgreSQL: settings that make text stable, and errors that say what to do."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError
+from instep.sources.postgres.sql import literal
+from instep.sources.postgres.tls import refusal
+from instep.sources.private_file import as_file, carried, private_file
+from instep.sources.ssh import Ssh, Way, through
+from instep.stage.patience import LIBPQ, SILENT, patient
+
+if TYPE_CHECKING:
+    import psycopg
+
+Opened = TypeVar("Opened")
+
+
+@dataclass(frozen=True)
+class PostgresConfig:
+    """Where and as whom to connect, and which tables are looked at.
+
+    `include` and `exclude` are patterns for `schema.table`: the exact text, a glob, or `re:` and a regular
+    expression; an empty `include` means all. Timeouts are in seconds, 0 means none; `read_timeout` is the longest
+    silence of the server. `options` is passed to it as libpq's `options`. `sslkey` is the text of the client's private
+    key. `max_connections` and `rows_per_second` bound one sync, 0 means no bound. `read_replica` are `host` or
+    `host:port` of servers to read from before `host`.
+    """
+
+    host: str
+    database: str
+    user: str
+    port: int = 5432
+    password: str = field(default="", repr=False)
+    sslmode: str = "prefer"
+    sslrootcert: str = ""
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    connect_timeout: int = 10
+    read_timeout: float = 3600
+    statement_timeout: float = 0
+    options: str = ""
+    sslcert: str = ""
+    sslkey: str = field(default="", repr=False)
+    ssh: Ssh | None = None
+    max_connections: int = 0
+    rows_per_second: float = 0
+    application_name: str = "instep"
+    read_replica: tuple[str, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Certificates go along: a task may run where their files are not."""
+        return {**self.__dict__, "sslrootcert": carried(self.sslrootcert), "sslcert": carried(self.sslcert)}
+
+    @property
+    def place(self) -> str:
+        """`user@host:port/database`, for messages."""
+        return f"{self.user}@{self.host}:{self.port}/{self.database}"
+
+
+def conninfo(config: PostgresConfig, way: Way | None = None, key: str = "") -> str:
+    """libpq keywords, the password among them: stays inside the process, is never logged. `way`: where to connect
+    instead (the server's certificate is still that of `host`); `key`: the file with `sslkey`."""
+    from psycopg.conninfo import make_conninfo
+
+    given: dict[str, Any] = {
+        "host": config.host,
+        "hostaddr": way.address if way else "",
+        "port": (way.port if way else 0) or config.port,
+        "dbname": config.database,
+        "user": config.user,
+        "password": config.password,
+        "sslmode": config.sslmode,
+        "sslrootcert": config.sslrootcert or _authorities(config),
+        "sslcert": config.sslcert,
+        "sslkey": key,
+        "connect_timeout": config.connect_timeout,
+        "options": config.options,
+    }
+    kept = {k: v for k, v in given.items() if v not in ("", 0)}
+    return make_conninfo("", **kept, **LIBPQ, application_name=config.application_name, client_encoding="UTF8")
+
+
+def _authorities(config: PostgresConfig) -> str:
+    """The system's own, where a certificate is checked and no authority is named."""
+    return ssl.get_default_verify_paths().cafile or "" if config.sslmode.startswith("verify") else ""
+
+
+def dial(config: PostgresConfig, open: Callable[[str], Opened]) -> Opened:
+    """What `open` makes of libpq keywords that reach the server, through SSH if so configured. Errors are `open`'s own,
+    or a ConnectError that names the SSH server if it was that."""
+    with (
+        private_file(config.sslkey) as key,
+        as_file(config.sslrootcert) as authority,
+        as_file(config.sslcert) as certificate,
+        through(config.ssh, config.host, config.port, config.connect_timeout) as way,
+    ):
+        try:
+            return open(conninfo(replace(config, sslrootcert=authority, sslcert=certificate), way, key))
+        except Exception as error:
+            way.explain()
+            if _UNTRUSTED in str(error):
+                host, port = (way.address or config.host, way.port or config.port)
+                why = refusal(host, port, authority, config.connect_timeout)
+                raise translate(config, f"{_UNTRUSTED}: {why}", "", otherwise=ConnectError) from None
+            raise
+
+
+def settings(config: PostgresConfig) -> dict[str, str]:
+    """Server settings of every transaction: texts that do not depend on the server's defaults, no idle end."""
+    return {
+        "search_path": "pg_catalog",
+        "datestyle": "ISO, YMD",
+        "intervalstyle": "iso_8601",
+        "timezone": "UTC",
+        "extra_float_digits": "1",
+        "bytea_output": "hex",
+        "idle_in_transaction_session_timeout": "0",
+        "statement_timeout": f"{int(config.statement_timeout * 1000)}",
+    }
+
+
+def set_statement(values: Mapping[str, str]) -> str:
+    """One statement that makes the settings hold until the transaction ends (a pooler sees no trace)."""
+    return "SELECT " + ", ".join(f"set_config({literal(k)}, {literal(v)}, true)" for k, v in values.items())
+
+
+_UNTRUSTED = "certificate verify failed"
+
+
+@contextmanager
+def connect(config: PostgresConfig) -> Iterator[psycopg.Connection[Any]]:
+    """A connection in a READ ONLY, REPEATABLE READ transaction with `settings`; errors of connecting are
+    translated, those of the body are not (they may be another server's)."""
+    import psycopg
+
+    with translated(config, otherwise=ConnectError):
+        connection = dial(config, lambda info: patient(config.read_timeout).connect(info, prepare_threshold=None))
+    try:
+        with translated(config):
+            connection.read_only = True
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.execute(set_statement(settings(config)).encode())
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def translated(config: PostgresConfig, what: str = "", otherwise: type[InstepError] = ReadError) -> Iterator[None]:
+    """Turns psycopg's errors into ours; `what` names the table at hand, `otherwise` is for those not known."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(config, str(error), error.sqlstate or "", what, otherwise) from None
+
+
+def translate(
+    config: PostgresConfig, text: str, sqlstate: str, what: str = "", otherwise: type[InstepError] = ReadError
+) -> InstepError:
+    """Our error for one of the server's or of libpq's. Some come without an SQLSTATE: then the text decides."""
+    text = _first_line(_without_secret(text, config.password))
+    subject = what or config.place
+    if sqlstate == "42501" or "permission denied for" in text:
+        hint = f"grant the SELECT privilege on it to {config.user}, or put it into the source's exclude list"
+        return AccessLost(f"{subject}: may not be read any more: {text}", hint=hint)
+    if sqlstate in ("42P01", "42703", "3F000"):
+        return ReadError(f"{subject}: changed while it was being read: {text}", hint="sync again")
+    if sqlstate == "2201B":
+        return ProjectError(f"{subject}: a pattern of the source is no valid regular expression: {text}")
+    if "conflict with recovery" in text:
+        hint = "sync again; set hot_standby_feedback = on at the standby, or raise its max_standby_streaming_delay"
+        return ReadError(f"{subject}: the standby cancelled the read to go on replaying: {text}", hint=hint)
+    if sqlstate == "57014" or "canceling statement due to" in text:
+        return ReadError(f"{subject}: cancelled: {text}", hint="raise statement_timeout if the query needs longer")
+    if SILENT in text:
+        hint = "see what the server is at and what is between, then sync again; raise read_timeout if it needs longer"
+        return ReadError(f"{subject}: {text}", hint=hint)
+    for mark, message, hint in _CONNECT:
+        if re.search(mark, text):
+            return ConnectError(f"{subject}: {message} ({text})", hint=hint.format(c=config))
+    if sqlstate.startswith(("08", "28", "3D", "53")):
+        return ConnectError(f"{subject}: {text}", hint="see the server's log")
+    return otherwise(f"{subject}: {text}", hint="try again; if it fails again, see the server's log")
+
+
+_CONNECT = (
+    ("password authentication failed", "wrong user or password", "check the source's user and password"),
+    ("no password supplied", "the server asks for a password", "set the source's password"),
+    ('database ".*" does not exist', "the server has no such database", "check the source's database ({c.database})"),
+    ("could not translate host name", "the host is unknown", "check the source's host ({c.host})"),
+    ("failed to resolve host", "the host is unknown", "check the source's host ({c.host})"),
+    ("Name or service not known", "the host is unknown", "check the source's host ({c.host})"),
+    ("Connection refused", "nothing listens there", "check host and port, and that PostgreSQL runs and listens on it"),
+    ("No such file or directory", "nothing listens there", "check host and port, and that PostgreSQL runs there"),
+    ("timeout expired", "no answer in time", "check host, port and firewall, or raise connect_timeout"),
+    ("connection timeout", "no answer in time", "check host, port and firewall, or raise connect_timeout"),
+    ("No route to host", "the host cannot be reached", "check host and network"),
+    ("Network is unreachable", "the host cannot be reached", "check host and network"),
+    ("does not support SSL", "the server has no TLS", "set tls.mode to prefer or disable"),
+    ("no pg_hba.conf entry", "this user may not come from here", "add a pg_hba.conf entry, or set tls.mode"),
+    ("expired", "the server's certificate has expired", "renew it at the server"),
+    ("does not match host name", "the server's certificate is for another host",
+     "set host to a name in the certificate, or tls.mode to verify-ca"),
+    ("certificate verify failed", "the server's certificate is not trusted", "set tls.ca to its authority"),
+    ("root certificate file", "the authority's certificate cannot be read", "correct tls.ca"),
+    ("statement pooling", "a pooler in between pools statements, so that nothing can be read consistently",
+     "set its pool_mode to transaction or session, or connect to the server itself"),
+    ("SSL required", "the server asks for TLS", "set tls.mode to require or more"),
+    ("query_wait_timeout", "the pooler has no free connection to the server",
+     "raise its pool_size, or lower max_connections"),
+    ("unsupported startup parameter", "the pooler refuses an option", "leave the source's `options` out"),
+    ("too many clients", "the server has no free connection", "raise max_connections or lower parallelism"),
+    ("remaining connection slots", "the server has no free connection", "raise max_connections or lower parallelism"),
+    ("the database system is", "the server is not ready", "wait until it has started, then try again"),
+)  # fmt: skip
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if "FATAL" in line or "ERROR" in line), lines[0] if lines else "")
+
+
+def _without_secret(text: str, secret: str) -> str:
+    return text.replace(secret, "***") if secret else text

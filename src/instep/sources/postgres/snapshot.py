@@ -1,0 +1,199 @@
+"""One consistent read point of a PostgreSQL database, shared with tasks where the server can export it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from instep.schema.read import ColumnRead, TableRead
+from instep.schema.table import Catalog, Column
+from instep.schema.types import DataType
+from instep.sources.base import CursorBounds, CursorRange, Discovery
+from instep.sources.postgres.catalog import Names, differing, read_catalog, read_fingerprint
+from instep.sources.postgres.chunks import chunk_list, parts, storage
+from instep.sources.postgres.connect import PostgresConfig, connect, dial, set_statement, settings, translated
+from instep.sources.postgres.cursor import bounds_statement, condition, cursor_column, moved_back
+from instep.sources.postgres.read import PostgresReader
+from instep.sources.postgres.sql import literal, quote, quote_table, select
+from instep.sources.postgres.types import expression, octets, yielded
+from instep.sources.replicas import nearest
+from instep.stage.patience import patient
+from instep.stage.spec import Chunk
+
+if TYPE_CHECKING:
+    import psycopg
+
+LANE = "snapshot"
+
+
+class PostgresSnapshot:
+    """See `Snapshot`. `note` says what is unusual about it, "" if nothing. Where the read point cannot be shared, every
+    chunk is in one lane, read on one connection at a read point of its own, which is not before this one."""
+
+    def __init__(self, config: PostgresConfig, connection: psycopg.Connection[Any], exported: str, note: str) -> None:
+        self._config, self._connection, self.note = config, connection, note
+        self._lane = "" if exported else LANE
+        self._seen: Discovery | None = None
+        self.reader = PostgresReader(config, tuple(_task_settings(config, connection).items()), exported)
+
+    def discover(self) -> Discovery:
+        """The catalog as of this snapshot."""
+        with translated(self._config):
+            self._seen = read_catalog(self._connection, self._names)
+        return self._seen
+
+    def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
+        """Page ranges, or one query where an index finds the rows; raises ReadError if the table is gone."""
+        wanted = [c for c in _sourced(read) if not columns or c.column.name in columns]
+        what = ", ".join(_expression(c.source) for c in wanted if c.source)
+        limit = condition(read, rows)
+        with translated(self._config, read.source.path):
+            found = parts(storage(self._connection, *read.source.ref), self._connection.info.server_version)
+            if limit and len(found) > 1 and self._finds(read, limit):
+                found = parts(storage(self._connection, *read.source.ref)[:1], 0)
+        return chunk_list(key, what, found, limit, self._lane, size(read))
+
+    def _finds(self, read: TableRead, limit: str) -> bool:
+        """Whether the planner would fetch the range through an index."""
+        query = select("1", quote_table(*read.source.ref), limit)
+        with self._connection.transaction():
+            row = self._connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone()
+        kinds = set(_nodes(row[0][0]["Plan"])) if row else set()
+        return any("Index" in k for k in kinds) and not any("Seq Scan" in k for k in kinds)
+
+    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+        """What ADBC yields for each accepted column that has a source."""
+        return {c.column.name: yielded(c.source.type) for c in _sourced(read) if c.source}
+
+    def cursor_bounds(
+        self, read: TableRead, column: str, after: str | None, lookback: float
+    ) -> tuple[str | None, CursorBounds]:
+        """`column` is an accepted column. Rows whose cursor is NULL, infinite or NaN count as NULL."""
+        source = cursor_column(read, column)
+        with translated(self._config, read.source.path), self._connection.transaction():
+            row = self._connection.execute(bounds_statement(read.source, source, read.condition).encode()).fetchone()
+            assert row is not None
+            if after is not None and lookback:
+                back = moved_back(source, after, lookback, read.source.path)
+                moved = self._connection.execute(f"SELECT {back}".encode()).fetchone()
+                after = moved[0] if moved else after
+        return after, CursorBounds(row[0], row[1])
+
+    def count(self, read: TableRead) -> int:
+        """Exact number of rows as of this snapshot."""
+        query = select("count(*)", quote_table(*read.source.ref), read.condition)
+        with translated(self._config, read.source.path), self._connection.transaction():
+            row = self._connection.execute(query.encode()).fetchone()
+        return int(row[0]) if row else 0
+
+    @property
+    def dialect(self) -> str:
+        return "postgres"
+
+    def fault(self, read: TableRead) -> str:
+        """As the planner sees it, within a savepoint."""
+        import psycopg
+
+        query = "EXPLAIN " + select("1", quote_table(*read.source.ref), read.condition)
+        try:
+            with self._connection.transaction():
+                self._connection.execute(query.encode())
+        except psycopg.OperationalError:
+            raise
+        except psycopg.Error as error:
+            return error.diag.message_primary or str(error)
+        return ""
+
+    def transactions(self) -> str:
+        """Which transactions this snapshot shows, as the text of `pg_current_snapshot()`."""
+        with translated(self._config):
+            row = self._connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        return str(row[0]) if row else ""
+
+    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+        """A fingerprint on a new connection, and the whole catalog only if that differs."""
+        with connect(self._config) as connection, translated(self._config):
+            seen = self._seen
+            if seen is None or read_fingerprint(connection, self._names) != seen.fingerprint:
+                seen = read_catalog(connection, self._names)
+        return differing(catalog, seen.catalog)
+
+    @property
+    def _names(self) -> Names:
+        return Names(self._config.include, self._config.exclude)
+
+
+def _sourced(read: TableRead) -> list[ColumnRead]:
+    return [c for c in read.columns if c.source is not None]
+
+
+def _nodes(plan: Mapping[str, Any]) -> Iterator[str]:
+    """The kinds of a plan's nodes."""
+    yield plan["Node Type"]
+    for below in plan.get("Plans", ()):
+        yield from _nodes(below)
+
+
+def size(read: TableRead) -> str:
+    """What to select for a row's key, as far as it may be told, and its size in bytes."""
+    keys = [c.source.name for c in _sourced(read) if c.source and c.source.key and not c.hashed]
+    shown = [f"{literal(f'{name}=')} || left({quote(name)}::text, 100)" for name in keys]
+    parts = [f"coalesce({octets(quote(c.source.name), c.source.native)}, 0)::int8" for c in _sourced(read) if c.source]
+    return f"concat_ws(', ', {', '.join(shown) or 'NULL::text'}), {' + '.join(parts)}"
+
+
+def _expression(column: Column) -> str:
+    name = quote(column.name)
+    return f"{expression(name, column.native, column.type, column.name)} AS {name}"
+
+
+@contextmanager
+def open_snapshot(config: PostgresConfig) -> Iterator[PostgresSnapshot]:
+    """A snapshot that lives as long as this context."""
+    with nearest(config, connect) as at:
+        exported, why = export(at.config, at.connection)
+        alone = f"the read point cannot be shared ({why}): the tables are read one after another" if why else ""
+        yield PostgresSnapshot(at.config, at.connection, exported, "; ".join(filter(None, (at.note, alone))))
+
+
+def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple[str, str]:
+    """(the snapshot's name, "") once a second connection has taken it up, else ("", why not).
+
+    A failure ends the transaction (a subtransaction cannot export), so this comes before anything is read.
+    """
+    import psycopg
+
+    try:
+        row = connection.execute("SELECT pg_export_snapshot()").fetchone()
+        name = str(row[0]) if row else ""
+        _take_up(config, name)
+    except psycopg.Error as error:
+        with translated(config):
+            connection.rollback()
+            connection.execute(set_statement(settings(config)).encode())
+        return "", str(error).splitlines()[0]
+    return name, ""
+
+
+def _take_up(config: PostgresConfig, name: str) -> None:
+    with dial(config, lambda info: patient(config.read_timeout).connect(info, autocommit=True)) as other:
+        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        other.execute(f"SET TRANSACTION SNAPSHOT {literal(name)}".encode())
+
+
+def _task_settings(config: PostgresConfig, connection: psycopg.Connection[Any]) -> Mapping[str, str]:
+    """With a check whether the task still lives, where the server's platform has it: a query of a killed task ends.
+    Texts of a server that does not check them come as they are, for `stage` to hold what is not UTF-8."""
+    import psycopg
+
+    wanted = settings(config)
+    if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+        wanted["client_encoding"] = "SQL_ASCII"
+    alive = {"client_connection_check_interval": "1s"}
+    try:
+        with connection.transaction():
+            connection.execute(set_statement(alive).encode())
+    except psycopg.Error:
+        return wanted
+    return {**wanted, **alive}

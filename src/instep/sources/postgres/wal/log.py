@@ -1,0 +1,313 @@
+# ruff: noqa: S608 - names and positions pass through `literal` or `quote`
+"""Log-based change capture: a logical slot with `pgoutput`, looked at over an ordinary connection.
+
+Nothing is taken out of the slot while it is read (`pg_logical_slot_peek_binary_changes`); it moves on when the
+destination has what was read (`release`), so a run that dies in between reads the same again.
+
+**What a snapshot shows is what the log is read for.** Positions alone do not tell: a transaction is in the log before
+others see it. So each transaction of the log is looked up in the snapshot; the position that is reached ends before
+the first one that the snapshot does not show, and what lies behind it comes again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from instep.errors import ConnectError, InstepError, ReadError
+from instep.model import LogNames
+from instep.schema.read import TableRead
+from instep.sources.base import Snapshot
+from instep.sources.log import Changed, Followed, LogRead, LogState, Ref, source_key
+from instep.sources.postgres.connect import PostgresConfig, dial, settings, translated
+from instep.sources.postgres.snapshot import PostgresSnapshot
+from instep.sources.postgres.sql import literal, quote
+from instep.sources.postgres.wal.collect import Collected, Visible, collect
+from instep.sources.postgres.wal.sql import key_chunks, row_chunks, sorted_keys
+from instep.sources.postgres.wal.tables import LogTable, additions, followed, log_tables
+from instep.sources.postgres.wal.wire import Message, decode
+from instep.stage.patience import patient
+from instep.stage.spec import Chunk
+
+if TYPE_CHECKING:
+    import psycopg
+
+MESSAGES = 1_000_000
+"""Messages of the log that one read looks at, to the end of the transaction that goes beyond."""
+KEYS = 1_000_000
+"""Changed rows of one table that are looked for by key; with more of them the whole table is read."""
+WAIT = 10.0
+"""Seconds to wait for other transactions, or for a slot that a dying process still holds."""
+FETCH = 10_000
+TABLES = 200
+"""Tables that one statement takes into the publication: each is locked until it ends."""
+OLDEST = 130_000
+Done = TypeVar("Done")
+PLUGIN = "pgoutput"
+PUBLISHED = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
+
+_SERVER = """
+SELECT CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
+            THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE '' END,
+       (SELECT d.oid::text FROM pg_database d WHERE d.datname = current_database()),
+       CASE WHEN pg_is_in_recovery() THEN '' ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END,
+       current_setting('wal_level'), (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user)
+       OR EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication' AND pg_has_role(oid, 'MEMBER'))
+"""
+_SLOT = """
+SELECT s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status, s.active, s.plugin, s.database,
+       (pg_current_wal_lsn() - s.confirmed_flush_lsn)::int8, (pg_current_wal_lsn() - s.restart_lsn)::int8,
+       current_database(), pg_current_wal_lsn()::text
+FROM pg_replication_slots s WHERE s.slot_name = {slot}
+"""
+_LISTED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = {publication}"
+_PUBLICATION = "SELECT to_json(p) FROM pg_publication p WHERE p.pubname = {publication}"
+
+
+@dataclass
+class PostgresLog:
+    """See `sources.log.ChangeLog`."""
+
+    config: PostgresConfig
+    names: LogNames
+    messages: int = MESSAGES
+    limit: int = KEYS
+    wait: float = WAIT
+    _known: dict[Ref, LogTable] = field(default_factory=dict)
+    _listed: frozenset[Ref] = frozenset()
+    _mark: int = 0
+
+    def order(self, position: str) -> int:
+        """The position as a number; the empty one comes before all."""
+        high, _, low = position.partition("/")
+        return (int(high, 16) << 32) + int(low, 16) if position else -1
+
+    def state(self) -> LogState:
+        """Where the slot stands, and what keeps it from being read."""
+        with self._session() as session:
+            return self._state(session)
+
+    def _state(self, session: psycopg.Connection[Any]) -> LogState:
+        system, database, timeline, level, may = _one(session, _SERVER)
+        server = f"{system}/{database}/{timeline}"
+        row = (
+            session.execute(_SLOT.replace("{slot}", literal(self.names.slot)).encode()).fetchone() if timeline else None
+        )
+        trouble, hint = self._missing(session, level, may, timeline)
+        if row is None:
+            return LogState(server, trouble=trouble, hint=hint)
+        confirmed, restart, status, active, plugin, of, behind, kept, here, now = row
+        if plugin != PLUGIN or of != here:
+            trouble = f"the slot {self.names.slot} is one of {plugin} in the database {of}"
+            hint = "name another slot in the connection's `log:`"
+        elif status == "lost" or restart is None:
+            trouble = f"the server has given up the log of the slot {self.names.slot} (wal_status {status})"
+            hint = "raise max_slot_wal_keep_size or sync more often"
+        elif self.order(now) < self.order(confirmed):
+            trouble, hint = f"the server's log ({now}) has gone back behind the slot {self.names.slot}", ""
+        return LogState(
+            server, True, confirmed or "", restart or "", behind or 0, kept or 0, status or "", active, trouble, hint
+        )
+
+    def _missing(self, session: psycopg.Connection[Any], level: str, may: bool, timeline: str) -> tuple[str, str]:
+        """What the server or the user lacks, and the statement that brings it."""
+        if session.info.server_version < OLDEST:
+            return "the log can be read from PostgreSQL 13 on", "use mode: upsert"
+        if not timeline:
+            return "the server is a standby: its log cannot be followed", "name the primary server as the source's host"
+        if level != "logical":
+            return f"wal_level is {level}", "ALTER SYSTEM SET wal_level = logical; then restart the server"
+        if not may:
+            return f"user {self.config.user} may not read the log", f"ALTER ROLE {quote(self.config.user)} REPLICATION;"
+        row = session.execute(
+            _PUBLICATION.replace("{publication}", literal(self.names.publication)).encode()
+        ).fetchone()
+        if row is None:
+            return "", ""
+        wanted = ("pubinsert", "pubupdate", "pubdelete", "pubtruncate", "pubviaroot")
+        if not all(row[0][name] for name in wanted):
+            fix = f"ALTER PUBLICATION {quote(self.names.publication)} SET ({PUBLISHED});"
+            return f"the publication {self.names.publication} leaves changes out", fix
+        return "", ""
+
+    def create(self) -> None:
+        """The publication first: the slot cannot be read for what was before it."""
+        with self._session() as session:
+            publication, slot = quote(self.names.publication), literal(self.names.slot)
+            known = session.execute(_PUBLICATION.replace("{publication}", literal(self.names.publication)).encode())
+            if known.fetchone() is None:
+                hint = f"let somebody who may run: CREATE PUBLICATION {publication} WITH ({PUBLISHED});"
+                with _hinted(hint):
+                    session.execute(f"CREATE PUBLICATION {publication} WITH ({PUBLISHED})".encode())
+            hint = "raise max_replication_slots, or drop slots that nobody reads (pg_replication_slots)"
+            with _hinted(hint):
+                session.execute(f"SELECT pg_create_logical_replication_slot({slot}, '{PLUGIN}')".encode())
+
+    def drop(self) -> bool:
+        """The slot, and the publication if it is this user's and bears the slot's name, as by default."""
+        with self._session() as session:
+            slot = literal(self.names.slot)
+            known = session.execute(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot}".encode()).fetchone()
+            if known:
+                self._held(lambda: session.execute(f"SELECT pg_drop_replication_slot({slot})".encode()))
+            owned = "SELECT 1 FROM pg_publication WHERE pubname = {} AND pg_get_userbyid(pubowner) = current_user"
+            same = self.names.publication == self.names.slot
+            if same and session.execute(owned.format(literal(self.names.publication)).encode()).fetchone():
+                session.execute(f"DROP PUBLICATION {quote(self.names.publication)}".encode())
+            return known is not None
+
+    def fault(self, position: str) -> str:
+        """What is gone is before `LogState.confirmed`."""
+        return ""
+
+    def resume(self, places: Mapping[Ref, str]) -> None:
+        """The slot knows."""
+
+    def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
+        """Those that can be followed are taken into the publication; one that is new there since `begin` is `pending`,
+        whoever has put it there."""
+        with self._session() as session:
+            keys = {read.source.ref: source_key(read) for read in reads}
+            known = log_tables(session, self.names.publication, keys)
+            new = [k for ref, k in known.items() if k.listed is None and keys[ref] and not k.why_not(keys[ref])]
+            why = self._add(session, new) if new else ""
+            if new and not why:
+                known = log_tables(session, self.names.publication, keys)
+            self._known |= known
+            found = {ref: followed(known.get(ref), key, pending=ref not in self._listed) for ref, key in keys.items()}
+        lack = {k.ref for k in new} if why else set()
+        return {ref: Followed(f.shape, why) if ref in lack else f for ref, f in found.items()}
+
+    def _add(self, session: psycopg.Connection[Any], new: Sequence[LogTable]) -> str:
+        """Why the tables could not be taken in, "" if they are."""
+        import psycopg
+
+        for start in range(0, len(new), TABLES):
+            statement = additions(new[start : start + TABLES], self.names.publication)
+            try:
+                session.execute(statement.encode())
+            except psycopg.errors.InsufficientPrivilege:
+                return f"user {self.config.user} may not take it into the publication; let its owner run: {statement};"
+        return ""
+
+    def begin(self, *, wait: bool) -> None:
+        """Waits a moment for transactions that began before the tables were taken in: their changes until then are not
+        in the log, and a snapshot that does not show them would miss them for good."""
+        with self._session() as session:
+            listed = _LISTED.replace("{publication}", literal(self.names.publication))
+            self._listed = frozenset((s, n) for s, n in session.execute(listed.encode()).fetchall())
+            following = int(_one(session, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")[0])
+            self._mark = following
+            ends = time.monotonic() + (self.wait if wait else 0)
+            while time.monotonic() < ends:
+                if int(_one(session, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8")[0]) >= following:
+                    return
+                time.sleep(0.02)
+
+    def read(self, snapshot: Snapshot, reads: Sequence[TableRead]) -> LogRead:
+        """The keys of the rows that changed; `pg_current_snapshot` of the snapshot's own transaction decides."""
+        assert isinstance(snapshot, PostgresSnapshot)
+        visible = Visible.of(snapshot.transactions())
+        wanted = {read.source.ref: self._collected(read) for read in reads}
+        by_oid = {self._known[ref].oid: table for ref, table in wanted.items()}
+        with self._session() as session:
+            upto = self._flushed(session)
+            reach = self._held(lambda: collect(self._messages(session, upto), by_oid, visible))
+            more = reach.count >= self.messages
+            if not reach.hidden and not more:
+                reached = upto
+            else:
+                reached = _text(reach.end) if reach.end is not None else self._state(session).confirmed
+        found = {ref: Changed(t.key, sorted_keys([*t.keys]), t.whole) for ref, t in wanted.items()}
+        return LogRead(reached, found, more, visible.first >= self._mark)
+
+    def _collected(self, read: TableRead) -> Collected:
+        columns = {name: kind for _, name, kind, _ in self._known[read.source.ref].columns}
+        return Collected(source_key(read), columns, self.limit)
+
+    def _flushed(self, session: psycopg.Connection[Any]) -> str:
+        """A position behind all that a snapshot from before shows, and that is on the disk: the log is read no further
+        than that. A message of our own brings it there, also where commits do not wait for the disk."""
+        session.execute(b"SET synchronous_commit = 'local'")
+        return str(_one(session, "SELECT pg_logical_emit_message(true, 'instep', '')::text")[0])
+
+    def _messages(self, session: psycopg.Connection[Any], upto: str) -> Iterator[Message | None]:
+        """Through a cursor, so that memory stays flat here; the server keeps what it has decoded on its disk."""
+        names = literal(quote(self.names.publication))
+        peek = (
+            f"SELECT data FROM pg_logical_slot_peek_binary_changes({literal(self.names.slot)}, {literal(upto)}, "
+            f"{self.messages}, 'proto_version', '1', 'publication_names', {names})"
+        )
+        with session.transaction(), session.cursor(name="instep_log", binary=True) as cursor:
+            cursor.itersize = FETCH
+            cursor.execute(peek.encode())
+            for (data,) in cursor:
+                yield decode(data)
+
+    def rows(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+        return row_chunks(read, key, changed)
+
+    def keys(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
+        return key_chunks(read, key, changed)
+
+    def release(self, position: str) -> None:
+        """Moves the slot; nothing if it is there already."""
+        with self._session() as session:
+            slot, to = literal(self.names.slot), literal(position)
+            behind = (
+                f"SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot} AND confirmed_flush_lsn < {to}::pg_lsn"
+            )
+            if session.execute(behind.encode()).fetchone():
+                move = f"SELECT pg_replication_slot_advance({slot}, {to})"
+                self._held(lambda: session.execute(move.encode()))
+
+    def _held(self, act: Callable[[], Done]) -> Done:
+        """Tries again for a while as long as another process holds the slot: one that was killed may still be at it."""
+        import psycopg
+
+        ends = time.monotonic() + self.wait
+        while True:
+            try:
+                return act()
+            except psycopg.errors.ObjectInUse:
+                if time.monotonic() >= ends:
+                    raise
+                time.sleep(0.05)
+
+    @contextmanager
+    def _session(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection to the primary server, statement by statement, whose texts do not depend on its defaults."""
+        with translated(self.config, otherwise=ConnectError):
+            opened = patient(self.config.read_timeout).connect
+            session = dial(self.config, lambda info: opened(info, autocommit=True, prepare_threshold=None))
+        try:
+            with translated(self.config, f"the log of {self.config.place}", ReadError):
+                for name, value in settings(self.config).items():
+                    session.execute(f"SELECT set_config({literal(name)}, {literal(value)}, false)".encode())
+                yield session
+        finally:
+            session.close()
+
+
+def _text(position: int) -> str:
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def _one(session: psycopg.Connection[Any], statement: str) -> tuple[Any, ...]:
+    row = session.execute(statement.encode()).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+@contextmanager
+def _hinted(hint: str) -> Iterator[None]:
+    """An error of the server, with what to do about it."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise InstepError(str(error).splitlines()[0], hint=hint) from None

@@ -1,0 +1,122 @@
+"""Which tables' changes are in a publication, and why others cannot be: one question to the catalog."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from instep.sources.log import Followed, Ref
+from instep.sources.postgres.sql import literal, quote, quote_table
+
+if TYPE_CHECKING:
+    import psycopg
+
+_TABLES = """
+SELECT n.nspname, c.relname, c.oid::int8, c.relkind, c.relpersistence, c.relreplident,
+  (SELECT json_agg(a.attname) FROM pg_index i JOIN pg_attribute a
+     ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+    WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid
+      AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END),
+  c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
+  (SELECT json_agg(json_build_array(a.attnum, a.attname, a.atttypid::int8, a.atttypmod) ORDER BY a.attnum)
+     FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+  coalesce(p.oid, 0)::int8, coalesce(r.oid, 0)::int8, to_json(t)
+FROM (VALUES {values}) w(schema, name)
+JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+LEFT JOIN pg_publication p ON p.pubname = {publication}
+LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
+LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname
+"""
+_IDENTITY = {"n": "nothing", "d": "a primary key that is checked at once", "i": "an index"}
+_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """A table as the log sees it. `columns`: (number, name, type, modifier) in order; `identity`: the columns that the
+    log names a row by, None for the whole row; `listed`: what the publication says of it, None if it does not."""
+
+    ref: Ref
+    oid: int
+    kind: str
+    persistence: str
+    replica: str
+    identity: frozenset[str] | None
+    inherited: bool
+    columns: tuple[tuple[int, str, int, int], ...]
+    publication: int
+    membership: int
+    listed: Mapping[str, Any] | None
+
+    def why_not(self, key: Sequence[str]) -> str:
+        """Why its changes cannot be followed by this key (source columns), whatever a publication says."""
+        path = quote_table(*self.ref)
+        if not key:
+            return "its key has no source"
+        if self.kind not in "rp":
+            return f"it is {_KINDS.get(self.kind, 'no table')}, which has no log"
+        if self.persistence != "p":
+            return "it is not logged"
+        if self.inherited:
+            return "other tables inherit from it, and their rows are logged as theirs alone"
+        if self.identity is not None and not set(key) <= self.identity:
+            what = _IDENTITY[self.replica] if self.replica != "i" or self.identity else "an index that is gone"
+            fix = "DEFAULT" if self.replica == "n" else "FULL"
+            return (
+                f"the log names its rows by {what}, not by {', '.join(key)}: ALTER TABLE {path} REPLICA IDENTITY {fix};"
+            )
+        return ""
+
+    def cut_off(self, key: Sequence[str]) -> str:
+        """Why the publication tells too little of it."""
+        if self.listed is None:
+            return "the publication does not have it"
+        if self.listed.get("rowfilter"):
+            return "the publication leaves rows of it out"
+        names = self.listed.get("attnames")
+        left = [k for k in key if names is not None and k not in names]
+        return f"the publication leaves {', '.join(left)} out" if left else ""
+
+    def shape(self, key: Sequence[str]) -> dict[str, str]:
+        """What positions of it rest on: its oid, its key by name and number, and that it has been in this publication
+        all the time (together); the type of each column by number."""
+        numbers = {name: number for number, name, *_ in self.columns}
+        keys = sorted((k, numbers.get(k, 0)) for k in key)
+        text = json.dumps([self.oid, keys, self.publication, self.membership])
+        kinds = {str(number): f"{kind}.{modifier}" for number, _, kind, modifier in self.columns}
+        return {"key": hashlib.sha256(text.encode()).hexdigest()[:16], **kinds}
+
+
+def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iterable[Ref]) -> dict[Ref, LogTable]:
+    """Those of the tables that exist."""
+    values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
+    if not values:
+        return {}
+    statement = _TABLES.replace("{values}", values).replace("{publication}", literal(publication))
+    found = {}
+    for row in connection.execute(statement.encode()).fetchall():
+        schema, name, oid, kind, persistence, replica, identity, inherited, columns, pub, member, listed = row
+        named = None if replica == "f" else frozenset(identity or ())
+        ref = (schema, name)
+        found[ref] = LogTable(
+            ref, oid, kind, persistence, replica, named, inherited, tuple(map(tuple, columns or ())), pub, member,
+            listed,
+        )  # fmt: skip
+    return found
+
+
+def followed(table: LogTable | None, key: Sequence[str], *, pending: bool = False) -> Followed:
+    """What is known of a table that should be followed by this key."""
+    if table is None:
+        return Followed(why="it is gone")
+    why = table.why_not(key) or table.cut_off(key)
+    return Followed(table.shape(key), why, pending and not why)
+
+
+def additions(tables: Iterable[LogTable], publication: str) -> str:
+    """The statement that takes the tables into the publication."""
+    names = ", ".join(f"{'ONLY ' if t.kind == 'r' else ''}{quote_table(*t.ref)}" for t in tables)
+    return f"ALTER PUBLICATION {quote(publication)} ADD TABLE {names}"

@@ -1,0 +1,148 @@
+"""Reading chunks of a SQLite file into Arrow batches, inside a task."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from instep.errors import ReadError
+from instep.schema.types import Binary, DataType, Float, Int, Json, String, Uuid, parse
+from instep.sources.sqlite.connect import FileState, SqliteConfig, describing, file_state, transaction
+from instep.stage.spec import Chunk
+
+BATCH_ROWS = 65_536
+_FETCH_ROWS = 2_048
+
+
+class BadText(bytes):
+    """Text that is not UTF-8."""
+
+
+@dataclass(frozen=True)
+class SqliteReader:
+    """Opens the file as `state` describes it; raises ReadError when it has moved since."""
+
+    config: SqliteConfig
+    state: FileState
+
+    @contextmanager
+    def open(self) -> Iterator[SqliteSession]:
+        with transaction(self.config) as connection:
+            self._check(file_state(connection, self.config.path))
+            yield SqliteSession(connection, self.config.path)
+
+    def _check(self, now: FileState) -> None:
+        if now != self.state:
+            what = "its tables were altered" if now.schema_version != self.state.schema_version else "it was changed"
+            raise ReadError(
+                f"SQLite file {self.config.path}: {what} or replaced after this sync had read its schema",
+                hint="nothing was loaded from it: sync again",
+            )
+
+
+@dataclass
+class SqliteSession:
+    """One connection with an open read transaction."""
+
+    connection: sqlite3.Connection
+    path: str
+
+    def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
+        """Batches of 65,536 rows. Each column of the query is named by its declared type.
+
+        Text that is not UTF-8 makes the driver fail, and looking at each text costs time: only then the query
+        runs again, decoding text by text, past the rows that were already given.
+        """
+        given = 0
+        with describing(self.path, ReadError, f"reading {chunk.table}"):
+            try:
+                for batch in self._batches(chunk.query, BATCH_ROWS):
+                    given += batch.num_rows
+                    yield batch
+            except sqlite3.OperationalError as error:
+                if "decode to UTF-8" not in str(error):
+                    raise
+                self.connection.text_factory = _lenient
+                yield from self._batches(chunk.query, BATCH_ROWS, skip=given)
+            finally:
+                self.connection.text_factory = str
+
+    def _batches(self, query: str, size: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        cursor = self.connection.execute(query)
+        types = [parse(column[0]) for column in cursor.description]
+        names = [str(position) for position in range(len(types))]
+        while columns := _fetch(cursor, len(types), size):
+            taken = columns if not skip else [values[skip:] for values in columns]
+            skip = max(0, skip - len(columns[0]))
+            if taken[0]:
+                yield pa.RecordBatch.from_arrays([_array(k, v) for k, v in zip(types, taken, strict=True)], names)
+
+
+def _fetch(cursor: sqlite3.Cursor, width: int, size: int) -> list[list[Any]]:
+    """Up to `size` rows as columns, empty at the end. Rows are turned into columns while they are still in the
+    processor's cache and before the garbage collector looks at them: twice as fast as all at once."""
+    columns: list[list[Any]] = [[] for _ in range(width)]
+    while len(columns[0]) < size and (rows := cursor.fetchmany(min(_FETCH_ROWS, size))):
+        for values, part in zip(columns, zip(*rows, strict=True), strict=True):
+            values.extend(part)
+    return columns if columns[0] else []
+
+
+def _lenient(text: bytes) -> str | BadText:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return BadText(text)
+
+
+def _array(kind: DataType, values: Sequence[Any]) -> pa.Array:
+    """A column of the declared type `kind`: native where every value is, else the exact texts."""
+    classes = set(map(type, values)) - {type(None)}
+    if isinstance(kind, Binary):
+        return pa.array(values if classes <= {bytes} else [_bytes(v) for v in values], pa.binary())
+    if isinstance(kind, Int) and classes <= {int}:
+        return pa.array(values, pa.int64())
+    if isinstance(kind, Float) and classes <= {float}:
+        return pa.array(values, pa.float64())
+    return _string(kind, values, classes)
+
+
+def _string(kind: DataType, values: Sequence[Any], classes: set[type]) -> pa.Array:
+    if classes <= {str}:
+        return pa.array(values, pa.string())
+    if classes == {int}:
+        return pa.array(values, pa.int64()).cast(pa.string())
+    if classes <= {int, float}:
+        return pa.array([v if v is None else repr(v) for v in values], pa.string())
+    if BadText in classes or isinstance(kind, String | Json):
+        show = _bytes if isinstance(kind, String | Json) else _visible
+        return pa.array([show(v) for v in values], pa.binary()).view(pa.string())
+    return pa.array([v if v is None else _uuid(v) if isinstance(kind, Uuid) else text(v) for v in values], pa.string())
+
+
+def text(value: Any) -> str:
+    r"""The exact text form of a value; bytes as `\x` and hex digits."""
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _uuid(value: Any) -> str:
+    return str(UUID(bytes=value)) if isinstance(value, bytes) and len(value) == 16 else text(value)
+
+
+def _bytes(value: Any) -> bytes | None:
+    """Bytes as they are, other values as the bytes of their text, as SQLite's CAST does. `stage` finds bytes that
+    are no text."""
+    return value if value is None or isinstance(value, bytes) else text(value).encode()
+
+
+def _visible(value: Any) -> bytes | None:
+    """The same for a column that holds neither bytes nor text: bytes must not pass for a number there."""
+    return bytes(value) if isinstance(value, BadText) else None if value is None else text(value).encode()

@@ -1,0 +1,245 @@
+"""SQLite as a source: a file, read without writing to it.
+
+Identity: SQLite keeps no immutable ids, so tables and columns are matched by name only.
+
+One consistent read: a read transaction is open over the whole snapshot. With a rollback journal its lock keeps
+writers out (their commits wait), so that every task sees the same rows, and chunks are read side by side. In WAL
+mode writers go on and a second connection sees a later state, so all chunks of the snapshot share one lane: one
+connection, whose single read point is not before the snapshot's. A reader refuses to start when the file was
+replaced or a table altered in between.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+
+from instep.errors import InstepError, ReadError
+from instep.model import Check
+from instep.schema.read import TableRead
+from instep.schema.table import Catalog, Column
+from instep.schema.types import Binary, DataType
+from instep.sources.base import CursorBounds, CursorRange, Discovery
+from instep.sources.sqlite.catalog import (
+    Contents,
+    Storage,
+    contents,
+    fingerprint,
+    literal,
+    quoted,
+    row_id_range,
+    statistics,
+)
+from instep.sources.sqlite.connect import SqliteConfig, connect, describing, file_state, transaction
+from instep.sources.sqlite.cursor import moved_back
+from instep.sources.sqlite.read import SqliteReader, text
+from instep.sources.sqlite.types import query_type
+from instep.stage.spec import Chunk
+
+CHUNK_ROWS = 1_000_000
+
+
+class SqliteSource:
+    """See the module. Every error names the file, the cause and the next step."""
+
+    kind = "sqlite"
+    default_schema = "main"
+
+    def __init__(self, config: SqliteConfig) -> None:
+        self.config = config
+
+    def test(self) -> list[Check]:
+        """The file opens; its schema is read; every selected table answers."""
+        try:
+            with self.snapshot() as snapshot:
+                found = snapshot.discover()
+                wal = snapshot.reader.state.wal
+        except InstepError as error:
+            return [Check("open the file", False, error.message, error.hint)]
+        journal = "WAL" if wal else "rollback journal: writers wait while a sync reads"
+        return [
+            Check("open the file", True, f"{self.config.path} ({journal})"),
+            _check_tables(len(found.catalog.tables)),
+            *(Check(f"read {'.'.join(ref)}", False, why, "repair or exclude it") for ref, why in found.denied.items()),
+        ]
+
+    def fingerprint(self) -> str:
+        """A digest of all definitions in the file; VACUUM and `user_version` do not change it."""
+        with connect(self.config) as connection, describing(self.config.path, ReadError, "reading its schema"):
+            return fingerprint(connection, self.config)
+
+    def discover(self) -> Discovery:
+        with self.snapshot() as snapshot:
+            return snapshot.discover()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[SqliteSnapshot]:
+        """A read transaction, held until the context ends."""
+        with transaction(self.config) as connection:
+            yield SqliteSnapshot(self.config, connection)
+
+
+def _check_tables(count: int) -> Check:
+    hint = "" if count else "check `include` and `exclude`"
+    return Check("list tables", bool(count), f"{count} tables and views", hint)
+
+
+class SqliteSnapshot:
+    """The file as of one read transaction."""
+
+    def __init__(self, config: SqliteConfig, connection: sqlite3.Connection) -> None:
+        self.config = config
+        self._connection = connection
+        self.reader = SqliteReader(config, file_state(connection, config.path))
+
+    @cached_property
+    def _contents(self) -> Contents:
+        with describing(self.config.path, ReadError, "reading its schema"):
+            return contents(self._connection, self.config)
+
+    def discover(self) -> Discovery:
+        found = self._contents
+        with describing(self.config.path, ReadError, "reading its schema"):
+            return Discovery(
+                Catalog.of(found.tables),
+                fingerprint(self._connection, self.config),
+                stats=statistics(self._connection, found),
+                denied=found.broken,
+            )
+
+    def yields(self, read: TableRead) -> Mapping[str, DataType]:
+        """Numbers and bytes as declared, all else as text; see `query_type` for values that are something else."""
+        return {c.column.name: query_type(c.source.type) for c in read.columns if c.source}
+
+    def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
+        """Ranges of the row id of about a million rows; the first and the last are open, so that rows written
+        after the snapshot's point (WAL mode) belong to one of them."""
+        storage = self._storage(read)
+        wanted = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
+        if not wanted:
+            raise ReadError(
+                f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
+            )
+        out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in wanted)
+        select = f"SELECT {out} FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
+        within = [*_within(read, rows), *_filter(read)]
+        count, bounds = self._bounds(read, storage) if rows.lower is None else (0, [])
+        parts = _parts(f"t.{quoted(storage.rowid)}", bounds)
+        lane = "sqlite" if self.reader.state.wal else ""
+        return [
+            Chunk(key, number, _where(select, [*part, *within]), count // len(parts), lane=lane)
+            for number, part in enumerate(parts)
+        ]
+
+    def cursor_bounds(
+        self, read: TableRead, column: str, after: str | None, lookback: float
+    ) -> tuple[str | None, CursorBounds]:
+        """(`after` moved back, the greatest value and the number of NULLs); text forms as SQLite stores them."""
+        source = _cursor_column(read, column)
+        name = _column(source)
+        query = _where(
+            f"SELECT max({name}), count(*) - count({name}) FROM main.{quoted(read.source.name)} AS t",  # noqa: S608
+            _filter(read),
+        )
+        with describing(self.config.path, ReadError, f"reading the cursor {read.source.path}.{source.name}"):
+            upper, nulls = self._connection.execute(query).fetchone()
+        if isinstance(upper, bytes):
+            raise ReadError(f"{read.source.path}.{source.name} holds bytes", hint="choose another cursor column")
+        where = f"{read.source.path}.{source.name}"
+        return moved_back(after, lookback, where), CursorBounds(None if upper is None else text(upper), nulls)
+
+    def count(self, read: TableRead) -> int:
+        with describing(self.config.path, ReadError, f"counting {read.source.path}"):
+            query = f"SELECT count(*) FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
+            return int(self._connection.execute(_where(query, _filter(read))).fetchone()[0])
+
+    @property
+    def dialect(self) -> str:
+        return "sqlite"
+
+    def fault(self, read: TableRead) -> str:
+        query = _where(f"EXPLAIN SELECT 1 FROM main.{quoted(read.source.name)} AS t", _filter(read))  # noqa: S608
+        try:
+            self._connection.execute(query).fetchall()
+        except sqlite3.Error as error:
+            return str(error)
+        return ""
+
+    def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
+        now = SqliteSource(self.config).discover().catalog
+        return frozenset(t.ref for t in catalog.tables if now.get(t.ref) != t)
+
+    def _storage(self, read: TableRead) -> Storage:
+        try:
+            return self._contents.storage[read.source.name]
+        except KeyError:
+            raise ReadError(
+                f"SQLite file {self.config.path} has no table {read.source.name}", hint="run `instep detect`"
+            ) from None
+
+    def _bounds(self, read: TableRead, storage: Storage) -> tuple[int, list[int]]:
+        """(rows, the row ids at which chunks begin, without the first): a table is counted only when its row ids
+        are spread over more than one chunk."""
+        if not storage.rowid:
+            return 0, []
+        table, rowid = quoted(read.source.name), quoted(storage.rowid)
+        with describing(self.config.path, ReadError, f"planning the read of {read.source.path}"):
+            low, high = row_id_range(self._connection, read.source.name, storage.rowid)
+            if low is None or high - low < CHUNK_ROWS:
+                return 0 if low is None else high - low + 1, []
+            rows = self.count(replace(read, where=""))
+            step = -(-rows // -(-rows // CHUNK_ROWS))
+            if high - low + 1 == rows:
+                return rows, list(range(low + step, high + 1, step))
+            query = f"SELECT {rowid} FROM main.{table} WHERE {rowid} > ? ORDER BY {rowid} LIMIT 1 OFFSET {step - 1}"  # noqa: S608
+            return rows, list(_walk(lambda at: self._connection.execute(query, (at,)).fetchone(), low))
+
+
+def _walk(following: Callable[[int], tuple[int] | None], at: int) -> Iterator[int]:
+    while found := following(at):
+        at = found[0]
+        yield at
+
+
+def _parts(rowid: str, bounds: list[int]) -> list[list[str]]:
+    if not bounds:
+        return [[]]
+    inner = [[f"{rowid} >= {low}", f"{rowid} < {high}"] for low, high in pairwise(bounds)]
+    return [[f"{rowid} < {bounds[0]}"], *inner, [f"{rowid} >= {bounds[-1]}"]]
+
+
+def _where(select: str, conditions: list[str]) -> str:
+    return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
+
+
+def _filter(read: TableRead) -> list[str]:
+    return [read.condition] if read.where else []
+
+
+def _column(column: Column) -> str:
+    return f"t.{quoted(column.name)}"
+
+
+def _cursor_column(read: TableRead, column: str) -> Column:
+    source = next((c.source for c in read.columns if c.column.name == column), None)
+    if source is None:
+        raise ReadError(f"{read.source.path} has no column {column} to be its cursor", hint="choose another cursor")
+    if isinstance(source.type, Binary) or not source.native:
+        raise ReadError(
+            f"{read.source.path}.{column} cannot be a cursor: its declared type gives its values no order",
+            hint="choose a column that is declared as a number, a date or text",
+        )
+    return source
+
+
+def _within(read: TableRead, rows: CursorRange) -> list[str]:
+    """Conditions of a cursor range. The column's affinity makes a number of a bound that is written as text."""
+    if rows.column is None:
+        return []
+    name = _column(_cursor_column(read, rows.column))
+    bounds = ((">=", rows.lower), ("<=", rows.upper))
+    return [f"{name} {operator} {literal(bound)}" for operator, bound in bounds if bound is not None]
