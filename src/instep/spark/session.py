@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError, SetupError
 from instep.spark import archive, jars
+from instep.spark.connect import CLUSTER_HINT, connect
 from instep.spark.executors import wait_for_executors
 from instep.spark.java import LOGGING, Java, Jvm, JvmExited, find_java, launch
 from instep.spark.ship import ship
@@ -65,7 +66,7 @@ def start(settings: SparkSettings) -> SparkSession:
     conf = configuration(settings)
     with _lock:
         if settings.remote:
-            return _connect(settings.remote, conf)
+            return connect(settings.remote, conf)
         if local_master(settings.master) or _plain_cluster(settings.master, conf):
             _ensure_jvm(settings, conf)
         return _classic(settings, conf)
@@ -277,11 +278,11 @@ def _classic(settings: SparkSettings, conf: Mapping[str, str]) -> SparkSession:
         SparkSession.builder.getOrCreate().stop()  # it would hold its place in the cluster's queue
         raise
     except PySparkException as error:
-        raise SetupError(f"Spark does not start on {settings.master}: {error}", hint=_CLUSTER_HINT) from error
+        raise SetupError(f"Spark does not start on {settings.master}: {error}", hint=CLUSTER_HINT) from error
     except Exception as error:
         lines = str(error).strip().splitlines()
         reason = next((line.strip() for line in lines[1:] if ": " in line), type(error).__name__)
-        raise SetupError(f"Spark does not start on {settings.master}: {reason}", hint=_CLUSTER_HINT) from error
+        raise SetupError(f"Spark does not start on {settings.master}: {reason}", hint=CLUSTER_HINT) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -308,9 +309,6 @@ def _nothing(_: int) -> None:
 
 _PYTHON = "spark.pyspark.python"
 """Python on the executors: Spark takes it from its own launcher's arguments, which we do not go through."""
-_CLUSTER_HINT = "check spark.master and spark.remote in instep.yml, then `instep doctor`"
-
-
 _JARS, _DRIVER_PATH = "spark.jars", "spark.driver.extraClassPath"
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -329,42 +327,3 @@ def _cluster(settings: SparkSettings, conf: Mapping[str, str]) -> dict[str, str]
         "spark.task.maxFailures": conf.get("spark.task.maxFailures", str(RETRIES)),
     }
     return out | ({"spark.driver.memory": settings.driver_memory} if settings.driver_memory else {})
-
-
-def _connect(remote: str, conf: Mapping[str, str]) -> SparkSession:
-    try:
-        from pyspark.sql.connect.session import SparkSession as ConnectSession
-    except ImportError as error:
-        raise SetupError(
-            f"Spark Connect needs packages that are not installed: {str(error).splitlines()[0]}",
-            hint="pip install 'instep[connect]'",
-        ) from error
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it prints what is raised as well
-    where = remote.partition("/;")[0]  # what follows may be a token
-    try:
-        session: Any = ConnectSession.builder.remote(remote).getOrCreate()
-        _configure(session, conf, where)
-        ship(session)
-    except InstepError:
-        raise
-    except Exception as error:
-        reason = _first_line(error).replace(remote, where)
-        raise SetupError(f"the Spark server at {where} does not answer: {reason}", hint=_CLUSTER_HINT) from error
-    return cast("SparkSession", session)
-
-
-def _configure(session: Any, conf: Mapping[str, str], where: str) -> None:
-    from pyspark.errors import AnalysisException
-
-    for key, value in conf.items():
-        try:
-            session.conf.set(key, value)
-        except AnalysisException as error:
-            raise SetupError(
-                f"the Spark server at {where} does not take the setting {key}: {_first_line(error)}",
-                hint="what a server starts with is set there: take it out of spark.conf in instep.yml",
-            ) from error
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
