@@ -24,6 +24,7 @@ def start(place: Place, *words: str, crash: str = "", environment: Mapping[str, 
     return subprocess.Popen(
         [INSTEP, "--project", place.folder, *words], env={**os.environ, VARIABLE: crash, **environment}, text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
     )  # fmt: skip
 
 

@@ -12,16 +12,27 @@ from instep.sync.pipe import Pipe, Ref
 
 
 def confirm(pipe: Pipe, made: Plan) -> None:
-    """Raises DestinationError if a table is not as its steps leave it; of a table that is replaced the old generation
-    is seen until the next load."""
-    groups = [g for g in made.groups() if not any(isinstance(s.change, TableReplaced) for s in g.steps)]
-    there = pipe.destination.inspect(sorted({ref for g in groups for ref in refs_of(g)})) if groups else Catalog()
-    for group in groups:
-        if why := difference(group, there):
+    """Raises DestinationError if a table is not as the plan leaves it. Names that tables only pass through are not
+    looked at; of a table that is replaced the old generation is seen until the next load."""
+    led: dict[Ref, Group] = {ref: group for group in made.groups() for ref in refs_of(group)}
+    there = pipe.destination.inspect(sorted(led)) if led else Catalog()
+    for ref, group in led.items():
+        if why := _fault(ref, group, there.get(ref)):
             raise DestinationError(
-                f"table {'.'.join(group.ref)} is not what its schema change leads to: {why}",
+                f"table {'.'.join(ref)} is not what its schema change leads to: {why}",
                 hint="somebody else may have changed it meanwhile: run `instep plan`, then again",
             )
+
+
+def _fault(ref: Ref, group: Group, found: Table | None) -> str:
+    """How a table of this name differs from what the last steps about that name leave there; "" if it does not."""
+    if group.after is None or group.after.ref != ref:
+        return "it is still there" if found else ""
+    if any(isinstance(s.change, TableReplaced) for s in group.steps):
+        return ""
+    if found is None:
+        return "it is not there"
+    return "" if isinstance(group.steps[-1].change, TableRenamed) else _odd(found, group.after)
 
 
 def refs_of(group: Group) -> set[Ref]:
@@ -37,9 +48,11 @@ def difference(group: Group, there: Catalog) -> str:
     if isinstance(group.steps[-1].change, TableRenamed):
         old = f"{'.'.join(group.ref)} is still there" if found else ""
         return old if there.get(group.after.ref) else f"there is no {group.after.path}"
-    if found is None:
-        return "it is not there"
-    is_, wanted = _shape(found), _shape(group.after)
+    return _odd(found, group.after) if found else "it is not there"
+
+
+def _odd(found: Table, after: Table) -> str:
+    is_, wanted = _shape(found), _shape(after)
     odd = [name for name in (*wanted, *is_) if is_.get(name) != wanted.get(name)]
     return "; ".join(f"{name}: {_said(is_, name)} instead of {_said(wanted, name)}" for name in dict.fromkeys(odd))
 
