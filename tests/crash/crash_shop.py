@@ -123,6 +123,13 @@ def converged(folder: str) -> None:
         assert LEFT[to.kind](Path(folder), to) == [], "something is left over"
 
 
+def recovered(folder: str) -> None:
+    """After a crash, and after the sync that follows it."""
+    whole(folder)
+    synced(folder)
+    converged(folder)
+
+
 def check_told(app: App) -> None:
     events = app.store.events.latest(connection="shop", limit=1000)
     for kind in ("change.detected", "change.applied"):
