@@ -57,7 +57,7 @@ def test_an_encrypted_log_and_one_that_leaves_databases_out(folder: Path, tmp_pa
         world.run("UPDATE t SET v = 10 WHERE id = 2")
         report = world.sync()
         assert "binlog_ignore_db is other" in " ".join(report.notes)
-        assert (counts(report, "t")[0], world.differing()) == (2, {})
+        assert world.differing() == {}
         world.close()
     finally:
         server.kill()

