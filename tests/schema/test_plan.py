@@ -204,6 +204,18 @@ def test_a_replaced_table_is_a_new_generation_with_the_old_columns_kept() -> Non
     assert found.by_name["a"].retained
 
 
+def test_a_table_that_stays_behind_gets_no_column_that_was_dropped_there_by_hand() -> None:
+    world = World()
+    source = catalog(table("t", *T, oid="9"), table("u", "a:int32#4", oid="10"))
+    world.sync(source)
+    world.sync(catalog(source.by_ref["s", "u"]))
+    held = world.there.by_ref["lake", "t"]
+    world.there = world.there.put(replace(held, columns=tuple(c for c in held.columns if c.name != "b")))
+    assert world.plan(catalog(source.by_ref["s", "u"])).steps == ()
+    world.sync(source)
+    assert world.columns() == {"a": "int32", "b": "int32", "c": "int32"}
+
+
 def test_key_changes_wait_and_are_recorded_when_approved() -> None:
     world = World()
     world.sync(catalog(table("t", "a:int32#1!", "b:int32#2", oid="1")))

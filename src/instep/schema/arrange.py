@@ -238,7 +238,9 @@ def _pair(scene: Scene, match: _Match, found: Table, wanted: Table) -> Pairing:
         went = {c.name: scene.moves.get((before.ref, c.name)) for c in before.columns}
         trail = Trail(before, {name: to[1] for name, to in went.items() if to})
     same_table = not _new_generation(match) and found.id == wanted.id
-    return pair(found, wanted, trail, prefix=scene.prefix, same_table=same_table)
+    found_pairs = pair(found, wanted, trail, prefix=scene.prefix, same_table=same_table)
+    # nobody loads a table that stays behind: a column that was dropped there by hand would come back empty
+    return replace(found_pairs, added=()) if wanted.retained else found_pairs
 
 
 def _new_generation(match: _Match) -> bool:
