@@ -8,15 +8,20 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.schema import Schema
 
 from instep.destinations.base import Commit
+from instep.destinations.iceberg.commit import new_table
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.errors import ConnectError, DestinationError
+from instep.destinations.iceberg.updates import set_properties
+from instep.errors import Conflict, ConnectError, DestinationError
 from lake import ORDERS, REF, column, create, rows_of, stage, table
 
 X, Y = column("x", "int64", key=1), column("y", "json")
@@ -190,3 +195,36 @@ def test_a_name_that_comes_back_gets_a_folder_of_its_own(tmp_path: Path) -> None
     lake = lake_at(tmp_path / "lake")
     assert lake.lake.new_location(("a/b", "../x?#")) != lake.lake.new_location(("a/b", "../x?#"))
     assert "/../" not in lake.lake.new_location(("a/b", "../x?#"))
+
+
+def test_of_commits_at_once_each_lands_whole_or_is_refused(tmp_path: Path) -> None:
+    """The pointer moves from the metadata that a commit was made from, or not at all."""
+    create(lake_at(tmp_path))
+    landed: list[str] = []
+
+    def commit(who: int) -> None:
+        catalog = lake_at(tmp_path).lake.catalog
+        for n in range(8):
+            with suppress(CommitFailedException):
+                catalog.commit_table(catalog.load_table(REF), (), (set_properties({f"by-{who}-{n}": "x"}),))
+                landed.append(f"by-{who}-{n}")
+
+    threads = [threading.Thread(target=commit, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    table = lake_at(tmp_path).lake.catalog.load_table(REF)
+    assert sorted(landed) == sorted(name for name in table.properties if name.startswith("by-"))
+    assert len(table.metadata.metadata_log) == len(landed) >= 4
+
+
+def test_of_creations_at_once_one_lands(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path).lake
+    lake.ensure_namespace(REF[0])
+    made = [new_table(lake.catalog, REF, Schema(), lake.new_location(REF), {}) for _ in range(2)]
+    made[0].land_new()
+    with pytest.raises(Conflict):
+        made[1].land_new()
+    with pytest.raises(CommitFailedException, match="faster"):
+        lake.catalog._point(lake.catalog._row(REF), None, "file:///other.metadata.json")

@@ -10,9 +10,6 @@ sys.path[:] = [entry for entry in sys.path if not entry.endswith(("/pyspark.zip"
 from pyspark import daemon  # noqa: E402
 
 import instep.stage.task  # noqa: E402
-from instep.spark import pandas_free  # noqa: E402
-
-pandas_free.settle()
 
 if __name__ == "__main__":
     assert instep.stage.task is not None

@@ -85,9 +85,6 @@ class Task:
     seen: str = ""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from instep.spark import pandas_free
-
-        pandas_free.settle()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield pa.record_batch([pa.array([self.one(number)], pa.binary())], names=["result"])

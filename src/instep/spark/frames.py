@@ -74,9 +74,6 @@ class FrameTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
-        from instep.spark import pandas_free
-
-        pandas_free.settle()
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()

@@ -1,0 +1,3 @@
+from instep.stage.pandas_free import settle
+
+settle()
