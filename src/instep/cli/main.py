@@ -10,9 +10,11 @@ import atexit
 import gc
 import os
 import sys
+import threading
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -75,20 +77,24 @@ for room in (
     room.register(app)
 
 
-def run(arguments: list[str] | None = None) -> None:
+def run(arguments: list[str] | None = None) -> NoReturn:
     """The console script: maps errors to exit codes (docs/cli.md) and never shows a stack trace for ours.
 
-    One command makes little garbage: collecting among all that is imported, above all at the end, costs 0.4 s.
+    One command makes little garbage: collecting among all that is imported costs 0.4 s.
     """
     gc.set_threshold(100_000, 20, 100)
-    atexit.register(_keep_garbage)
-    sys.exit(main(arguments))
+    leave(main(arguments))
 
 
-def _keep_garbage() -> None:
-    """Except for DuckDB, whose binding complains about what is left."""
-    if "_duckdb" not in sys.modules:
-        gc.freeze()
+def leave(code: int) -> NoReturn:
+    """Ends the process as the interpreter does: threads end, exit functions run, output is flushed. Only what is
+    imported is not taken apart object by object, which takes 0.6 s after a sync."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def main(arguments: list[str] | None = None) -> int:
