@@ -60,13 +60,16 @@ def test_a_shard_keeps_its_name(shards: Shop) -> None:
 
 def test_other_destinations_refuse_in_the_plan(shards: Shop) -> None:
     text = shards.folder.joinpath("instep.yml").read_text()
-    text = text.replace("{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}")
+    text = text.replace("{type: duckdb, path: lake.duckdb}", "{type: delta, warehouse: lake}")
     shards.folder.joinpath("instep.yml").write_text(text)
-    assert "iceberg cannot hold the rows of several connections in one table" in shards.run("plan", "eu").out
+    assert "delta cannot hold the rows of several connections in one table" in shards.run("plan", "eu").out
 
 
 @pytest.mark.slow
-def test_values_of_one_shard_that_did_not_fit_go_into_its_rows(shards: Shop) -> None:
+@pytest.mark.parametrize("lake", ["{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}"])
+def test_values_of_one_shard_that_did_not_fit_go_into_its_rows(shards: Shop, lake: str) -> None:
+    text = shards.folder.joinpath("instep.yml").read_text()
+    shards.folder.joinpath("instep.yml").write_text(text.replace("{type: duckdb, path: lake.duckdb}", lake))
     with closing(sqlite3.connect(shards.folder / "us.db")) as us:
         us.executescript("create table n (id integer primary key, v int); insert into n values (1, 5)")
     shards.sql("create table n (id integer primary key, v int); insert into n values (1, 'abc'), (2, 7)")

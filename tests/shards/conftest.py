@@ -13,17 +13,18 @@ from contract import destinations
 SLOW = [pytest.mark.server, pytest.mark.slow]
 
 
-@pytest.fixture(params=["duckdb", pytest.param("postgres", marks=SLOW)])
+@pytest.fixture(params=["duckdb", "iceberg", pytest.param("postgres", marks=SLOW)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    base = destinations.duckdb(tmp_path)
     if request.param == "postgres":
         base = destinations.postgres(tmp_path / "staging", request.getfixturevalue("postgres"))
+    else:
+        base = destinations.DESTINATIONS[request.param](tmp_path)
     with opened(tmp_path, base) as made:
         yield made
 
 
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Iterator[Shop]:
-    """For what is the same over all of them."""
-    with opened(tmp_path, destinations.duckdb(tmp_path)) as made:
+@pytest.fixture(params=["duckdb", pytest.param("iceberg", marks=pytest.mark.slow)])
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    """For what is the same over all servers."""
+    with opened(tmp_path, destinations.DESTINATIONS[request.param](tmp_path)) as made:
         yield made

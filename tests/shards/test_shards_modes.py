@@ -19,6 +19,7 @@ from instep.model import TableSettings
 from instep.sync.changes.undo import find, prepare, takeback
 from sync_world import cursor, preset
 
+KINDS = ("duckdb", "iceberg")
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, at int)"
 ROWS = ("INSERT INTO t VALUES (1, 'x', 1)", "INSERT INTO t VALUES (2, 'y', 2)")
 
@@ -144,10 +145,17 @@ def test_a_late_run_of_one_shard_is_refused_and_others_go_on(warehouse: Shop) ->
     assert [warehouse[s].pipe.destination.state(REF).fence for s in "ab"] == [1, 40]
 
 
+KILLS = [
+    *((kind, point) for kind in KINDS for point in ("apply.table.after", "sync.staged", "sync.commit.after")),
+    ("duckdb", "duckdb.commit.before"), ("iceberg", "merge.staged"), ("iceberg", "merge.merged"),
+    ("iceberg", "merge.published"),
+]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("point", ["apply.table.after", "sync.staged", "duckdb.commit.before", "sync.commit.after"])
-def test_killed_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    with opened(tmp_path, destinations.duckdb(tmp_path), "ab") as shop:
+@pytest.mark.parametrize(("kind", "point"), KILLS)
+def test_killed_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, point: str) -> None:
+    with opened(tmp_path, destinations.DESTINATIONS[kind](tmp_path), "ab") as shop:
         loaded(shop)
         shop["a"].run(
             "ALTER TABLE t ADD COLUMN n int", "INSERT INTO t VALUES (3, 'z', 3, 4)", "DELETE FROM t WHERE id = 1"
@@ -185,11 +193,11 @@ def test_what_is_held_of_one_shard_is_not_that_of_others(warehouse: Shop) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1))
-def test_the_table_is_the_union_of_its_sources(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize(("kind", "seed"), [(kind, 0) for kind in KINDS])
+def test_the_table_is_the_union_of_its_sources(tmp_path: Path, kind: str, seed: int) -> None:
     """Random rows and columns in random shards: after each sync of all of them the table holds what they hold."""
     chance = random.Random(seed)
-    with opened(tmp_path, destinations.duckdb(tmp_path), "abc") as shop:
+    with opened(tmp_path, destinations.DESTINATIONS[kind](tmp_path), "abc") as shop:
         shop.run("CREATE TABLE t (id int PRIMARY KEY)")
         have: dict[str, set[str]] = {name: set() for name in "abc"}
         for turn in range(12):
@@ -217,12 +225,13 @@ def _change(chance: random.Random, shop: Shop, name: str, have: set[str], turn: 
 
 
 @pytest.mark.slow
-def test_fifty_shards(tmp_path: Path) -> None:
-    names = [f"s{n:02}" for n in range(50)]
-    with opened(tmp_path, destinations.duckdb(tmp_path), names) as shop:
+@pytest.mark.parametrize(("kind", "count"), [("duckdb", 50), ("iceberg", 20)])
+def test_many_shards(tmp_path: Path, kind: str, count: int) -> None:
+    names = [f"s{n:02}" for n in range(count)]
+    with opened(tmp_path, destinations.DESTINATIONS[kind](tmp_path), names) as shop:
         loaded(shop)
         for name in names[::2]:
             shop[name].run("ALTER TABLE t ADD COLUMN n int", "INSERT INTO t VALUES (3, 'z', 3, 4)")
         shop.sync()
-        assert len(shop.rows("id")) == 125
+        assert len(shop.rows("id")) == count * 5 // 2
         assert shop.differing() == {}

@@ -6,12 +6,14 @@ schema of a shard is turned into what that means for the whole table, and record
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -37,14 +39,15 @@ from instep.destinations.base import (
     Trial,
 )
 from instep.destinations.kept import Kept, Promoted, Promotes
-from instep.destinations.maintained import Vacuums
+from instep.destinations.maintained import Layout, Maintained, Maintains, Upkeep, Vacuums
 from instep.destinations.savepoints import KeepsDropped
-from instep.destinations.shared import Shares, Whole, shard_column
+from instep.destinations.shared import Reshaped, Shares, Whole, shard_column
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.model import Check
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableRenamed, TableReplaced
 from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities
+from instep.schema.maintenance import Maintenance
 from instep.schema.shards import Scene, first, join, lacking, seen, strangers
 from instep.schema.step import Step, step
 from instep.schema.table import Catalog, Table
@@ -58,7 +61,7 @@ if TYPE_CHECKING:
 TRIES = 20
 """How often a change of schema is planned again because another shard was faster."""
 
-
+T = TypeVar("T")
 Planned = tuple[Sequence[Step], Table | None, Commit]
 
 
@@ -133,8 +136,9 @@ class Sharded:
         self.part.sweep(ref, runs)
 
     def guards(self, refs: Iterable[Ref]) -> Mapping[Ref, Guards]:
-        """The columns that something else stands on."""
-        return self.base.guards(refs) if isinstance(self.base, Guarded) else {}
+        """The columns that something else stands on; that of the shards is nobody's to change."""
+        found = self.base.guards(refs) if isinstance(self.base, Guarded) else {}
+        return {ref: {name: own for name, own in one.items() if name != self.column} for ref, one in found.items()}
 
     def why_not(self, ref: Ref, steps: Sequence[Step], after: Table | None) -> str:
         """Why these steps cannot be taken while others share the table; "" if they can."""
@@ -299,21 +303,53 @@ class ShardedFile(Sharded):
         return self.base.vacuum(dry_run=dry_run)
 
 
+class ShardedLake(Sharded):
+    """Of a destination whose tables need maintenance: each shard looks after its own files."""
+
+    @property
+    def _kept(self) -> Maintains:
+        assert isinstance(self.part, Maintains), "as `sharded` has found"
+        return self.part
+
+    @property
+    def maintenance(self) -> tuple[str, ...]:
+        return self._kept.maintenance
+
+    def layout(self, ref: Ref) -> Layout:
+        return self._kept.layout(ref)
+
+    def due(self, ref: Ref, how: Maintenance) -> bool:
+        return self._kept.due(ref, how)
+
+    def held_by(self, ref: Ref) -> int:
+        return self._kept.held_by(ref)
+
+    def maintain(self, ref: Ref, work: Upkeep) -> Maintained:
+        return self._kept.maintain(ref, work)
+
+
 def sharded(base: SharingDestination, shard: str, prefix: str) -> Sharded:
     """The destination as this shard has it; `prefix` begins system columns."""
-    kind = ShardedFile if isinstance(base, Vacuums) else Sharded
+    kind = ShardedFile if isinstance(base, Vacuums) else ShardedLake if isinstance(base, Maintains) else Sharded
     return kind(base, shard, shard_column(prefix))
 
 
-def landed(attempt: Callable[[], Outcome]) -> Outcome:
-    """A commit that other shards were in the way of is made again: none of them touches its rows."""
-    for left in reversed(range(TRIES)):
+def landed(attempt: Callable[[], T]) -> T:
+    """A commit that other shards were in the way of is made again: none of them touches its rows. What another schema
+    was planned from is not."""
+    for number in range(1, TRIES + 1):
         try:
             return attempt()
         except Conflict as error:
-            if not left or isinstance(error, Fenced):
+            if number == TRIES or isinstance(error, Fenced | Reshaped):
                 raise
+        wait(number)
     raise AssertionError("the last attempt answers or raises")
+
+
+def wait(number: int) -> None:
+    """Lets others commit, who may be many: up to a second, the longer the more often one was too late."""
+    time.sleep(random.uniform(0, min(2**number / 200, 1.0)))
 
 
 def alone(ref: Ref) -> DestinationError:

@@ -9,10 +9,17 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from instep.destinations.base import Destination, LoadState, Ref
-from instep.errors import DestinationError
+from instep.errors import Conflict, DestinationError
 from instep.schema.step import Step
 from instep.schema.table import Table
 from instep.stage.constants import with_value
+
+
+class Reshaped(Conflict):
+    """Another shard has changed the schema of a table (by its name) since something was planned."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"another shard has changed table {table} meanwhile", hint="run this again")
 
 
 def shard_column(prefix: str) -> str:
@@ -65,6 +72,16 @@ class Shares(Protocol):
 
     def whole(self, ref: Ref) -> Whole | None:
         """A table with its shards (none: it is not shared); None if it is not there."""
+        ...
+
+
+@runtime_checkable
+class SharesSome(Protocol):
+    """A destination that shares tables in some of its settings only."""
+
+    @property
+    def why_no_shards(self) -> str:
+        """What is in the way, in a sentence for people; "" if nothing is."""
         ...
 
 

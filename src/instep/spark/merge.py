@@ -24,7 +24,8 @@ class MergePlan:
     whole source table (empty: not known), `asked` those that the source was asked for (empty: all or none). `order`
     are the staged files, oldest first. `values` are compared and set, `stamps` (system columns) set but not compared,
     `inserted` all columns of a new row. `synced` and `deleted` are system columns ("" without); `at` is microseconds
-    since 1970 UTC. `since`: (column, literal, SQL type).
+    since 1970 UTC. `since`: (column, literal, SQL type). `within`: a column and its value in all rows that may be
+    touched.
     """
 
     table: Name
@@ -44,6 +45,7 @@ class MergePlan:
     synced: str = ""
     deleted: str = ""
     since: tuple[str, str, str] | None = None
+    within: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def statements(plan: MergePlan) -> list[str]:
     bound = f"CAST({text(literal)} AS {kind})"
     columns = _list(plan.inserted)
     return [
-        f"DELETE FROM {target(plan)} WHERE {name(column)} >= {bound}",
+        f"DELETE FROM {target(plan)} WHERE {name(column)} >= {bound}{_within(plan, ' AND ')}",
         f"INSERT INTO {target(plan)} ({columns}) SELECT {columns} FROM {path(plan.rows)}",
     ]
 
@@ -155,6 +157,7 @@ def statements(plan: MergePlan) -> list[str]:
 def merge_sql(plan: MergePlan) -> str:
     """One MERGE: changed rows updated, new ones inserted, rows that left the source marked or deleted."""
     on = " AND ".join(f"t.{name(k)} <=> s.{name(k)}" for k in plan.key)
+    on += _within(plan, " AND t.")
     return f"MERGE INTO {target(plan)} t USING ({source_sql(plan)}) s ON {on}\n" + "\n".join(_clauses(plan))
 
 
@@ -169,10 +172,17 @@ def _clauses(plan: MergePlan) -> list[str]:
         found += _gone(plan)
     found.append(f"WHEN NOT MATCHED AND s.{STAGED} THEN INSERT ({_list(plan.inserted)}) VALUES ({values})")
     if (plan.complete or plan.keys) and plan.deletes == "hard":
-        found.append("WHEN NOT MATCHED BY SOURCE THEN DELETE")
+        found.append(f"WHEN NOT MATCHED BY SOURCE{_within(plan, ' AND t.')} THEN DELETE")
     if (plan.complete or plan.keys) and plan.deletes == "soft" and plan.deleted:
-        found.append(f"WHEN NOT MATCHED BY SOURCE AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'true')}")
+        mine = _within(plan, " AND t.")
+        mark = f"AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'true')}"
+        found.append(f"WHEN NOT MATCHED BY SOURCE{mine} {mark}")
     return found
+
+
+def _within(plan: MergePlan, before: str) -> str:
+    """The condition that a row of the table may be touched, after `before`; nothing where all may."""
+    return f"{before}{name(plan.within[0])} = {text(plan.within[1])}" if plan.within else ""
 
 
 def _gone(plan: MergePlan) -> list[str]:
@@ -242,7 +252,7 @@ def audit_sql(plan: MergePlan) -> str:
     """Rows of the branch and staged keys among them, in one scan of the key columns."""
     if not plan.key:
         none = "named_struct('n', 0L, 'sum', 0L) AS staged, 0L AS found, 0L AS sum"
-        return f"SELECT count(*) AS rows, {none} FROM {target(plan)}"
+        return f"SELECT count(*) AS rows, {none} FROM {target(plan)}{_within(plan, ' WHERE ')}"
     on = " AND ".join(f"t.{name(k)} <=> s.{name(k)}" for k in plan.key)
     hashed = f"xxhash64({_list(plan.key)}) % 1000000007 AS `__hash`"
     staged = f"SELECT {_list(plan.key)}, {hashed} FROM (SELECT DISTINCT {_list(plan.key)} FROM {path(plan.rows)})"
@@ -250,6 +260,7 @@ def audit_sql(plan: MergePlan) -> str:
     return (
         f"SELECT count(*) AS rows, ({known}) AS staged, count(s.`__hash`) AS found, "
         f"coalesce(sum(s.`__hash`), 0) AS sum FROM {target(plan)} t LEFT JOIN ({staged}) s ON {on}"
+        f"{_within(plan, ' WHERE t.')}"
     )
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, ValidationException
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
 from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
@@ -20,11 +26,13 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.exchange import Exchange, Replaced
-from instep.destinations.iceberg.fence import AssertFence, fence_requirements
+from instep.destinations.iceberg.fence import fence_requirements, fenced
 from instep.destinations.iceberg.layout import check_rows, check_writable
 from instep.destinations.iceberg.partition import carried
 from instep.destinations.iceberg.positions import Deletes, RowDelta
 from instep.destinations.iceberg.produce import Append, Producer
+from instep.destinations.iceberg.shard_table import ShardTable
+from instep.destinations.iceberg.shards import SHARD, totals
 from instep.destinations.iceberg.updates import creation, set_properties
 from instep.errors import Conflict, DestinationError
 
@@ -69,20 +77,27 @@ class Change:
         files = list(files)
         if files:
             check_writable(self._table, self.metadata)
-        start = Append(Operation.APPEND, self._staged, self._table.io, snapshot_properties=dict(summary))
+        start = Append(Operation.APPEND, self._staged, self._table.io, snapshot_properties=self._said(summary))
         return self._snapshot(start, files)
 
     def replace(self, files: Iterable[DataFile], summary: Mapping[str, str]) -> int:
-        """Puts data files in the place of everything there is; returns the id of the new snapshot."""
+        """Puts data files in the place of everything there is (of the shard, if the table is seen by one); returns the
+        id of the new snapshot."""
         if self.metadata.current_snapshot() is None:
             return self.append(files, summary)
+        if isinstance(self._table, ShardTable):
+            return self.exchange(files, self._table.replaced(), summary)
         check_writable(self._table, self.metadata)
         return self._snapshot(_ReplaceAll(self._staged, self._table, summary), files)
+
+    def _said(self, summary: Mapping[str, str]) -> dict[str, str]:
+        """The summary, with the shard whose rows are changed."""
+        return {**summary, **marked(self._table)}
 
     def delta(self, files: Iterable[DataFile], deletes: Deletes, summary: Mapping[str, str]) -> int:
         """Adds data files and delete files; returns the id of the new snapshot."""
         check_rows(self._table, self.metadata)
-        return self._snapshot(RowDelta(self._staged, self._table, deletes, summary), files)
+        return self._snapshot(RowDelta(self._staged, self._table, deletes, self._said(summary)), files)
 
     def exchange(
         self,
@@ -93,7 +108,7 @@ class Change:
     ) -> int:
         """Puts data files in the place of some that hold the same rows; returns the id of the new snapshot."""
         check_rows(self._table, self.metadata)
-        return self._snapshot(kind(self._staged, self._table, replaced, summary), files)
+        return self._snapshot(kind(self._staged, self._table, replaced, self._said(summary)), files)
 
     @staticmethod
     def _snapshot(producer: _SnapshotProducer[Any], files: Iterable[DataFile]) -> int:
@@ -104,16 +119,27 @@ class Change:
 
     def land(self, fence: int) -> Table:
         """Commits; raises Fenced if a later run has claimed the table, Conflict if it moved otherwise."""
+        self._count()
         identity = AssertTableUUID(uuid=self._table.metadata.table_uuid)
         needs = (*fence_requirements(self._table, fence), identity, *self._staged._requirements, *self._needs)
         return self._commit(self._staged._updates, needs)
 
     def land_claim(self, fence: int) -> Table:
         """Commits a claim: it needs no claim before it, only that nobody later has one."""
+        self._count()
         identity = AssertTableUUID(uuid=self._table.metadata.table_uuid)
-        lower = AssertFence(fence=fence, table=".".join(self._table.name()))
-        own = (lower,) if isinstance(self._table.catalog, MetastoreCatalog) else ()
+        own = (fenced(self._table, fence),) if isinstance(self._table.catalog, MetastoreCatalog) else ()
         return self._commit(self._staged._updates, (*own, identity, *self._needs))
+
+    def totals(self) -> dict[str, int]:
+        """Files, bytes and records with what is staged so far: see `shards.totals`."""
+        self._count()
+        return totals(json.loads(self.metadata.model_dump_json()))
+
+    def _count(self) -> None:
+        """Records the shard's files: a snapshot's summary has those of all shards."""
+        if isinstance(self._table, ShardTable) and (said := self._table.totals_after(self.metadata)):
+            self.properties(said)
 
     def land_new(self) -> Table:
         """Commits the creation of a table; raises Conflict if it is there by now."""
@@ -123,7 +149,7 @@ class Change:
         name = ".".join(self._table.name())
         try:
             self._table._do_commit(updates, tuple(requirements))
-        except (CommitFailedException, ValidationException, NoSuchTableError) as error:
+        except (CommitFailedException, ValidationException, NoSuchTableError, TableAlreadyExistsError) as error:
             self._discard()
             raise Conflict(f"table {name} moved under this run: {error}", hint="run the sync again") from error
         except Conflict:
@@ -140,6 +166,11 @@ class Change:
         """Deletes the manifests of a commit that is known not to have landed."""
         for producer in self._staged._snapshot_producers:
             producer._clean_all_uncommitted()
+
+
+def marked(table: Table) -> dict[str, str]:
+    """What the summaries of a shard's snapshots say."""
+    return {SHARD: table.within[1]} if isinstance(table, ShardTable) else {}
 
 
 class _ReplaceAll(Producer, _OverwriteFiles):

@@ -27,14 +27,17 @@ from instep.destinations.iceberg.exchange import Exchange, Replaced
 from instep.destinations.iceberg.files import arrow_schema, data_files
 from instep.destinations.iceberg.fill import been_through, folder_name
 from instep.destinations.iceberg.fill_task import old_file
-from instep.destinations.iceberg.load import summary
+from instep.destinations.iceberg.load import load_ours, summary
 from instep.destinations.iceberg.partition import partitioning
 from instep.destinations.iceberg.positions import path_of
 from instep.destinations.iceberg.produce import by_spec
 from instep.destinations.iceberg.records import STATE, exact_rows, load_state, state_record
+from instep.destinations.iceberg.shard_table import ShardTable, own_data
 from instep.destinations.iceberg.undo import now_ms, undoable
 from instep.destinations.iceberg.updates import MAIN, ref_is, schema_is
 from instep.destinations.maintained import Upkeep
+from instep.destinations.sharded import landed
+from instep.destinations.shared import Reshaped
 from instep.errors import DestinationError
 from instep.stage.place import keep_only
 from instep.stage.spec import StageSpec, SystemColumns
@@ -143,7 +146,7 @@ class _Writing:
         target = max(self.work.how.target_file_size, *(t.file.file_size_in_bytes for t in tasks), 0)
         spec = StageSpec(
             table=".".join(self.ref), columns=(), system=SystemColumns(), schema=arrow_schema(self.schema),
-            location=f"{self.table.location()}/data/{folder}", quarantine="", run=self.work.run, synced=0,
+            location=f"{own_data(self.table)}/{folder}", quarantine="", run=self.work.run, synced=0,
             file_bytes=2 * target, io=self.lake.io(), partition=partitioning(self.table.metadata),
         )  # fmt: skip
         olds = tuple(old_file(n, t) for n, t in enumerate(tasks))
@@ -153,6 +156,23 @@ class _Writing:
         self, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *, merging: bool
     ) -> None:
         """One fenced commit onto the snapshot that was read; what the last load recorded is repeated."""
+        schema = self.table.metadata.current_schema_id
+
+        def anew() -> None:
+            """What other shards commit changes none of these files; another schema does."""
+            self.table = load_ours(self.lake, self.ref)[0]
+            if self.table.metadata.current_schema_id != schema:
+                raise Reshaped(".".join(self.ref))
+            self._commit(packed, tasks, more, merging=merging)
+
+        if isinstance(self.table, ShardTable):
+            landed(anew)
+        else:
+            self._commit(packed, tasks, more, merging=merging)
+
+    def _commit(
+        self, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *, merging: bool
+    ) -> None:
         metadata = json.loads(self.table.metadata.model_dump_json())
         base, state = self.table.metadata.current_snapshot(), load_state(metadata)
         assert base is not None, "a table without rows has no files"
@@ -172,17 +192,14 @@ class _Writing:
         snapshot = change.exchange(new, replaced, summary(as_loaded) | {MAINTAINED: self.work.run}, kind)
         rows = exact_rows(metadata, base.snapshot_id)
         change.properties({STATE: state_record(as_loaded, snapshot, rows, deleted=state.deleted)[STATE]})
-        change.properties(maintained_now(change.metadata))
-        landed = change.land(self.work.fence)
+        change.properties(maintained_now(change))
+        self.table = change.land(self.work.fence).refresh()
         self.kept += [f.path for f in staged]
-        self.table = landed.refresh()
 
 
-def maintained_now(metadata: Any) -> dict[str, str]:
+def maintained_now(change: Change) -> dict[str, str]:
     """The property that says when the table was maintained last, and how many files it had then."""
-    main = metadata.current_snapshot()
-    said = main.summary.additional_properties if main and main.summary else {}
-    return {MAINTAINED: json.dumps({"at": now_ms(), "files": int(said.get("total-data-files", 0))})}
+    return {MAINTAINED: json.dumps({"at": now_ms(), "files": change.totals().get("data-files", 0)})}
 
 
 def _check_count(ref: Ref, packed: Packed, tasks: Sequence[FileScanTask]) -> None:

@@ -15,6 +15,7 @@ from instep.destinations.iceberg.load import load_ours
 from instep.destinations.iceberg.partition import carried, place_of, why_not_loaded
 from instep.destinations.iceberg.positions import path_of
 from instep.destinations.iceberg.records import load_state, read_pending
+from instep.destinations.iceberg.shard_table import ShardTable, planned
 from instep.schema.maintenance import FileFacts, Maintenance, bins
 
 MANIFESTS = 20
@@ -66,8 +67,10 @@ def look(lake: Lake, ref: Ref, how: Maintenance, *, moving: bool = False) -> Fou
     manifests = snapshot.manifests(table.io)
     entries = [e for m in manifests for e in m.fetch_manifest_entry(table.io, discard_deleted=True)]
     came = {e.data_file.file_path: e.sequence_number or 0 for e in entries}
-    tasks = sorted(table.scan().plan_files(), key=lambda t: (came[t.file.file_path], t.file.file_path))
+    tasks = sorted(planned(table), key=lambda t: (came[t.file.file_path], t.file.file_path))
     deletes = [e.data_file for e in entries if e.data_file.content != DataFileContent.DATA]
+    if isinstance(table, ShardTable):
+        deletes = [d for d in deletes if table.has(d)]
     live = {m.partition_spec_id for m in manifests if m.has_added_files() or m.has_existing_files()}
     idle = moving and not {m.partition_spec_id for m in manifests} <= {*live, table.metadata.default_spec_id}
     found = Found(table, metadata, tasks, deletes, len(manifests), idle)

@@ -15,10 +15,11 @@ from instep.destinations.base import Commit, Ref
 from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.commit import Change, new_table
 from instep.destinations.iceberg.evolve import as_held, check_equal, evolve, first_fields
-from instep.destinations.iceberg.fence import check_fence
+from instep.destinations.iceberg.fence import AssertFence, AssertShape, check_fence
 from instep.destinations.iceberg.files import iceberg_schema
 from instep.destinations.iceberg.laid_out import is_done, lay_out, unsorted_without
 from instep.destinations.iceberg.layout import guards, kept_identifiers
+from instep.destinations.iceberg.partition import partitioned_by
 from instep.destinations.iceberg.records import (
     ACCEPTED,
     CHANGES,
@@ -35,6 +36,7 @@ from instep.destinations.iceberg.records import (
 )
 from instep.destinations.iceberg.rewrite import rewritten
 from instep.destinations.iceberg.schema import IcebergField, highest_id, is_stored_as
+from instep.destinations.iceberg.shards import part_properties, shape_of, shards_of
 from instep.destinations.iceberg.undo import (
     DROPPED,
     UNDO,
@@ -57,9 +59,12 @@ from instep.destinations.iceberg.updates import (
     set_schema,
     set_tag,
 )
+from instep.destinations.sharded import landed
+from instep.destinations.shared import Reshaped
 from instep.errors import Conflict, DestinationError, IllegalChange
 from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
 from instep.schema.guard import free, offence, uses
+from instep.schema.partition import PartitionTerm
 from instep.schema.step import Step
 from instep.schema.table import Table
 
@@ -69,9 +74,17 @@ if TYPE_CHECKING:
 
 def execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
     """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+    if commit.part is None:
+        return _execute(lake, ref, steps, after, commit)
+    return landed(lambda: _execute(lake, ref, steps, after, commit))
+
+
+def _execute(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
     metadata = lake.metadata([ref]).get(ref)
+    if commit.part and commit.part.seen != (shape_of(metadata["properties"]) if metadata else 0):
+        raise Reshaped(".".join(ref))
     if metadata is not None and after is not None and read_table(ref, metadata) == after and is_done(metadata, steps):
-        return None
+        return _take_part(lake, ref, steps, commit) if commit.part else None
     for step in steps:
         match step.change:
             case TableAdded(after=table):
@@ -107,13 +120,16 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
     properties = _facts(table, fields, [s.id for s in steps], commit)
     change = new_table(lake.catalog, ref, iceberg_schema(fields), lake.new_location(ref), properties)
     lay_out(change, steps)
+    if commit.part:
+        change.update(*partitioned_by(change.metadata, [PartitionTerm("identity", commit.part.column)]))
+        change.properties(part_properties({}, commit.part))
     if not isinstance(lake.catalog, MetastoreCatalog):
         change.append([], {})
     try:
         change.land_new()
     except Conflict:
         found = lake.metadata([ref]).get(ref)
-        if found is None or read_table(ref, found) != as_held(table, fields):
+        if commit.part or found is None or read_table(ref, found) != as_held(table, fields):
             raise
 
 
@@ -162,10 +178,36 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     facts = _facts(after, evolution.fields, done, commit)
     change.properties({**facts, **kept})
     lay_out(change, steps)
-    with rewritten(lake, table, change, evolution, commit):
+    _record_part(change, ref, commit)
+    with rewritten(lake, table, change, evolution.rewrites, commit):
         change.land(commit.fence)
     check_equal(_read_back(lake, ref), replace(as_held(after, evolution.fields), schema=ref[0], name=ref[1]))
     return None
+
+
+def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit) -> None:
+    """A shard's change that leaves the columns of the whole table as they are."""
+    table, metadata = _load(lake, ref)
+    done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
+    change = Change(table)
+    change.properties({CHANGES: done, RUN: commit.run})
+    _record_part(change, ref, commit)
+    if commit.part and commit.part.moves and (main := table.metadata.current_snapshot()) is not None:
+        change.require(ref_is(MAIN, main.snapshot_id))
+    with rewritten(lake, table, change, (), commit):
+        change.land(commit.fence)
+
+
+def _record_part(change: Change, ref: Ref, commit: Commit) -> None:
+    """What becomes of the shard, in the commit of the table's columns."""
+    if (part := commit.part) is None:
+        return
+    name = ".".join(ref)
+    check_fence(change.metadata, part.fence, name, part.shard)
+    change.require(
+        AssertShape(shape=part.seen, table=name), AssertFence(fence=part.fence, table=name, shard=part.shard)
+    )
+    change.properties(part_properties(change.metadata.properties, part))
 
 
 def _check_layout(ref: Ref, steps: Sequence[Step], metadata: Metadata) -> None:
@@ -250,7 +292,11 @@ def _park(lake: Lake, ref: Ref, step: Step, commit: Commit) -> None:
     metadata = json.loads(table.metadata.model_dump_json())
     read_table(ref, metadata)
     check_fence(table.metadata, commit.fence, ".".join(ref))
+    if len(shards := shards_of(metadata["properties"])) > 1:
+        raise Conflict(f"table {'.'.join(ref)} has rows of {' and '.join(shards)} by now", hint="plan again")
     change = Change(table)
+    if shards:
+        change.require(AssertShape(shape=shape_of(metadata["properties"]), table=".".join(ref)))
     record = json.dumps({"table": list(ref), "step": step.id, "run": commit.run, "at": now_ms()})
     change.properties({DROPPED: record})
     change.land(commit.fence)

@@ -28,6 +28,7 @@ from instep.destinations.iceberg import views as iceberg_views
 from instep.destinations.iceberg.catalog import IcebergConfig, Lake
 from instep.destinations.iceberg.laid_out import layout_of, property_fault
 from instep.destinations.iceberg.layout import guards
+from instep.destinations.iceberg.part import part_of
 from instep.destinations.iceberg.partition import check_loadable, fault
 from instep.destinations.iceberg.records import (
     FENCE,
@@ -40,9 +41,11 @@ from instep.destinations.iceberg.records import (
     read_pending,
     read_table,
 )
+from instep.destinations.iceberg.shards import part_table, projected, shape_of, shards_of, within_of
 from instep.destinations.kept import Kept, Promoted
 from instep.destinations.maintained import Layout, Maintained, Upkeep
 from instep.destinations.savepoints import Savepoint
+from instep.destinations.shared import Standing, Whole, is_shared, shard_column, with_shard
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.model import Check
 from instep.schema.guard import Guards
@@ -81,11 +84,32 @@ class IcebergDestination:
 
     kind = "iceberg"
 
-    def __init__(self, config: IcebergConfig) -> None:
+    def __init__(self, config: IcebergConfig, lake: Lake | None = None) -> None:
+        """`lake`: as one shard has it."""
         self.config = config
-        self.lake = Lake(config)
+        self.lake = lake or Lake(config)
         self.capabilities = replace(CAPABILITIES, views=self.lake.holds_views)
         self._read: dict[Ref, tuple[Metadata, Table]] = {}
+
+    def part(self, shard: str) -> IcebergDestination:
+        return IcebergDestination(self.config, part_of(self.lake, shard))
+
+    def whole(self, ref: Ref) -> Whole | None:
+        metadata = self.lake.metadata([ref]).get(ref)
+        if metadata is None or not is_ours(metadata):
+            return None
+        table, properties = read_table(ref, metadata), metadata["properties"]
+        column = shard_column(self.config.prefix)
+        seen = {name: projected(metadata, (column, name)) for name in shards_of(properties)}
+        parts = {n: Standing(part_table(properties, n, table), load_state(m)) for n, m in seen.items() if m is not None}
+        return Whole(table, parts, shape_of(properties))
+
+    @property
+    def why_no_shards(self) -> str:
+        """A REST server checks no requirement of ours, and tags stand for one fence only."""
+        if self.config.catalog == "rest":
+            return "a lake with a REST catalog cannot hold the rows of several connections in one table"
+        return ""
 
     def spark_catalog(self) -> Mapping[str, str]:
         """Spark settings under which the lake is the catalog `self.lake.name`; nothing secret is among them."""
@@ -97,7 +121,10 @@ class IcebergDestination:
         return check_lake(self.lake)
 
     def inspect(self, refs: Iterable[Ref]) -> Catalog:
-        return Catalog.of(self._table(ref, metadata) for ref, metadata in self.lake.metadata(refs).items())
+        found = self.lake.metadata(refs)
+        if shared := next((ref for ref, m in found.items() if shards_of(m.get("properties", {}))), None):
+            raise is_shared(shared)
+        return Catalog.of(self._table(ref, metadata) for ref, metadata in found.items())
 
     def _table(self, ref: Ref, metadata: Metadata) -> Table:
         """What a metadata file says stays what it said: a run looks at its tables more than once."""
@@ -114,8 +141,9 @@ class IcebergDestination:
         )
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
-        found = (ref for ref, metadata in self.lake.metadata(refs).items() if not is_ours(metadata))
-        return {ref: str(not_ours(ref)) for ref in found}
+        found = self.lake.metadata(refs).items()
+        shared = {ref: str(is_shared(ref)) for ref, metadata in found if shards_of(metadata.get("properties", {}))}
+        return {ref: str(not_ours(ref)) for ref, metadata in found if not is_ours(metadata)} | shared
 
     def guards(self, refs: Iterable[Ref]) -> dict[Ref, Guards]:
         found = ((ref, guards(metadata)) for ref, metadata in self.lake.metadata(refs).items())
@@ -274,13 +302,18 @@ class IcebergDestination:
         from instep.destinations.iceberg.ddl import pending_fields
         from instep.destinations.iceberg.files import arrow_schema, iceberg_schema
         from instep.destinations.iceberg.partition import partitioning
+        from instep.destinations.iceberg.shard_table import own_data, own_quarantine, staged_schema
 
         table, metadata = iceberg_load.load_ours(self.lake, ref)
         check_loadable(".".join(ref), metadata)
         pending = read_pending(ref, metadata)
-        schema = iceberg_schema(pending_fields(pending, metadata)) if pending else table.schema()
-        place, by = table.location(), None if pending else partitioning(table.metadata)
-        return Target(arrow_schema(schema), f"{place}/data", f"{place}/quarantine", self.lake.io(), partition=by)
+        schema = (
+            iceberg_schema(pending_fields(pending, metadata)) if pending else staged_schema(table) or table.schema()
+        )
+        within, by = within_of(metadata["properties"]), None if pending else partitioning(table.metadata)
+        types = {c.name: c.type for c in read_table(ref, metadata).columns} if within else {}
+        tasks = with_shard(arrow_schema(schema), within)
+        return Target(tasks, own_data(table), own_quarantine(table), self.lake.io(), types, by)
 
     def state(self, ref: Ref) -> LoadState | None:
         metadata = self.lake.metadata([ref]).get(ref)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,7 +25,9 @@ from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.commit import Change
 from instep.destinations.iceberg.compact import maintained_now
 from instep.destinations.iceberg.load import load_ours
-from instep.destinations.iceberg.records import STATE
+from instep.destinations.iceberg.records import STATE, is_rolled_back, loaded_at
+from instep.destinations.iceberg.shard_table import ShardTable, own_data
+from instep.destinations.iceberg.shards import shards_of
 from instep.destinations.iceberg.undo import now_ms
 from instep.destinations.maintained import Upkeep
 from instep.schema.maintenance import DAY_MS, Maintenance, expirable
@@ -37,7 +39,28 @@ Metadata = Mapping[str, Any]
 def expired(metadata: Metadata, how: Maintenance, now: int) -> tuple[int, ...]:
     """The ids of snapshots that may go, from metadata alone."""
     found = [(s["snapshot-id"], s["timestamp-ms"]) for s in metadata.get("snapshots", ())]
-    return expirable(found, _kept(metadata), how, now)
+    if not shards_of(metadata["properties"]):
+        return expirable(found, _kept(metadata), how, now)
+    return _expired_of_shards(metadata, lambda kept: expirable(found, kept, how, now))
+
+
+def _expired_of_shards(metadata: Metadata, going: Callable[[set[int]], tuple[int, ...]]) -> tuple[int, ...]:
+    """A shard's last load is kept while the table could be put back to a snapshot from before it: only then has it to
+    be told from rows that are there. Nothing goes while a shard's load is none of the table any more."""
+    if any(is_rolled_back(metadata, name) for name in shards_of(metadata["properties"])):
+        return ()
+    order = {s["snapshot-id"]: s.get("sequence-number", 0) for s in metadata.get("snapshots", ())}
+    kept = {ref["snapshot-id"] for ref in metadata.get("refs", {}).values()}
+    kept.add(metadata.get("current-snapshot-id") or -1)
+    loads = sorted(loaded_at(metadata).intersection(order), key=lambda at: order[at])
+    kept.update(loads)
+    for at in loads:
+        rest = order.keys() - going(kept)
+        if min(rest, key=lambda other: order[other]) != at:
+            break
+        if at in going(kept - {at}):
+            kept -= {at}
+    return going(kept)
 
 
 def _kept(metadata: Metadata) -> set[int]:
@@ -65,7 +88,7 @@ def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
     files = _only_of(table, old, rest)
     change = Change(table)
     change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}), *_specs(table, rest))
-    change.properties(maintained_now(change.metadata))
+    change.properties(maintained_now(change))
     change.land(work.fence)
     crashpoint("maintain.expired")
     if table.metadata.properties.get("gc.enabled", "true") != "true":
@@ -125,12 +148,19 @@ def orphans(lake: Lake, ref: Ref, work: Upkeep) -> list[tuple[str, int]]:
     limit = min(limit, work.live) if work.live is not None else limit
     table = load_ours(lake, ref)[0]
     place = Place(table.location(), lake.io())
-    listed = [f for folder in ("data", "metadata") for f in _listed(place, folder)]
+    listed = [f for folder in (*_folders(table), "metadata") for f in _listed(place, folder)]
     old = [(path, size) for path, size, at in listed if at < limit]
     if not old:
         return []
     named = {plain(f) for f in _named(load_ours(lake, ref)[0])}
     return [(path, size) for path, size in old if path not in named]
+
+
+def _folders(table: Table) -> list[str]:
+    """Below the table's place, where files are looked for; those that other shards write belong to runs that are not
+    known here."""
+    own = own_data(table).removeprefix(f"{table.location()}/")
+    return [own, f"data/{table.within[0]}={table.within[1]}"] if isinstance(table, ShardTable) else [own]
 
 
 def _listed(place: Place, folder: str) -> Iterator[tuple[str, int, float]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.schema import Schema
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import DecimalType, PrimitiveType
 
@@ -28,7 +29,9 @@ from instep.destinations.iceberg.load import load_ours, summary
 from instep.destinations.iceberg.partition import partitioning
 from instep.destinations.iceberg.positions import is_of_one_file
 from instep.destinations.iceberg.records import exact_rows, load_state, read_pending, state_record
+from instep.destinations.iceberg.shard_table import ShardTable, own_data, planned, staged_schema
 from instep.destinations.iceberg.updates import MAIN, ref_is
+from instep.destinations.sharded import landed
 from instep.errors import DestinationError
 from instep.stage.place import keep_only
 from instep.stage.spec import StageSpec, SystemColumns
@@ -63,7 +66,7 @@ def size(lake: Lake, ref: Ref, columns: Mapping[str, int]) -> FillSize:
         return FillSize(why_not="it has not been loaded yet")
     if gone := sorted(columns.keys() - set(table.schema().column_names)):
         return FillSize(why_not=f"the destination has no column {', '.join(gone)}: see `instep plan`")
-    tasks = list(table.scan().plan_files())
+    tasks = planned(table)
     if any(d.content != DataFileContent.POSITION_DELETES for t in tasks for d in t.delete_files):
         return FillSize(why_not="it has deletes by value, which another program has written")
     found = _candidates(table, tasks, columns)
@@ -95,8 +98,8 @@ def fill(
     table, _ = load_ours(lake, ref)
     if why := size(lake, ref, fill.columns).why_not:
         raise DestinationError(f"table {'.'.join(ref)} cannot be filled: {why}", hint="load the whole table again")
-    work = _Fill(lake, ref, fill, commit, _spec(lake, table, fill, commit))
-    tasks = _candidates(table, list(table.scan().plan_files()), fill.columns)
+    work = _Fill(lake, ref, fill, commit, _spec(lake, table, fill, commit), table.schema())
+    tasks = _candidates(table, planned(table), fill.columns)
     done = Filled()
     try:
         for batch in _batches(work.parts(table, tasks), session):
@@ -108,7 +111,7 @@ def fill(
             rows, weight = sum(r.rows for r in rewritten), sum(f.bytes for f in files)
             done = Filled(done.rows + rows, done.files + len(rewritten), done.bytes + weight)
             crashpoint("fill.committed")
-            if rewritten and not go_on() and len(_candidates(table, list(table.scan().plan_files()), fill.columns)):
+            if rewritten and not go_on() and len(_candidates(table, planned(table), fill.columns)):
                 return replace(done, whole=False)
     finally:
         keep_only(work.spec.location, lake.io(), work.kept)
@@ -136,7 +139,7 @@ def _spec(lake: Lake, table: Table, fill: Fill, commit: Commit) -> StageSpec:
         columns=(),
         system=SystemColumns(),
         schema=arrow_schema(table.schema()),
-        location=f"{table.location()}/data/{folder_name(commit.run, list(fill.columns.values()))}",
+        location=f"{own_data(table)}/{folder_name(commit.run, list(fill.columns.values()))}",
         quarantine="",
         run=commit.run,
         synced=0,
@@ -152,13 +155,14 @@ class _Fill:
     fill: Fill
     commit: Commit
     spec: StageSpec
+    schema: Schema
 
     def __post_init__(self) -> None:
         self.kept: list[str] = []
 
     def parts(self, table: Table, tasks: Sequence[FileScanTask]) -> Iterator[Part]:
         """Neighbours by key together, so that a task needs few of the staged files."""
-        key = table.schema().find_field(self.fill.key[0])
+        key = table.schema().find_field(_ordered_by(table, self.fill))
         staged = readable_files(self.fill.values, table.metadata, _part_of(table, self.fill))
         ranges = [_range(f, key.field_id, key.field_type) for f in staged]
         found = [(_range(t.file, key.field_id, key.field_type), t) for t in tasks]
@@ -174,6 +178,11 @@ class _Fill:
 
     def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
         """One fenced commit onto the snapshot that was read."""
+        if isinstance(table, ShardTable):  # what others commit meanwhile changes none of these files
+            return landed(lambda: self._exchange(load_ours(self.lake, self.ref)[0], rewritten, tasks))
+        return self._exchange(table, rewritten, tasks)
+
+    def _exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
         metadata = load_ours(self.lake, self.ref)[1]
         base, state = table.metadata.current_snapshot(), load_state(metadata)
         assert base is not None, "a table without rows has no file to fill"
@@ -186,7 +195,7 @@ class _Fill:
         said = summary(own) | {FILLS: ",".join(str(n) for n in sorted(self.fill.columns.values()))}
         deletes = {d.file_path: d for t in old for d in t.delete_files if is_of_one_file(d)}
         replaced = Replaced([t.file for t in old], list(deletes.values()))
-        snapshot = change.exchange(data_files(files, change.metadata), replaced, said)
+        snapshot = change.exchange(data_files(files, change.metadata, self.schema), replaced, said)
         rows = exact_rows(metadata, base.snapshot_id)
         change.properties(state_record(own, snapshot, rows, deleted=state.deleted))
         landed = change.land(self.commit.fence)
@@ -194,8 +203,13 @@ class _Fill:
         return landed.refresh()
 
 
+def _ordered_by(table: Table, fill: Fill) -> str:
+    """The column by whose values files differ: that of the shard has one."""
+    return next(k for k in fill.key if not isinstance(table, ShardTable) or k != table.within[0])
+
+
 def _part_of(table: Table, fill: Fill) -> Any:
-    return table.schema().select(*fill.key, *fill.columns, fill.meta)
+    return (staged_schema(table) or table.schema()).select(*fill.key, *fill.columns, fill.meta)
 
 
 def _light(table: Table) -> Any:

@@ -16,6 +16,7 @@ from instep.destinations.iceberg.commit import Change
 from instep.destinations.iceberg.ddl import swap_in
 from instep.destinations.iceberg.fence import check_fence, claim_updates, held_fence
 from instep.destinations.iceberg.files import data_files
+from instep.destinations.iceberg.part import PartLake
 from instep.destinations.iceberg.records import (
     ACCEPTED,
     CHANGES,
@@ -30,14 +31,17 @@ from instep.destinations.iceberg.records import (
     read_pending,
     state_record,
 )
+from instep.destinations.iceberg.shard_table import staged_schema
+from instep.destinations.iceberg.shards import within_of
 from instep.destinations.iceberg.split import split_files
 from instep.destinations.iceberg.updates import MAIN, ref_is, remove_properties, remove_ref
+from instep.destinations.sharded import wait
 from instep.errors import Conflict, DestinationError
 from instep.stage.spec import StagedFile
 
 FILES = "instep.files"
 BRANCH = "f"
-CLAIM_TRIES = 5
+CLAIM_TRIES = 20
 
 
 def load_ours(lake: Lake, ref: Ref) -> tuple[Table, dict[str, Any]]:
@@ -71,6 +75,7 @@ def claim(lake: Lake, ref: Ref, fence: int) -> None:
         except Conflict:
             if not left:
                 raise
+            wait(CLAIM_TRIES - left)
         else:
             drop_staging(lake, ref, below=fence)
             return
@@ -88,18 +93,26 @@ def _claim(table: Table, fence: int) -> None:
 
 def _leftovers(table: Table, fence: int) -> list[str]:
     """The branches of runs that are over."""
-    names = [n for n in table.metadata.refs if n.startswith(BRANCH) and n[1:].isdigit()]
-    return [n for n in names if int(n[1:]) < fence]
+    end = branch_of(table, 0).removeprefix(f"{BRANCH}0")
+    names = [n.removesuffix(end) for n in table.metadata.refs if n.startswith(BRANCH) and n.endswith(end)]
+    return [f"{n}{end}" for n in names if n[1:].isdigit() and int(n[1:]) < fence]
 
 
-def staging_stem(ref: Ref) -> str:
-    """How the names of a table's staging tables begin."""
-    return "t" + hashlib.sha256(json.dumps(ref).encode()).hexdigest()[:16] + "_f"
+def branch_of(table: Table, fence: int) -> str:
+    """The branch that a run merges on: fences are counted by connection, and so by shard."""
+    within = within_of(table.metadata.properties)
+    return f"{BRANCH}{fence}.{within[1]}" if within else f"{BRANCH}{fence}"
+
+
+def staging_stem(lake: Lake, ref: Ref) -> str:
+    """How the names of a table's staging tables begin, or of a shard's."""
+    whose = [*ref, lake.shard] if isinstance(lake, PartLake) else ref
+    return "t" + hashlib.sha256(json.dumps(whose).encode()).hexdigest()[:16] + "_f"
 
 
 def drop_staging(lake: Lake, ref: Ref, *, below: int) -> None:
     """Drops the staging tables, files included, that runs with a fence lower than `below` left behind."""
-    stem = staging_stem(ref)
+    stem = staging_stem(lake, ref)
     for name in lake.names(lake.staging):
         if name.startswith(stem) and int(name.removeprefix(stem).split("_")[0]) < below:
             lake.drop_table((lake.staging, name))
@@ -123,8 +136,9 @@ def append(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit) ->
         return Outcome()
     change = Change(table)
     _stand_on_main(change)
-    own = split_files(lake, files, table.metadata, commit)
-    snapshot = change.append(data_files(own, table.metadata), summary(commit) | {FILES: digest})
+    own = split_files(lake, files, table, table.metadata, commit)
+    adopted = data_files(own, table.metadata, staged_schema(table))
+    snapshot = change.append(adopted, summary(commit) | {FILES: digest})
     deleted, added = bool((state := load_state(metadata)) and state.deleted), sum(f.rows for f in files)
     before = exact_rows(metadata, metadata.get("current-snapshot-id") or -1) if state else 0
     _finish(change, commit, snapshot, None if before is None else before + added, deleted=deleted)
@@ -148,8 +162,8 @@ def overwrite(lake: Lake, ref: Ref, files: Sequence[StagedFile], commit: Commit)
     if pending := read_pending(ref, metadata):
         swap_in(change, pending, metadata, commit)
         change.update(remove_properties(PENDING))
-    own = split_files(lake, files, change.metadata, commit)
-    snapshot = change.replace(data_files(own, change.metadata), summary(commit))
+    own = split_files(lake, files, table, change.metadata, commit)
+    snapshot = change.replace(data_files(own, change.metadata, staged_schema(table)), summary(commit))
     rows = sum(f.rows for f in files)
     _finish(change, commit, snapshot, rows, deleted=False)
     return Outcome(inserted=rows, deleted=state.rows if state else 0)

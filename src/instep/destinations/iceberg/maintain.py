@@ -15,6 +15,7 @@ from instep.destinations.iceberg.compact_plan import Found, look
 from instep.destinations.iceberg.expire import expire, expired, orphans, remove
 from instep.destinations.iceberg.fence import check_fence
 from instep.destinations.iceberg.records import Metadata, load_state, ours, read_pending
+from instep.destinations.iceberg.shards import totals
 from instep.destinations.iceberg.undo import now_ms
 from instep.destinations.maintained import Layout, Maintained, Upkeep
 from instep.errors import Conflict, DestinationError, Fenced
@@ -32,7 +33,7 @@ def layout(lake: Lake, ref: Ref) -> Layout:
     if metadata is None:
         raise DestinationError(f"table {'.'.join(ref)} is not in the lake", hint="sync it first")
     ours(ref, metadata)
-    said, total = _said(metadata), _totals(metadata)
+    said, total = _said(metadata), totals(metadata)
     at = datetime.fromtimestamp(said["at"] / 1000, UTC) if said else None
     files, size, deletes = (total.get(k, 0) for k in ("data-files", "files-size", "delete-files"))
     return Layout(files, size, deletes, len(metadata.get("snapshots", ())), at)
@@ -43,18 +44,12 @@ def _said(metadata: Metadata) -> dict[str, int]:
     return found
 
 
-def _totals(metadata: Metadata) -> dict[str, int]:
-    main = next((s for s in metadata.get("snapshots", ()) if s["snapshot-id"] == metadata["current-snapshot-id"]), None)
-    summary = main["summary"] if main else {}
-    return {k.removeprefix("total-"): int(v) for k, v in summary.items() if k.startswith("total-")}
-
-
 def due(lake: Lake, ref: Ref, how: Maintenance) -> bool:
     """See `destinations.maintained.Maintains`. It may be due for nothing; it is never missed for long."""
     metadata = lake.metadata([ref]).get(ref)
     if metadata is None or read_pending(ref, metadata) or load_state(metadata) is None:
         return False
-    total = _totals(metadata)
+    total = totals(metadata)
     grown = total.get("data-files", 0) - _said(metadata).get("files", 0)
     worn = is_worn(total.get("records", 0), total.get("position-deletes", 0), how)
     return grown + 1 >= how.min_files or worn or len(expired(metadata, how, now_ms())) >= EXPIRE_BATCH

@@ -13,10 +13,10 @@ from pyiceberg.table import Table as IcebergTable
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.iceberg.catalog import Lake
-from instep.destinations.iceberg.commit import Change, new_table
+from instep.destinations.iceberg.commit import Change, marked, new_table
 from instep.destinations.iceberg.fence import check_fence
 from instep.destinations.iceberg.files import data_files, iceberg_schema, latest, null_keys
-from instep.destinations.iceberg.load import BRANCH, load_ours, overwrite, staging_stem, summary
+from instep.destinations.iceberg.load import branch_of, load_ours, overwrite, staging_stem, summary
 from instep.destinations.iceberg.records import (
     current_fields,
     exact_rows,
@@ -25,6 +25,8 @@ from instep.destinations.iceberg.records import (
     read_table,
     state_record,
 )
+from instep.destinations.iceberg.shard_table import staged_schema
+from instep.destinations.iceberg.shards import within_of
 from instep.destinations.iceberg.updates import MAIN, ref_is, remove_ref, set_branch
 from instep.destinations.iceberg.upsert import Upsert, find_upsert, fits, written
 from instep.errors import Conflict, DestinationError, SparkNeeded, StageError
@@ -54,7 +56,7 @@ def merge(
         return _note(table, metadata, commit)
     metadata = json.loads(table.metadata.model_dump_json())
     staged = _staging(lake, ref, how, commit)
-    plan = merge_plan(lake, ref, metadata, files, how, commit, staged)
+    plan = merge_plan(lake, ref, metadata, files, how, branch_of(table, commit.fence), staged)
     if fits(metadata, files, how, lake.config.upsert_rows) and (found := find_upsert(table, files, how, plan)):
         return _upsert(found, metadata, how, commit)
     if spark is None:
@@ -66,7 +68,7 @@ def merge(
     crashpoint("merge.staged")
     base = _branch(table, commit)
     catalog = str(lake.database) if lake.is_sqlite else ""
-    settings = MergeSettings(summary(commit), lake.spark_conf(), lake.spark_secrets(), catalog)
+    settings = MergeSettings(summary(commit) | marked(table), lake.spark_conf(), lake.spark_secrets(), catalog)
     verdict = run_merge(spark, plan, settings)
     crashpoint("merge.merged")
     outcome = _publish(lake, ref, base, how, commit, verdict, sum(f.rows for f in files))
@@ -144,7 +146,7 @@ def _record(
 
 def _staging(lake: Lake, ref: Ref, how: Merge, commit: Commit) -> list[Ref]:
     """The names of this merge's staging tables: rows, then keys if there are any."""
-    stem = f"{staging_stem(ref)}{commit.fence}"
+    stem = f"{staging_stem(lake, ref)}{commit.fence}"
     return [(lake.staging, f"{stem}_{n}_{uuid.uuid4().hex[:8]}") for n in range(2 if how.keys or how.asked else 1)]
 
 
@@ -152,12 +154,12 @@ def _stage(lake: Lake, table: IcebergTable, files: Sequence[StagedFile], how: Me
     """Staging tables with the target's own field ids, so that Spark reads the very types."""
     lake.ensure_namespace(lake.staging)
     fields = current_fields(json.loads(table.metadata.model_dump_json()))
-    keys = tuple(f for f in fields if f.name in how.key)
-    for staging, part, columns in zip(names, (files, how.keys or how.asked), (fields, keys), strict=False):
-        schema = iceberg_schema(columns)
+    own = staged_schema(table) or iceberg_schema(fields)
+    parts = ((files, iceberg_schema(fields), own), (how.keys or how.asked, own.select(*how.key), own.select(*how.key)))
+    for staging, (part, schema, staged) in zip(names, parts, strict=False):
         change = new_table(lake.catalog, staging, schema, lake.new_location(staging), {})
         if part:
-            change.append(data_files(part, change.metadata, schema), {})
+            change.append(data_files(part, change.metadata, staged), {})
         change.land_new()
 
 
@@ -166,7 +168,7 @@ def _branch(table: IcebergTable, commit: Commit) -> int:
     main = table.metadata.current_snapshot()
     assert main is not None
     change = Change(table)
-    change.update(set_branch(f"{BRANCH}{commit.fence}", main.snapshot_id))
+    change.update(set_branch(branch_of(table, commit.fence), main.snapshot_id))
     change.require(ref_is(MAIN, main.snapshot_id))
     change.land(commit.fence)
     return main.snapshot_id
@@ -178,7 +180,7 @@ def merge_plan(
     metadata: Mapping[str, Any],
     files: Sequence[StagedFile],
     how: Merge,
-    commit: Commit,
+    branch: str,
     staged: Sequence[Ref],
 ) -> MergePlan:
     """What Spark is asked to do. Retained and unread columns are set in new rows only; `meta` counts as a value."""
@@ -191,14 +193,14 @@ def merge_plan(
     since = (*how.since, _spark_type(kinds[how.since[0]])) if how.since else None
     return MergePlan(
         table=(lake.name, *ref),
-        branch=f"{BRANCH}{commit.fence}",
+        branch=branch,
         rows=(lake.name, *staged[0]),
         keys=(lake.name, *staged[1]) if how.keys else (),
         asked=(lake.name, *staged[1]) if how.asked else (),
         key=how.key,
         values=tuple(c for c in live if c not in how.key),
         stamps=tuple(stamps),
-        inserted=tuple(c.name for c in table.columns),
+        inserted=tuple(kinds),
         at=now if now is not None else time.time_ns() // 1000,
         order=tuple(f.path for f in sorted(files, key=lambda f: (f.chunk, f.path))),
         cursor=how.cursor,
@@ -207,6 +209,7 @@ def merge_plan(
         synced=system.synced,
         deleted=system.deleted,
         since=since,
+        within=within_of(metadata["properties"]),
     )
 
 
@@ -217,7 +220,7 @@ def _spark_type(stored: Any) -> str:
 def _publish(lake: Lake, ref: Ref, base: int, how: Merge, commit: Commit, verdict: Verdict, staged: int) -> Outcome:
     """Moves `main` to the branch, if the branch holds what it should."""
     table, metadata = load_ours(lake, ref)
-    branch = f"{BRANCH}{commit.fence}"
+    branch = branch_of(table, commit.fence)
     check_fence(table.metadata, commit.fence, ".".join(ref))
     if branch not in table.metadata.refs:
         raise Conflict(f"table {'.'.join(ref)}: the branch {branch} of this run is gone", hint="run the sync again")

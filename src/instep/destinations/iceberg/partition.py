@@ -109,6 +109,16 @@ def check_loadable(name: str, metadata: Metadata) -> None:
         )
 
 
+def check_apart(name: str, metadata: TableMetadata, column: str) -> None:
+    """Raises DestinationError unless each new file has the rows of one shard."""
+    spec, field = metadata.spec(), metadata.schema().find_field(column).field_id
+    if not any(f.source_id == field and str(f.transform) == "identity" for f in spec.fields):
+        raise DestinationError(
+            f"table {name} is shared and not partitioned by {column} any more: its shards cannot be told apart",
+            hint=f"put it back: ALTER TABLE ... ADD PARTITION FIELD {column}",
+        )
+
+
 def partitioning(metadata: TableMetadata) -> Partitioning | None:
     """How rows are told apart under the current spec; None for a table without partitions. Raises DestinationError for
     a spec whose values we cannot make."""

@@ -7,6 +7,7 @@ was looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -74,6 +75,19 @@ def _met(rows: Rows, keys: pa.Table) -> tuple[list[int], Positions]:
     return [int(n) for n in found["n"]], places
 
 
+def _whole(rows: pa.Table, target: pa.Schema, old: tuple[pa.Table, Sequence[int]] | None = None) -> pa.Table:
+    """The rows with all of the table's columns: those that they lack (a shard has its own only) are as in the `old`
+    rows at these places."""
+    if rows.column_names == target.names:
+        return rows
+    lacking = [f for f in target if f.name not in rows.column_names]
+    had = old[0].select([f.name for f in lacking]).take(pa.array(old[1], pa.int64())) if old else None
+    for field in lacking:
+        values = had.column(field.name) if had is not None else pa.nulls(len(rows), field.type)
+        rows = rows.append_column(field, values.cast(field.type))
+    return rows.select(target.names).cast(target)
+
+
 def amend(lake: Lake, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
     """Raises Conflict if the table has moved since, Fenced if a later run has claimed it. The cursor stays as it is."""
     table, metadata = load_ours(lake, ref)
@@ -84,7 +98,8 @@ def amend(lake: Lake, ref: Ref, met: Met, change: Amendment, commit: Commit) -> 
         raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")
     work = Change(table)
     work.require(ref_is(MAIN, seen.snapshot))
-    new = pa.concat_tables([change.updated, change.inserted])
+    target = arrow_schema(table.schema())
+    new = pa.concat_tables([_whole(change.updated, target, (met.rows, change.rows)), _whole(change.inserted, target)])
     gone = seen.places[np.array(change.rows, dtype=np.int64)]
     with row_delta(seen.rows, new, gone, work, summary(commit), commit.fence) as snapshot:
         before = exact_rows(metadata, seen.snapshot)

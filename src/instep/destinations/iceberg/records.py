@@ -12,6 +12,7 @@ from typing import Any
 
 from instep.destinations.base import Commit, LoadState, Ref
 from instep.destinations.iceberg.schema import IcebergField, data_type, fields_of, is_stored_as
+from instep.destinations.iceberg.shards import SHARD, as_stored, own_name, shards_of, totals, within_of
 from instep.errors import DestinationError
 from instep.schema.table import Column, Table, column_from_dict, column_to_dict, table_from_dict, table_to_dict
 
@@ -58,7 +59,8 @@ def read_table(ref: Ref, metadata: Metadata) -> Table:
     records = json.loads(properties[COLUMNS])
     columns = tuple(_column(field, records.get(str(field.id), {})) for field in current_fields(metadata))
     facts = {**json.loads(properties[TABLE]), "schema": ref[0], "name": ref[1], "columns": []}
-    return replace(table_from_dict(facts), columns=columns, comment=properties.get("comment") or None)
+    table = replace(table_from_dict(facts), columns=columns, comment=properties.get("comment") or None)
+    return as_stored(table, properties)
 
 
 def _column(field: IcebergField, record: Mapping[str, Any]) -> Column:
@@ -136,29 +138,56 @@ def load_state(metadata: Metadata) -> LoadState | None:
         saved = _summarised(metadata)
     if main is None or saved is None:
         return None
-    total = {k: int(v) for k, v in main["summary"].items() if k.startswith("total-")}
-    about = max(total.get("total-records", 0) - total.get("total-position-deletes", 0), 0)
+    total = totals(metadata)
+    about = max(total.get("records", 0) - total.get("position-deletes", 0), 0)
     rows = about if saved["rows"] is None else saved["rows"]
-    size, files = total.get("total-files-size", 0), total.get("total-data-files", 0)
+    size, files = total.get("files-size", 0), total.get("data-files", 0)
     said = (saved["run"], saved["fence"], saved["cursor"], saved["accepted"])
     return LoadState(*said, rows, size, files, deleted=saved["deleted"])
 
 
+def loaded_at(metadata: Metadata) -> set[int]:
+    """The snapshots that the last loads of a shared table's shards recorded."""
+    properties = metadata["properties"]
+    found = (json.loads(properties.get(own_name(name, STATE), "null")) for name in shards_of(properties))
+    return {saved["snapshot"] for saved in found if saved}
+
+
+def is_rolled_back(metadata: Metadata, shard: str) -> bool:
+    """Whether somebody has put a shared table back to before a shard's last load."""
+    saved = json.loads(metadata["properties"].get(own_name(shard, STATE), "null"))
+    return saved is not None and _rolled_back(metadata, saved["snapshot"])
+
+
 def exact_rows(metadata: Metadata, snapshot: int) -> int | None:
-    """The table's rows at `snapshot`, if a load of ours counted them there."""
+    """The table's rows at `snapshot`, if a load of ours counted them there; what other shards commit changes none of a
+    shard's."""
     saved = json.loads(metadata["properties"].get(STATE, "null"))
-    return int(saved["rows"]) if saved and saved["snapshot"] == snapshot and saved["rows"] is not None else None
+    if not saved or saved["rows"] is None:
+        return None
+    shared = within_of(metadata["properties"]) and not _rolled_back(metadata, saved["snapshot"])
+    return int(saved["rows"]) if shared or saved["snapshot"] == snapshot else None
 
 
 def _rolled_back(metadata: Metadata, snapshot: int) -> bool:
-    """Whether `snapshot` is still known and `main` no longer stands on it."""
-    known = any(s["snapshot-id"] == snapshot for s in metadata["snapshots"])
-    return known and all(s["snapshot-id"] != snapshot for s in _ancestors(metadata))
+    """Whether `snapshot` is still known and `main` no longer stands on it. Where what lies between has expired, it was
+    looked at before: see expire.py."""
+    saved = _snapshot(metadata, snapshot)
+    if saved is None:
+        return False
+    line = list(_ancestors(metadata))
+    if any(s["snapshot-id"] == snapshot for s in line):
+        return False
+    begins = line[-1] if line else None
+    expired = begins is not None and begins.get("parent-snapshot-id") is not None
+    return not (expired and begins and saved.get("sequence-number", 0) < begins.get("sequence-number", 0))
 
 
 def _summarised(metadata: Metadata) -> dict[str, Any] | None:
+    within = within_of(metadata["properties"])
+    shard = within[1] if within else None
     for snapshot in _ancestors(metadata):
-        if run := (summary := snapshot["summary"]).get(RUN):
+        if (run := (summary := snapshot["summary"]).get(RUN)) and summary.get(SHARD) == shard:
             record = {"run": run, "fence": int(summary[FENCE]), "cursor": summary.get(CURSOR, "")}
             return {**record, "accepted": summary.get(ACCEPTED, ""), "rows": None, "deleted": True}
     return None

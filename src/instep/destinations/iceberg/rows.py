@@ -14,6 +14,8 @@ from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_py
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import FileScanTask, Table
 
+from instep.destinations.iceberg.shard_table import planned
+
 ALL = AlwaysTrue()
 Positions = npt.NDArray[np.int64]
 
@@ -34,7 +36,7 @@ def current_rows(table: Table, within: BooleanExpression = ALL) -> Rows | None:
     None if one has deletes that are not by position. Partitions are not asked: pyiceberg's ways from values to them are
     as many as there are transforms."""
     may_have = _InclusiveMetricsEvaluator(table.schema(), within).eval
-    tasks = [t for t in table.scan().plan_files() if may_have(t.file)]
+    tasks = [t for t in planned(table) if may_have(t.file)]
     deletes = {t.file.file_path: tuple(t.delete_files) for t in tasks}
     if any(d.content != DataFileContent.POSITION_DELETES for files in deletes.values() for d in files):
         return None

@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.records import RUN, STATE
+from instep.destinations.iceberg.shard_table import own_data, own_quarantine
 from instep.stage.place import children, keep_only
 
 _OF_FENCE = re.compile(r"upsert-(\d+)-")
@@ -22,7 +23,7 @@ def sweep(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
     if table is None:
         return
     _sweep_quarantine(lake, table, runs)
-    data = f"{table.location()}/data"
+    data = own_data(table)
     names = children(data, lake.io())
     folders = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
     files = [n for n in names if (m := _OF_FENCE.search(n)) and int(m[1]) in runs.values()]
@@ -38,7 +39,7 @@ def sweep(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
 
 def _sweep_quarantine(lake: Lake, table: Table, runs: Mapping[str, int]) -> None:
     """Held values stay with the rows that their run has committed, and go if there are none."""
-    place = f"{table.location()}/quarantine"
+    place = own_quarantine(table)
     names = children(place, lake.io())
     committed = {s.summary.additional_properties.get(RUN) for s in table.metadata.snapshots if s.summary}
     committed.add((json.loads(table.properties.get(STATE, "null")) or {}).get("run"))

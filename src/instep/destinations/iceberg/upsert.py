@@ -26,6 +26,8 @@ from instep.destinations.iceberg.partition import partitioning
 from instep.destinations.iceberg.positions import Deletes, delete_rows
 from instep.destinations.iceberg.records import current_fields
 from instep.destinations.iceberg.rows import Positions, Rows, current_rows, staged_rows, take
+from instep.destinations.iceberg.shard_table import own_data, staged_schema
+from instep.destinations.iceberg.shards import totals, within_of
 from instep.errors import Conflict
 from instep.spark.merge import MergePlan
 from instep.stage.partition import by_partition
@@ -44,10 +46,10 @@ def fits(
     used = how.key if how.since is None else [how.since[0]]
     if not all(str(kinds[k]).startswith((*_KEYS, "decimal", "fixed")) for k in used):
         return False
-    main = next(s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"])
-    coming = [*files, *how.keys, *how.asked]
-    rows = int(main["summary"].get("total-records", ROWS + 1)) + sum(f.rows for f in coming)
-    return rows <= limit and int(main["summary"].get("total-files-size", 0)) + sum(f.bytes for f in coming) <= size
+    there, coming = totals(metadata), [*files, *how.keys, *how.asked]
+    known = 0 if within_of(metadata["properties"]) else ROWS + 1
+    rows = there.get("records", known) + sum(f.rows for f in coming)
+    return rows <= limit and there.get("files-size", 0) + sum(f.bytes for f in coming) <= size
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,10 @@ def find_upsert(table: IcebergTable, files: Sequence[StagedFile], how: Merge, pl
     """None where only Spark may say: DuckDB lacks the memory or the type, or the table has other deletes or twins."""
     metadata, schema = table.metadata, table.schema()
     ordered = sorted(files, key=lambda f: (f.chunk, f.path))
-    staged = staged_rows(table, readable_files(ordered, metadata))
+    own = staged_schema(table) or schema
+    staged = staged_rows(table, readable_files(ordered, metadata, own))
     known = how.keys or how.asked
-    keys = staged_rows(table, readable_files(known, metadata, schema.select(*how.key))) if known else None
+    keys = staged_rows(table, readable_files(known, metadata, own.select(*how.key))) if known else None
     with suppress(duckdb.Error, pa.ArrowException):
         rows = current_rows(table)
         delta = _find(plan, staged, keys, rows) if rows else None
@@ -101,7 +104,7 @@ def row_delta(
 ) -> Iterator[int]:
     """Adds a snapshot with the `new` rows and without those at the places `gone` to `change`; yields its id."""
     made: list[DataFile] = []
-    name = f"{rows.table.location()}/data/upsert-{fence}-{uuid.uuid4().hex[:12]}"
+    name = f"{own_data(rows.table)}/upsert-{fence}-{uuid.uuid4().hex[:12]}"
     try:
         data = _write(rows.table, new, name)
         made += data

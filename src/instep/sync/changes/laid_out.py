@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from instep.destinations.laid_out import LaidOut
+from instep.destinations.shared import Shared
 from instep.errors import SchemaError
 from instep.model import TableSettings
 from instep.schema.change import TableAdded, TableRenamed
@@ -41,6 +42,8 @@ def with_layouts(pipe: Pipe, made: Plan) -> Plan:
     if not isinstance(able, LaidOut):
         odd = [t for t, s in said if s.properties or s.sort or s.partition]
         why = f"`properties`, `sort` and `partition` are for Iceberg, and its destination is {able.kind}"
+        if isinstance(able, Shared):
+            why = "`properties`, `sort` and `partition` are for tables of one connection alone, and it is shared"
         return _noted(made, [(t, why) for t in odd])
     wishes = [_wish(pipe, able, table, settings) for table, settings in said]
     today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}

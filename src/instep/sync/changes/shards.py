@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from instep.destinations.sharded import sharded
-from instep.destinations.shared import Shared, Shares, shard_column
+from instep.destinations.shared import Shared, Shares, SharesSome, shard_column
 from instep.schema.plan import Plan
 from instep.schema.policy import Policy, Rule
 from instep.schema.preset import choice
@@ -19,10 +19,15 @@ def of_shard(pipe: Pipe, shard: str) -> Pipe:
     """The connection as one shard of its tables: a rename waits for a person where a policy's preset would apply it, as
     the others do not follow it."""
     destination, column = pipe.destination, shard_column(pipe.naming.prefix)
-    if isinstance(destination, Shares):
+    if isinstance(destination, Shares) and not why_no_shards(destination):
         destination = sharded(destination, shard, pipe.naming.prefix)
     naming = replace(pipe.naming, reserved=pipe.naming.reserved | {column})
     return replace(pipe, shard=shard, destination=destination, naming=naming, policy=_asking(pipe.policy))
+
+
+def why_no_shards(destination: object) -> str:
+    """What of its settings keeps a destination from sharing tables; "" if nothing does."""
+    return destination.why_no_shards if isinstance(destination, SharesSome) else ""
 
 
 def _asking(policy: Policy) -> Policy:
@@ -35,7 +40,8 @@ def unable(pipe: Pipe, refs: Iterable[Ref]) -> dict[Ref, str]:
     """All tables of a shard whose destination cannot keep it apart from others, and why they are left alone."""
     if not pipe.shard or isinstance(pipe.destination, Shared):
         return {}
-    why = f"{pipe.destination.kind} cannot hold the rows of several connections in one table"
+    plain = f"{pipe.destination.kind} cannot hold the rows of several connections in one table"
+    why = why_no_shards(pipe.destination) or plain
     way = f"take `shard: {pipe.shard}` out of instep.yml and give {pipe.name} a namespace of its own"
     return dict.fromkeys(refs, f"{why}: {way}")
 

@@ -1,0 +1,241 @@
+# ruff: noqa: F811, S608 - the imported `spark` is a fixture, and the SQL of tests
+"""Shards over Iceberg: files of one shard each, found by their partition, and left alone by everybody else."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.expressions import EqualTo, Reference
+from pyiceberg.expressions.literals import literal
+from shard_world import REF, SHARD, Shop, opened
+
+from contract import destinations
+from instep.destinations.base import Commit, Merge
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.expire import plain
+from instep.destinations.maintained import Maintained, Maintains, Upkeep
+from instep.destinations.sharded import Sharded, sharded
+from instep.errors import DestinationError
+from instep.model import TableSettings
+from instep.schema.maintenance import Maintenance
+from instep.sync.changes.shards import unable
+from instep.sync.changes.undo import find, prepare, takeback
+from lake import ID, PREFIX, column, create, spark, stage, table, with_spark  # noqa: F401
+from sync_world import cursor, preset
+
+MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, at int)"
+ROWS = ("INSERT INTO t VALUES (1, 'x', 1)", "INSERT INTO t VALUES (2, 'y', 2)")
+EAGER = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0, orphan_age=0, target_file_size=1 << 20)
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    """With a table in each shard, loaded by these settings."""
+    with opened(tmp_path, destinations.iceberg(tmp_path)) as made:
+        for shard in made.shards.values():
+            shard.settings["t"] = getattr(request, "param", TableSettings())
+        made.run(MAKE, *ROWS)
+        made.sync()
+        yield made
+
+
+BY_CURSOR = pytest.mark.parametrize("shop", [cursor("at")], indirect=True, ids=["cursor"])
+
+
+def files(shop: Shop, shard: str = "") -> set[str]:
+    """The data files of the table, or those that a reader looks at for one shard."""
+    wanted = EqualTo(term=Reference(SHARD), value=literal(shard)) if shard else None
+    return {t.file.file_path for t in loaded(shop).scan(**({"row_filter": wanted} if wanted else {})).plan_files()}
+
+
+def loaded(shop: Shop) -> Any:
+    return shop.base.lake.load(REF)
+
+
+def maintained(shop: Shop, shard: str, **more: Any) -> Maintained:
+    to = shop[shard].pipe.destination
+    assert isinstance(to, Maintains)
+    return to.maintain(REF, Upkeep(EAGER, "m", to.held_by(REF), **more))
+
+
+def test_a_full_load_leaves_the_files_of_others_alone(shop: Shop) -> None:
+    before = {s: files(shop, s) for s in "abc"}
+    assert [len(found) for found in before.values()] == [1, 1, 1]
+    assert set().union(*before.values()) == files(shop)
+    shop["b"].settings["t"] = TableSettings(mode="full_refresh", deletes="hard")
+    shop["b"].run("INSERT INTO t VALUES (3, 'z', 3)")
+    shop["b"].sync(full=True)
+    now = {s: files(shop, s) for s in "abc"}
+    assert (now["a"], now["c"]) == (before["a"], before["c"])
+    assert not now["b"] & before["b"]
+    assert shop.differing() == {}
+    state = shop["b"].pipe.destination.state(REF)
+    assert state is not None
+    assert (state.rows, state.files) == (3, len(now["b"]))
+
+
+@pytest.mark.slow
+@BY_CURSOR
+def test_compaction_and_expiry_of_one_shard(shop: Shop) -> None:
+    for n in range(3, 7):
+        shop.run(f"INSERT INTO t VALUES ({n}, 'z', {n})", f"INSERT INTO t VALUES ({n + 10}, 'z', {n})")
+        shop.sync()
+    before = {s: files(shop, s) for s in "abc"}
+    rows = shop.rows("id", "v")
+    done = maintained(shop, "a")
+    assert (done.files_before, done.files) == (len(before["a"]), 1)
+    assert (files(shop, "b"), files(shop, "c")) == (before["b"], before["c"])
+    assert (shop.rows("id", "v"), shop.differing()) == (rows, {})
+    shop["b"].run("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (1, 'new', 9)")
+    shop.sync()
+    for shard in "abc":
+        maintained(shop, shard)
+    assert [len(files(shop, s)) for s in "abc"] == [1, 1, 1]
+    assert shop.differing() == {}
+    assert [shop[s].pipe.destination.state(REF).rows for s in "abc"] == [10, 10, 10]
+    shop["c"].run("INSERT INTO t VALUES (30, 'c', 30)")
+    report = shop["c"].sync()
+    assert [(t.read, t.inserted) for t in report.tables] == [(3, 1)], "the cursor goes on where it was"
+
+
+@pytest.mark.slow
+def test_what_was_dropped_comes_back_after_maintenance(shop: Shop) -> None:
+    for shard in shop.shards.values():
+        shard.policy = preset("propagate_all")
+    shop.run("INSERT INTO t VALUES (3, 'z', 3)")
+    shop.sync()
+    shop.run("ALTER TABLE t DROP COLUMN v")
+    shop.sync()
+    shop.run("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (1, 8)")
+    shop.sync()
+    for shard in "abc":
+        maintained(shop, shard)
+    pipe = shop["c"].pipe
+    (review,) = [r for r in pipe.store.reviews.find("c", ["applied"]) if r.kind == "column.removed"]
+    takeback(pipe, prepare(pipe, find(pipe, review.id)))
+    assert [row for row in shop.rows("id", "v") if row[0] == "c"] == [("c", 1, "x"), ("c", 2, "y"), ("c", 3, "z")]
+
+
+@pytest.mark.slow
+def test_orphans_of_others_are_left(shop: Shop, tmp_path: Path) -> None:
+    places = {s: Path(shop[s].pipe.destination.target(REF).location.removeprefix("file://")) for s in "ab"}
+    for place in places.values():
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "left.parquet").write_bytes(b"x")
+    assert maintained(shop, "a").orphans == 1
+    assert [(places[s] / "left.parquet").exists() for s in "ab"] == [False, True]
+    assert shop.differing() == {}
+
+
+@pytest.mark.slow
+@BY_CURSOR
+def test_a_table_that_was_put_back_by_hand_is_read_again(shop: Shop) -> None:
+    """By the shards whose load is none of the table any more, and by no other one."""
+    first = loaded(shop).metadata.current_snapshot_id
+    for shard in "bc":
+        shop[shard].run("INSERT INTO t VALUES (3, 'z', 3)")
+        shop[shard].sync()
+    loaded(shop).manage_snapshots().rollback_to_snapshot(first).commit()
+    assert len(shop.rows("id")) == 6
+    shop["a"].run("INSERT INTO t VALUES (4, 'a', 4)")
+    shop["a"].sync()
+    for shard in "abc":
+        maintained(shop, shard)
+    shop.sync()
+    assert shop.differing() == {}
+    assert len(shop.rows("id")) == 9
+
+
+@pytest.mark.slow
+def test_without_its_partition_nothing_is_loaded(shop: Shop) -> None:
+    with loaded(shop).update_spec() as spec:
+        spec.remove_field(SHARD)
+    report = shop["a"].sync(full=True)
+    (table,) = report.tables
+    assert table.status == "failed"
+    assert "not partitioned by _instep_shard any more" in table.error
+    with pytest.raises(DestinationError, match="cannot be told apart"):
+        shop["b"].pipe.destination.append(REF, [], Commit("r", 9))
+
+
+def at_once(folder: str, shard: str) -> None:
+    """What one process does: a table, rows, a column of its own, rows again."""
+    to, wanted = part(folder, shard), table(ID, column("v", "string"))
+    create(to, wanted, Commit(f"{shard}-1", 1))
+    for n in range(8):
+        commit = Commit(f"{shard}-{n}", n + 2, "", "x")
+        to.claim(REF_OF, commit.fence)
+        rows = [{SHARD: shard, "id": n, "v": shard}, {SHARD: shard, "id": 100, "v": str(n)}]
+        files = [stage(to, REF_OF, rows)]
+        if n % 2:
+            to.append(REF_OF, files[:0], commit)
+        to.merge(None, REF_OF, files, Merge(("id",)), commit)
+
+
+REF_OF = table(ID).ref
+
+
+def part(folder: str, shard: str) -> Sharded:
+    return sharded(IcebergDestination(IcebergConfig("lake", folder)), shard, PREFIX)
+
+
+@pytest.mark.slow
+def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    names = ["eu", "us", "eu-2"]
+    with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for done in [pool.submit(at_once, str(tmp_path / "lake"), name) for name in names]:
+            done.result()
+    read = part(str(tmp_path / "lake"), "eu").base.read(REF_OF).read_all().to_pylist()
+    expected = {(s, n, s) for s in names for n in range(8)} | {(s, 100, "7") for s in names}
+    assert {(r[SHARD], r["id"], r["v"]) for r in read} == expected
+    assert len(read) == len(expected)
+
+
+@with_spark
+@pytest.mark.slow
+def test_merges_of_spark_and_its_readers(tmp_path: Path, spark: Any) -> None:
+    """A lake whose upserts are all Spark's: each meets the rows of its shard alone."""
+    base = destinations.iceberg_by_spark(tmp_path)
+    with opened(tmp_path, base, "ab", start=lambda: spark, engine="spark") as shop:
+        shop.run(MAKE, *ROWS)
+        shop.sync()
+        untouched = files(shop, "b")
+        shop["a"].run("DELETE FROM t WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (2, 'n', 2)")
+        report = shop["a"].sync()
+        assert [(t.inserted, t.updated, t.deleted) for t in report.tables] == [(0, 1, 1)]
+        assert shop.rows("id", "v") == [("a", 2, "n"), ("b", 1, "x"), ("b", 2, "y")]
+        assert files(shop, "b") == untouched
+        for shard in shop.shards.values():
+            shard.settings["t"] = TableSettings(deletes="hard")
+        shop["b"].run("DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (5, 'b', 5)")
+        shop["b"].sync()
+        assert shop.rows("id", "v") == [("a", 2, "n"), ("b", 1, "x"), ("b", 5, "b")]
+        assert shop.differing() == {}
+        for key, value in base.spark_catalog().items():
+            spark.conf.set(key, value)
+        read = spark.sql(f"SELECT DISTINCT _file FROM lake.shop.t WHERE {SHARD} = 'b'").collect()
+        assert {plain(row[0]) for row in read} <= {plain(f) for f in files(shop, "b")}
+        plan = spark.sql(f"SELECT id FROM lake.shop.t WHERE {SHARD} = 'b'")._jdf.queryExecution().toString()
+        assert f"{SHARD} = 'b'" in plan
+
+
+@pytest.mark.slow
+def test_sorts_and_partitions_are_for_tables_of_one_connection(shop: Shop) -> None:
+    shop["a"].settings["t"] = TableSettings(partition=("at",), sort=("id",))
+    (remark,) = shop["a"].preview().plan.remarks
+    assert remark == (
+        "main.t: `properties`, `sort` and `partition` are for tables of one connection alone, and it is shared"
+    )
+
+
+def test_a_rest_catalog_shares_no_tables(tmp_path: Path) -> None:
+    with opened(tmp_path, IcebergDestination(IcebergConfig("lake", str(tmp_path), catalog="rest")), "a") as shop:
+        pipe = shop["a"].pipe
+        assert not isinstance(pipe.destination, Sharded)
+        (why,) = unable(pipe, [REF]).values()
+        assert why.startswith("a lake with a REST catalog cannot hold the rows of several connections in one table: ")
