@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from instep.destinations.base import Destination
+from instep.destinations.base import Commit, Destination, Ref
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+from instep.destinations.delta.partition import fault
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.postgres.destination import PostgresDestination
 from instep.destinations.postgres.server import PostgresConfig
+from instep.schema.change import TableAdded
+from instep.schema.layout import TableLayout
+from instep.schema.partition import PartitionTerm
+from instep.schema.step import SetLayout, Step, step
+from instep.schema.table import Table
 from memory.destination import MemoryDestination
 from postgres_server import Database
 from s3_server import Bucket
@@ -19,6 +25,23 @@ from s3_server import Bucket
 def delta(folder: Path) -> Destination:
     """An empty folder of Delta tables."""
     return DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
+
+
+class PartitionedDelta(DeltaDestination):
+    """Each table is made with partitions by its key, or else by its first column that can be."""
+
+    def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
+        if isinstance(made := steps[0].change, TableAdded):
+            named = [c for c in made.after.columns if c.name in (made.after.key or (c.name,))]
+            terms = [PartitionTerm("identity", c.name) for c in named]
+            by = [t for t, c in zip(terms, named, strict=True) if not fault(t, c.type)][:1]
+            steps = [*steps, step(ref, SetLayout(ref, TableLayout(), TableLayout(partition=tuple(by))))]
+        super().execute(ref, steps, after, commit)
+
+
+def delta_in_partitions(folder: Path) -> Destination:
+    """The same, whose tables are partitioned: each key has files of its own."""
+    return PartitionedDelta(DeltaConfig("lake", str(folder / "delta")))
 
 
 def duckdb(folder: Path) -> Destination:
@@ -61,6 +84,7 @@ def iceberg_in_s3(folder: Path, bucket: Bucket) -> Destination:
 
 DESTINATIONS: Mapping[str, Callable[[Path], Destination]] = {
     "delta": delta,
+    "delta in partitions": delta_in_partitions,
     "duckdb": duckdb,
     "iceberg": iceberg,
     "iceberg by Spark": iceberg_by_spark,

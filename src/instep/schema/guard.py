@@ -25,12 +25,14 @@ from instep.schema.table import Catalog
 @dataclass(frozen=True)
 class Guard:
     """What stands on a column (`use`: "its partition spec (day(at))") and how to let go of it (`free`). `widens`: a
-    wider type leaves it as it is; `required`: it needs a value in every row."""
+    wider type leaves it as it is; `required`: it needs a value in every row; `goes`: a new generation of the table does
+    without it."""
 
     use: str
     free: str
     widens: bool = True
     required: bool = False
+    goes: bool = False
 
 
 Guards = Mapping[str, tuple[Guard, ...]]
@@ -98,8 +100,8 @@ def _offence(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Guard
         return
     path = ".".join(ref)
     match change:
-        case TableReplaced():
-            yield f"table {path} cannot get a new generation: {uses(guards)}; {free(guards)}"
+        case TableReplaced() if stay := {c: kept for c, found in guards.items() if (kept := _staying(found))}:
+            yield f"table {path} cannot get a new generation: {uses(stay)}; {free(stay)}"
         case ColumnRemoved(before=column):
             if found := guards.get(column.name):
                 yield f"column {column.name} cannot be dropped: {_uses(found)}; {_free(found)}"
@@ -117,6 +119,10 @@ def _offence(ref: Ref, change: StepChange, old: Mapping[str, str], guards: Guard
             mine = [g for g in guards.get(old.get(column.name, column.name), ()) if g.required]
             if mine and column.nullable:
                 yield f"column {column.name} cannot take NULL: {_uses(mine)}; {_free(mine)}"
+
+
+def _staying(found: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    return tuple(g for g in found if not g.goes)
 
 
 def uses(guards: Guards) -> str:

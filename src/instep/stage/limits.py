@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Final
 
 import pyarrow as pa
@@ -16,15 +17,21 @@ from instep.stage.text import is_text
 
 _KEY, _NO_NUL = b"instep:text", b"without NUL"
 _JSON, _VALID, _WHOLE = b"instep:json", b"valid", b"without half surrogates"
+_PARTITION, _TOLD = b"instep:partition", b"told apart by texts"
 WITHOUT_NUL: Final[Mapping[bytes | str, bytes | str]] = {_KEY: _NO_NUL}
 """Metadata of a field whose texts may not contain a NUL."""
 VALID_JSON: Final[Mapping[bytes | str, bytes | str]] = {_JSON: _VALID}
 """Metadata of a field that the destination parses as JSON: some servers take for JSON what is none."""
 WHOLE_JSON: Final[Mapping[bytes | str, bytes | str]] = {_JSON: _WHOLE}
 """The same where an escaped half of a surrogate pair is not taken either."""
+IN_PARTITIONS: Final[Mapping[bytes | str, bytes | str]] = {_PARTITION: _TOLD}
+"""Metadata of a field whose values are written down as texts, in which an empty one means NULL."""
 NUL = "a NUL in the text"
 NO_JSON = "not JSON"
 HALF = "half of a surrogate pair in the JSON"
+EMPTY = "an empty text, which is NULL in a partition"
+FAR = "a time outside of the years 1 to 9999 in a partition"
+_FIRST, _LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)
 _SUSPECT = r"""\\[^"\\/bfnrtu]|\\u[dD][89a-fA-F]|[0-9]\.([^0-9]|$)"""
 
 
@@ -36,6 +43,8 @@ def limited(done: Cast, field: pa.Field) -> Cast:
         odd |= dict.fromkeys(_with_nul(done.values), NUL)
     if (wanted := metadata.get(_JSON)) and is_text(done.values.type):
         odd |= _bad_json(done.values, _valid if wanted == _VALID else _whole)
+    if metadata.get(_PARTITION) == _TOLD:
+        odd |= _untold(done.values)
     if not odd:
         return done
     mask = pa.array([at in odd for at in range(len(done.values))])
@@ -65,6 +74,26 @@ def _whole(text: str) -> str:
         return why
     pairs = re.sub(r"\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..", "", text)
     return HALF if re.search(r"\\u[dD][89a-fA-F]", pairs) else ""
+
+
+def _untold(values: pa.Array) -> dict[int, str]:
+    if is_text(values.type):
+        return dict.fromkeys(_places(pc.equal(values, pa.scalar("", values.type))), EMPTY)
+    if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
+        first, last = (_bound(at, values.type) for at in (_FIRST, _LAST))
+        return dict.fromkeys(_places(pc.or_(pc.less(values, first), pc.greater(values, last))), FAR)
+    return {}
+
+
+def _bound(at: datetime, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_date(kind):
+        return pa.scalar(at.date(), kind)
+    return pa.scalar(at if kind.tz else at.replace(tzinfo=None), kind)
+
+
+def _places(mask: pa.Array) -> list[int]:
+    found: list[int] = pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
+    return found
 
 
 def _with_nul(values: pa.Array) -> set[int]:

@@ -23,6 +23,7 @@ from instep.destinations.delta.held import (
     with_stored,
 )
 from instep.destinations.delta.objects import ObjectWarehouse
+from instep.destinations.delta.partition import fault, guards, terms
 from instep.destinations.delta.rewrite import recast
 from instep.destinations.delta.shape import BEFORE, DeltaField, first_fields, new_field, promoted, schema_string
 from instep.destinations.delta.warehouse import Folders, Warehouse, now_ms
@@ -30,9 +31,10 @@ from instep.destinations.sql.evolve import Evolution, Source, evolve
 from instep.destinations.sql.records import Parked, Record
 from instep.destinations.types import DELTA_PROMOTIONS
 from instep.errors import Conflict, DestinationError, IllegalChange
-from instep.schema.change import TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.change import ColumnRenamed, TableAdded, TableRemoved, TableRenamed, TableReplaced
+from instep.schema.guard import offence
 from instep.schema.hazard import Capabilities
-from instep.schema.step import Step
+from instep.schema.step import SetLayout, Step
 from instep.schema.table import Table
 
 CAPABILITIES = Capabilities(
@@ -49,11 +51,11 @@ CAPABILITIES = Capabilities(
 def execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
     """All steps of one table; what is done already (a run before this one crashed) is not done again."""
     held = find(warehouse, ref)
-    if held is not None and after is not None and held.table() == after:
+    if held is not None and after is not None and held.table() == after and _is_laid_out(held, steps):
         return
     match steps[0].change:
         case TableAdded(after=table):
-            create(warehouse, after or table, [s.id for s in steps], commit)
+            create(warehouse, after or table, steps, commit)
         case TableRemoved():
             _park(warehouse, ref, commit)
         case TableReplaced(after=table):
@@ -62,13 +64,28 @@ def execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table 
             _alter(warehouse, ref, steps, after, commit)
 
 
-def create(warehouse: Warehouse, table: Table, changes: Sequence[str], commit: Commit) -> None:
+def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Commit) -> None:
     """An empty table; Conflict if the name is taken."""
     fields = first_fields(table, count(1))
-    record = with_stored(Record(_plain(table), uuid.uuid4().hex), fields, {}).after_changes(commit, changes)
-    if warehouse.is_taken(table.ref) or not begin(warehouse, record, fields, commit):
+    made = with_stored(Record(_plain(table), uuid.uuid4().hex), fields, {})
+    record = made.after_changes(commit, [s.id for s in steps])
+    known = {f.name: f for f in fields}
+    by = [known[name] for name in _wanted_by(steps) or ()]
+    if warehouse.is_taken(table.ref) or not begin(warehouse, record, fields, commit, by):
         hint = "plan again" if find(warehouse, table.ref) else not_ours(table.ref).hint
         raise Conflict(f"table {named(table.ref)} exists", hint=hint)
+
+
+def _wanted_by(steps: Sequence[Step]) -> tuple[str, ...] | None:
+    """The partition columns that the steps give the table; None if they say nothing of it."""
+    found = [s.change.after.partition for s in steps if isinstance(s.change, SetLayout)]
+    return tuple(term.column for term in found[-1]) if found else None
+
+
+def _is_laid_out(held: Held, steps: Sequence[Step]) -> bool:
+    """Whether the table has the partitions of the steps, or gets them with the next whole load."""
+    wanted = _wanted_by(steps)
+    return wanted is None or wanted == tuple(f.name for f in held.next_by)
 
 
 def _plain(table: Table) -> Table:
@@ -101,7 +118,12 @@ def drop(warehouse: ObjectWarehouse, held: Held, commit: Commit) -> None:
 def _replace(warehouse: Warehouse, held: Held, table: Table, steps: Sequence[Step], commit: Commit) -> None:
     """The new generation waits beside the old one, which readers keep until the first load swaps it in."""
     schema_string(first_fields(table, count(1)))
-    record = replace(held.record, pending=_plain(table)).after_changes(commit, [s.id for s in steps])
+    wanted = _wanted_by(steps)
+    by = [f.name for f in held.next_by] if wanted is None else wanted
+    known = {c.name: c for c in table.columns}
+    by = tuple(n for n in by if n in known and not fault(terms([n])[0], known[n].type))
+    made = replace(held.record, pending=_plain(table), by=by)
+    record = made.after_changes(commit, [s.id for s in steps])
     Change(held, record).land("REPLACE TABLE", commit, warehouse)
 
 
@@ -139,12 +161,13 @@ def _alter(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table |
     wanted = after or moved
     if wanted is None:
         raise DestinationError(f"the steps for table {named(ref)} come without the table that they lead to")
-    if held.table() == wanted:
+    if held.table() == wanted and _is_laid_out(held, steps):
         return
     held.record.check(commit.fence)
     changes = [s.id for s in steps]
     if held.record.pending is not None:
-        record = replace(held.record, pending=_plain(wanted)).after_changes(commit, changes)
+        made = replace(held.record, pending=_plain(wanted), by=_next_by(held, steps))
+        record = made.after_changes(commit, changes)
         Change(held, record).land("REPLACE TABLE", commit, warehouse)
     else:
         _columns(held, steps, wanted, changes, commit).land("CHANGE COLUMNS", commit, warehouse)
@@ -188,6 +211,8 @@ class _Next:
 def _columns(held: Held, steps: Sequence[Step], wanted: Table, changes: Sequence[str], commit: Commit) -> Change:
     """The table with its next columns; its rows stay."""
     now = held.table()
+    if why := offence(held.ref, [s.change for s in steps], guards((*held.by, *held.next_by))):
+        raise IllegalChange(why, hint="nothing was changed")
     evolution = evolve(now, held.record.parked, steps, wanted)
     by_name = {f.name: f for f in held.fields}
     new = _next(held, evolution, by_name)
@@ -201,10 +226,21 @@ def _columns(held: Held, steps: Sequence[Step], wanted: Table, changes: Sequence
     )
     table = replace(_plain(wanted), columns=tuple(s.column for s in evolution.columns))
     record = with_stored(replace(held.record, table=table, parked=parked), new.fields, waits)
-    change = Change(held, record.after_changes(commit, changes), new.fields)
+    record = replace(record, by=_next_by(held, steps)).after_changes(commit, changes)
+    change = Change(held, record, new.fields)
     if new.casts:
         recast(change, (*new.fields, *(replace(p.field, nullable=True) for p in waits.values())), new.casts, commit)
     return change
+
+
+def _next_by(held: Held, steps: Sequence[Step]) -> tuple[str, ...] | None:
+    """The partition columns of the next whole load, by their names after the steps; None if they are those of today."""
+    new = {s.change.before.name: s.change.after.name for s in steps if isinstance(s.change, ColumnRenamed)}
+    wanted, said = _wanted_by(steps), held.record.by
+    if wanted is None:
+        wanted = None if said is None else tuple(new.get(name, name) for name in said)
+    today = tuple(new.get(f.name, f.name) for f in held.by)
+    return None if held.record.pending is None and wanted == today else wanted
 
 
 def _next(held: Held, evolution: Evolution, by_name: Mapping[str, DeltaField]) -> _Next:

@@ -24,7 +24,7 @@ from instep.destinations.base import (
     Target,
     Trial,
 )
-from instep.destinations.delta import ddl, keep, load, merge, promote, refill, restore, rows
+from instep.destinations.delta import ddl, keep, load, merge, partition, promote, refill, restore, rows
 from instep.destinations.delta import fill as _fill
 from instep.destinations.delta import maintain as _maintain
 from instep.destinations.delta.ddl import CAPABILITIES
@@ -40,7 +40,10 @@ from instep.destinations.maintained import Layout, Maintained, Upkeep
 from instep.destinations.savepoints import Savepoint
 from instep.errors import DestinationError
 from instep.model import Check
+from instep.schema.guard import Guards
+from instep.schema.layout import TableLayout
 from instep.schema.maintenance import Maintenance
+from instep.schema.partition import PartitionTerm
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
@@ -121,6 +124,19 @@ class DeltaDestination:
         wanted = list(refs)
         found = self.warehouse.each(lambda ref: self._is_foreign(ref, find(self.warehouse, ref)), wanted)
         return {ref: str(not_ours(ref)) for ref, foreign in zip(wanted, found, strict=True) if foreign}
+
+    def guards(self, refs: Iterable[Ref]) -> dict[Ref, Guards]:
+        found = ((ref, find(self.warehouse, ref)) for ref in refs)
+        made = {ref: partition.guards((*held.by, *held.next_by)) for ref, held in found if held is not None}
+        return {ref: guards for ref, guards in made.items() if guards}
+
+    def layouts(self, refs: Iterable[Ref]) -> dict[Ref, TableLayout]:
+        found = ((ref, find(self.warehouse, ref)) for ref in refs)
+        there = ((ref, held) for ref, held in found if held is not None and held.record.pending is None)
+        return {ref: TableLayout(partition=partition.terms(f.name for f in held.next_by)) for ref, held in there}
+
+    def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
+        return partition.fault(term, kind)
 
     def claim(self, ref: Ref, fence: int) -> None:
         load.claim(self.warehouse, ref, fence)
@@ -208,9 +224,11 @@ class DeltaDestination:
 
     def target(self, ref: Ref) -> Target:
         held = require(self.warehouse, ref)
-        place = held.folder.as_uri()
+        place, by = held.folder.as_uri(), held.next_by
         fields = held.waiting if held.record.pending is not None else held.fields
-        return Target(arrow_schema(fields), f"{place}/data", f"{place}/_quarantine", io_of(held))
+        schema = partition.limited(arrow_schema(fields), (f.name for f in (*held.by, *by)))
+        apart = partition.partitioning(by, [f.name for f in by])
+        return Target(schema, f"{place}/data", f"{place}/_quarantine", io_of(held), partition=apart)
 
     def state(self, ref: Ref) -> LoadState | None:
         held = find(self.warehouse, ref)

@@ -14,13 +14,15 @@ import pyarrow.parquet as pq
 
 from instep.destinations.delta.held import Held
 from instep.destinations.delta.log import Action, encoded, place_of
+from instep.destinations.delta.partition import is_one_of, partitioning, texts, values_of
 from instep.destinations.delta.shape import FIELD_ID, DeltaField, arrow_type, file_schema
 from instep.destinations.delta.warehouse import now_ms
 from instep.errors import DestinationError, InstepError, StageError
 from instep.stage.objects import AnyPath, ObjectPath, opened
+from instep.stage.partitioned import writer_for
 from instep.stage.place import local
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
-from instep.stage.writer import ChunkWriter, assert_written
+from instep.stage.writer import assert_written
 
 BATCH = 1 << 16
 _TEXT = 32
@@ -38,16 +40,23 @@ def path_of(held: Held, file: Action) -> AnyPath:
     return place_of(held.folder, file)
 
 
-def batches(path: AnyPath, fields: Sequence[DeltaField], *, by_id: bool = False) -> Iterator[pa.RecordBatch]:
+def rows_in(held: Held, file: Action, fields: Sequence[DeltaField]) -> Iterator[pa.RecordBatch]:
+    """The rows of a table's data file as `batches` has them. Files of other programs lack the partition columns."""
+    return batches(path_of(held, file), fields, told=values_of(file, held.by))
+
+
+def batches(
+    path: AnyPath, fields: Sequence[DeltaField], *, by_id: bool = False, told: Mapping[str, pa.Scalar] | None = None
+) -> Iterator[pa.RecordBatch]:
     """A file's rows in order, as the table has these columns, under their physical names; what the file lacks is
-    NULL. `by_id`: columns are found by field id, whatever they are called there."""
+    NULL, or what is `told` by physical name. `by_id`: columns are found by field id, whatever they are called there."""
     schema = file_schema(fields)
     try:
         with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
             there = {_known_by(f, by_id=by_id): f.name for f in file.schema_arrow}
             names = [there.get(str(f.id) if by_id else f.physical) for f in fields]
             for batch in file.iter_batches(BATCH, columns=[n for n in names if n is not None]):
-                yield _as(batch, names, schema)
+                yield _as(batch, names, schema, told or {})
     except FileNotFoundError as error:
         hint = "the table has lost it: load it whole with `instep sync --full`"
         raise DestinationError(f"the file {path} is not there", hint=hint) from error
@@ -57,9 +66,13 @@ def _known_by(there: pa.Field, *, by_id: bool) -> str:
     return (there.metadata or {}).get(FIELD_ID.encode(), b"").decode() if by_id else str(there.name)
 
 
-def _as(batch: pa.RecordBatch, names: Sequence[str | None], schema: pa.Schema) -> pa.RecordBatch:
+def _as(
+    batch: pa.RecordBatch, names: Sequence[str | None], schema: pa.Schema, told: Mapping[str, pa.Scalar]
+) -> pa.RecordBatch:
     columns = [
-        pa.nulls(len(batch), wanted.type) if name is None else as_type(batch.column(name), wanted.type)
+        pa.repeat(told.get(wanted.name, pa.scalar(None, wanted.type)), len(batch))
+        if name is None
+        else as_type(batch.column(name), wanted.type)
         for name, wanted in zip(names, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -73,27 +86,35 @@ def rows_of_files(held: Held, fields: Sequence[DeltaField]) -> Iterator[tuple[in
     """(number of the file, place of the first row in it, rows) of the whole table."""
     for number, file in enumerate(held.files):
         start = 0
-        for batch in batches(path_of(held, file), fields):
+        for batch in rows_in(held, file, fields):
             yield number, start, batch
             start += len(batch)
 
 
-def spec(held: Held, fields: Sequence[DeltaField], run: str) -> StageSpec:
-    """How files of a table are written by ourselves."""
+def spec(held: Held, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaField] = ()) -> StageSpec:
+    """How files of a table are written by ourselves; each holds rows of one partition."""
     return StageSpec(
         table=".".join(held.ref), columns=(), system=SystemColumns(), schema=file_schema(fields),
         location=(held.folder / "data").as_uri(), quarantine="", run=f"{run}-rewrite", synced=0,
-        io=io_of(held),
+        io=io_of(held), partition=partitioning(by, [f.physical for f in by]),
     )  # fmt: skip
 
 
-def write(held: Held, fields: Sequence[DeltaField], run: str, rows: Iterable[pa.RecordBatch]) -> list[Action]:
-    """New files with these rows, as actions; their columns are the fields by physical name."""
-    writer = ChunkWriter(spec(held, fields, run), 0, 0)
+def write(
+    held: Held,
+    fields: Sequence[DeltaField],
+    run: str,
+    rows: Iterable[pa.RecordBatch],
+    by: Sequence[DeltaField] | None = None,
+) -> list[Action]:
+    """New files with these rows, as actions; their columns are the fields by physical name. `by`: partition columns, if
+    they become other ones."""
+    by = held.by if by is None else by
+    writer = writer_for(spec(held, fields, run, by), 0, 0)
     try:
         for batch in rows:
             writer.write(batch)
-        return [action(held, fields, file) for file in writer.close()]
+        return [action(held, fields, file, by) for file in writer.close()]
     except BaseException:
         writer.abort()
         remove_files(held, writer.files)
@@ -116,30 +137,43 @@ def remove_files(held: Held, files: Iterable[StagedFile]) -> None:
             staged_path(held, file).unlink(missing_ok=True)
 
 
-def adopted(held: Held, fields: Sequence[DeltaField], files: Sequence[StagedFile], run: str) -> list[Action]:
-    """The staged files as files of the table. Those whose columns bear other names than the table's files have are
-    written again. StageError for one that is not what the table needs."""
+def adopted(
+    held: Held,
+    fields: Sequence[DeltaField],
+    files: Sequence[StagedFile],
+    run: str,
+    by: Sequence[DeltaField],
+) -> list[Action]:
+    """The staged files as files of the table. Those whose columns bear other names than the table's files have, or
+    whose rows were not told apart by its partition columns, are written again. StageError for one that is not what the
+    table needs."""
     out = []
     for file in files:
         if not file.rows:
             continue
         footer = read_footer(file)
         names = [f.name for f in footer.schema.to_arrow_schema()]
-        if names == [f.physical for f in fields]:
+        if names == [f.physical for f in fields] and is_one_of(file.partition, by):
             assert_written(footer, spec(held, fields, run))
-            out.append(action(held, fields, file, footer))
+            out.append(action(held, fields, file, by, footer))
         else:
-            out += copied(held, fields, [file], run)
+            out += copied(held, fields, [file], run, by)
     return out
 
 
-def copied(held: Held, fields: Sequence[DeltaField], files: Sequence[StagedFile], run: str) -> list[Action]:
+def copied(
+    held: Held,
+    fields: Sequence[DeltaField],
+    files: Sequence[StagedFile],
+    run: str,
+    by: Sequence[DeltaField],
+) -> list[Action]:
     """Files of the table with the rows of the staged ones, which stay as they are."""
     out = []
     for file in files:
         if file.rows:
             check_ids(file, read_footer(file), fields)
-            out += write(held, fields, run, batches(staged_path(held, file), fields, by_id=True))
+            out += write(held, fields, run, batches(staged_path(held, file), fields, by_id=True), by)
     return out
 
 
@@ -171,17 +205,27 @@ def _alike(a: pa.DataType, b: pa.DataType) -> bool:
     return str(a).removeprefix("large_") == str(b).removeprefix("large_")
 
 
-def action(held: Held, fields: Sequence[DeltaField], file: StagedFile, footer: pq.FileMetaData | None = None) -> Action:
-    """The `add` action of a file that lies below the table."""
+def action(
+    held: Held,
+    fields: Sequence[DeltaField],
+    file: StagedFile,
+    by: Sequence[DeltaField],
+    footer: pq.FileMetaData | None = None,
+) -> Action:
+    """The `add` action of a file that lies below the table. Nobody looks for partition columns in statistics."""
+    place = texts(file.partition, by)
     path = staged_path(held, file)
     try:
         below = path.relative_to(str(held.folder))
     except ValueError:
         raise StageError(f"staged file {file.path} is not in the folder of its table") from None
     return {
-        "path": encoded(below.as_posix()), "partitionValues": {}, "size": file.bytes,
+        "path": encoded(below.as_posix()), "partitionValues": place, "size": file.bytes,
         "modificationTime": _written(path), "dataChange": True,
-        "stats": json.dumps(statistics(footer or read_footer(file), fields), separators=(",", ":")),
+        "stats": json.dumps(
+            statistics(footer or read_footer(file), [f for f in fields if f.physical not in place]),
+            separators=(",", ":"),
+        ),
     }  # fmt: skip
 
 

@@ -37,6 +37,9 @@ def size(warehouse: Warehouse, ref: Ref, columns: Mapping[str, int]) -> FillSize
 
 
 def _may_lack(file: Action, column: str) -> bool:
+    place = file.get("partitionValues") or {}
+    if column in place:
+        return not place[column]
     stats = json.loads(file.get("stats") or "{}")
     return bool(stats.get("numRecords", 1) and stats.get("nullCount", {}).get(column) != 0)
 

@@ -102,6 +102,25 @@ class Held:
         waits = (replace(p.field, nullable=True) for p in self.parked.values())
         return (*self.fields, *waits)
 
+    @cached_property
+    def by(self) -> tuple[DeltaField, ...]:
+        """The partition columns. DestinationError if the log names one that the table does not have."""
+        known = {f.name: f for f in self.fields}
+        names = self.snapshot.metadata.get("partitionColumns") or ()
+        if odd := [n for n in names if n not in known]:
+            raise DestinationError(
+                f"the log of table {named(self.ref)} partitions it by {', '.join(odd)}, which is no column of it",
+                hint="restore the folder from a backup, or drop the table and load it again",
+            )
+        return tuple(known[n] for n in names)
+
+    @property
+    def next_by(self) -> tuple[DeltaField, ...]:
+        """The partition columns that the next whole load brings."""
+        said = self.record.by
+        known = {f.name: f for f in (self.fields if self.record.pending is None else self.waiting)}
+        return tuple(known[n] for n in ([f.name for f in self.by] if said is None else said) if n in known)
+
     @property
     def configuration(self) -> Mapping[str, str]:
         return self.snapshot.metadata.get("configuration") or {}
@@ -236,7 +255,8 @@ def check_writable(held: Held) -> None:
 @dataclass
 class Change:
     """The next version of a table. `fields`: its columns, if they change; `add` are actions, `remove` paths.
-    `keeps_rows`: they hold the same rows. `domains`: more metadata of ours, by domain."""
+    `keeps_rows`: they hold the same rows. `domains`: more metadata of ours, by domain. `by`: its partition columns, if
+    they become other ones."""
 
     held: Held
     record: Record
@@ -245,6 +265,7 @@ class Change:
     remove: list[str] = field(default_factory=list)
     keeps_rows: bool = False
     domains: dict[str, str] = field(default_factory=dict)
+    by: Sequence[DeltaField] | None = None
 
     def land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
         """Writes it, or raises, and takes the files away that were written for it: Fenced if a later run has the table,
@@ -283,7 +304,7 @@ class Change:
     def _actions(self, operation: str, commit: Commit, version: int) -> Iterator[Action]:
         at, before = now_ms(), self.held.snapshot
         yield {"commitInfo": self._info(operation, commit, at)}
-        metadata = next_metadata(before.metadata, self.record, self.fields)
+        metadata = next_metadata(before.metadata, self.record, self.fields, self.by)
         protocol = next_protocol(before.protocol, fields_of(metadata))
         if protocol != before.protocol:
             yield {"protocol": protocol}
@@ -299,7 +320,8 @@ class Change:
             yield {
                 "remove": {
                     "path": old["path"], "deletionTimestamp": at, "dataChange": not self.keeps_rows,
-                    "extendedFileMetadata": True, "partitionValues": {}, "size": old["size"],
+                    "extendedFileMetadata": True, "partitionValues": old.get("partitionValues") or {},
+                    "size": old["size"],
                 }
             }  # fmt: skip
         for file in self.add:
@@ -331,9 +353,16 @@ def domain(name: str, said: str) -> Action:
     return {"domainMetadata": {"domain": name, "configuration": said, "removed": False}}
 
 
-def next_metadata(before: Action, record: Record, fields: Sequence[DeltaField] | None) -> Action:
-    """The table's metadata with these columns and the comment of the record."""
+def next_metadata(
+    before: Action, record: Record, fields: Sequence[DeltaField] | None, by: Sequence[DeltaField] | None = None
+) -> Action:
+    """The table's metadata with these columns and the comment of the record; partitions follow their columns."""
     out = {**before, "name": record.table.name}
+    if by is not None:
+        out["partitionColumns"] = [f.name for f in by]
+    elif fields is not None:
+        was, now = {f.name: f.physical for f in fields_of(before)}, {f.physical: f.name for f in fields}
+        out["partitionColumns"] = [now[was[name]] for name in before.get("partitionColumns") or ()]
     if fields is not None:
         known = dict(before.get("configuration") or {})
         highest = max([int(known.get(HIGHEST, 0)), *(_highest(f) for f in fields)])
@@ -368,9 +397,14 @@ def next_protocol(before: Action, fields: Sequence[DeltaField]) -> Action:
 
 
 def begin(
-    warehouse: Warehouse, record: Record, fields: Sequence[DeltaField], commit: Commit, files: Sequence[Action] = ()
+    warehouse: Warehouse,
+    record: Record,
+    fields: Sequence[DeltaField],
+    commit: Commit,
+    by: Sequence[DeltaField],
+    files: Sequence[Action] = (),
 ) -> bool:
-    """Makes a table; False if one is there."""
+    """Makes a table, partitioned by some of its columns; False if one is there."""
     days = max(int(warehouse.days), 1)
     metadata = {
         "id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
@@ -383,7 +417,7 @@ def begin(
     }  # fmt: skip
     empty = Snapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {}, {}, {}, {}, {})
     log = warehouse.make(record.ref)
-    change = Change(Held(log, empty, replace(record, fence=0)), record, fields, [*files])
+    change = Change(Held(log, empty, replace(record, fence=0)), record, fields, [*files], by=by)
     change.domains |= warehouse.said(record.ref)
     if log.snapshot() is not None:
         return False

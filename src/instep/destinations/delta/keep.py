@@ -93,7 +93,7 @@ def keep(warehouse: Warehouse, ref: Ref, place: Ref, commit: Commit) -> int | No
     own = replace(held.record, table=table, place=f"copy of {held.record.place}", parked=(), copy=origin)
     log = warehouse.make(place)
     files = [_linked(held, log, file) for file in held.files]
-    if not begin(warehouse, with_stored(own, held.fields, {}), held.fields, commit, files):
+    if not begin(warehouse, with_stored(own, held.fields, {}), held.fields, commit, held.by, files):
         raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
     return count
 

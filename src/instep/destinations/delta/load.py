@@ -63,7 +63,7 @@ def _append(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], commit:
     loaded = held.record.loaded
     if files and loaded and loaded.last == tuple(sorted(f.path for f in files)):
         return Outcome()
-    added = adopted(held, held.fields, files, commit.run)
+    added = adopted(held, held.fields, files, commit.run, held.by)
     count = sum(rows_of(a) for a in added)
     record = held.record.after_load(commit, held.rows + count, files, new=count)
     Change(held, record, add=added).land("WRITE", commit, warehouse)
@@ -90,15 +90,15 @@ def _overwrite(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], comm
     held.record.check(commit.fence)
     before = held.record.loaded.rows if held.record.loaded else 0
     pending = held.record.pending is not None
-    fields, record = held.fields, held.record
+    fields, by, record = held.fields, held.next_by, replace(held.record, by=None)
     if record.pending is not None:
         fields = held.waiting
         fresh = replace(record, table=record.pending, pending=None, loaded=None, parked=(), numbers={}, fills=())
         record = with_stored(fresh, fields, {})
-    added = (copied if copy else adopted)(held, fields, files, commit.run)
+    added = (copied if copy else adopted)(held, fields, files, commit.run, by)
     rows = sum(rows_of(a) for a in added)
     record = record.after_load(commit, rows, files, new=rows, anew=True)
-    change = Change(held, record, fields if pending else None, added, sorted(held.snapshot.files))
+    change = Change(held, record, fields if pending else None, added, sorted(held.snapshot.files), by=by)
     change.land("WRITE", commit, warehouse)
     if not copy:
         _clear(held, files, added)

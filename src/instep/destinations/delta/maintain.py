@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,10 +11,11 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Ref
-from instep.destinations.delta.files import batches, path_of, write
+from instep.destinations.delta.files import path_of, rows_in, write
 from instep.destinations.delta.held import Change, Held, find, missing, named, require
 from instep.destinations.delta.load import again
 from instep.destinations.delta.log import Action, rows_of
+from instep.destinations.delta.partition import place
 from instep.destinations.delta.restore import changes
 from instep.destinations.delta.warehouse import Warehouse, now_ms
 from instep.destinations.maintained import Layout, Maintained, Upkeep
@@ -73,8 +75,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
     done = Maintained(count, count, size, size)
     if held.state() is None:
         return replace(done, notes=("its files are left as they are: it has not been loaded yet",))
-    came = sorted(held.files, key=lambda f: (f.get("modificationTime", 0), f["path"]))
-    found = [[came[i] for i in one] for one in bins([_facts(held, f) for f in came], work.how)]
+    found = _bins(held, work.how)
     old = [f for one in found for f in one]
     if not old:
         return done
@@ -83,7 +84,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
         return replace(done, files=count - len(old) + len(found))
     change = Change(held, held.record, remove=sorted(unquote(f["path"]) for f in old), keeps_rows=True)
     for one in found:
-        rows = (batch for f in one for batch in batches(path_of(held, f), held.layout))
+        rows = (batch for f in one for batch in rows_in(held, f, held.layout))
         change.add += [{**a, "dataChange": False} for a in write(held, held.layout, work.run, rows)]
     files = count - len(old) + len(change.add)
     change.domains[DOMAIN] = json.dumps({"at": now_ms(), "files": files})
@@ -91,6 +92,14 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
     work.told(sum(rows_of(f) for f in old), sum(int(a["size"]) for a in change.add))
     after = size - done.bytes_rewritten + sum(int(a["size"]) for a in change.add)
     return replace(done, files=files, bytes=after)
+
+
+def _bins(held: Held, how: Maintenance) -> list[list[Action]]:
+    """Which files become one, each of them of one partition."""
+    groups = defaultdict[object, list[Action]](list)
+    for file in sorted(held.files, key=lambda f: (f.get("modificationTime", 0), f["path"])):
+        groups[place(file)].append(file)
+    return [[came[i] for i in one] for came in groups.values() for one in bins([_facts(held, f) for f in came], how)]
 
 
 def _facts(held: Held, file: Action) -> FileFacts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -125,7 +125,8 @@ def merge(
     before = held.rows
     gone = 0 if marks and deleted else outcome.deleted
     rows = before + outcome.inserted - gone
-    change.record = held.record.after_load(commit, rows, files, new=outcome.inserted, deleted=deleted)
+    record = held.record if change.by is None else replace(held.record, by=None)
+    change.record = record.after_load(commit, rows, files, new=outcome.inserted, deleted=deleted)
     change.land("MERGE", commit, warehouse)
     return outcome
 
@@ -159,9 +160,10 @@ def _upsert(change: Change, files: Sequence[StagedFile], how: Merge, commit: Com
     with engine() as db:
         _meet(db, held, work, files)
         found = dict(db.execute("SELECT what, count(*) FROM met WHERE what IS NOT NULL GROUP BY what").fetchall())
-        if found:
+        by = held.next_by if how.complete and held.record.by is not None else None
+        if found or by is not None:
             edits, new = _edits(db, held, work, found)
-            edited(change, edits, new, commit)
+            edited(change, edits, new, commit, by)
     return Outcome(
         found.get("inserted", 0),
         found.get("updated", 0) + found.get("revived", 0),

@@ -76,6 +76,8 @@ def _why_not(held: Held, before: Held | None) -> str:
         return "the table was not ours then"
     if not {(f.physical, f.id) for f in before.fields} & {(f.physical, f.id) for f in held.layout}:
         return "its rows are those of an earlier generation: another table of that name"
+    if [f.physical for f in before.by] != [f.physical for f in held.by]:
+        return "its files lie in other partitions: load the table whole instead"
     return ""
 
 

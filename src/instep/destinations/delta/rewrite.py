@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from instep.destinations.base import Commit
-from instep.destinations.delta.files import as_type, batches, path_of, write
+from instep.destinations.delta.files import as_type, rows_in, write
 from instep.destinations.delta.held import Change, Held
 from instep.destinations.delta.shape import DeltaField, file_schema
 from instep.destinations.sql.evolve import Source
@@ -32,15 +32,25 @@ class Edit:
     values: pa.Table | None = None
 
 
-def edited(change: Change, edits: Sequence[Edit], inserted: pa.Table | None, commit: Commit) -> None:
+def edited(
+    change: Change,
+    edits: Sequence[Edit],
+    inserted: pa.Table | None,
+    commit: Commit,
+    by: Sequence[DeltaField] | None = None,
+) -> None:
     """Puts files with the edits done, and with new rows (columns by name, in the table's types; what they lack is
-    NULL), into the change, in the place of those that had the rows."""
+    NULL), into the change, in the place of those that had the rows; all files if the table gets other partition columns
+    (`by`)."""
     held = change.held
     fields = held.layout
     touched = sorted({int(n) for e in edits for n in np.unique(e.at[:, 0])}) if edits else []
+    if by is not None:
+        touched, change.by = list(range(len(held.files))), by
     paths = sorted(held.snapshot.files)
     change.remove += [paths[n] for n in touched]
-    change.add += write(held, fields, commit.run, _rows(held, fields, touched, [_sorted(e) for e in edits], inserted))
+    rows = _rows(held, fields, touched, [_sorted(e) for e in edits], inserted)
+    change.add += write(held, fields, commit.run, rows, by)
 
 
 def _rows(
@@ -54,7 +64,7 @@ def _rows(
     for number in touched:
         own = [_of_file(e, number) for e in edits]
         start = 0
-        for batch in batches(path_of(held, held.files[number]), fields):
+        for batch in rows_in(held, held.files[number], fields):
             yield _apply(batch, start, own, physical)
             start += len(batch)
     if inserted is not None and len(inserted):
@@ -139,7 +149,7 @@ def recast(
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in held.files:
-            for batch in batches(path_of(held, file), old):
+            for batch in rows_in(held, file, old):
                 columns = dict(zip(batch.schema.names, batch.columns, strict=True))
                 for physical, (before, source) in casts.items():
                     columns[physical] = _cast(columns[before.physical], source, schema.field(physical).type)

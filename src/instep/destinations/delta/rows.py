@@ -12,7 +12,7 @@ import pyarrow as pa
 from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
 from instep.destinations.casts import misfits_in, tried
 from instep.destinations.delta.engine import engine, fields_by_name, table_rows
-from instep.destinations.delta.files import batches, path_of
+from instep.destinations.delta.files import rows_in
 from instep.destinations.delta.held import Change, Held, find, loaded, named, readable
 from instep.destinations.delta.rewrite import Edit, Places, edited
 from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema
@@ -40,7 +40,7 @@ def read_held(held: Held, names: Sequence[str] = ()) -> pa.RecordBatchReader:
 
     def rows() -> Iterator[pa.RecordBatch]:
         for file in held.files:
-            for batch in batches(path_of(held, file), fields):
+            for batch in rows_in(held, file, fields):
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, rows())
@@ -52,7 +52,7 @@ def take(held: Held, at: Places, fields: Sequence[DeltaField]) -> pa.Table:
     order = np.lexsort((at[:, 1], at[:, 0]))
     for number in np.unique(at[:, 0]):
         wanted, start = np.sort(at[at[:, 0] == number, 1]), 0
-        for batch in batches(path_of(held, held.files[int(number)]), fields):
+        for batch in rows_in(held, held.files[int(number)], fields):
             low, high = np.searchsorted(wanted, [start, start + len(batch)])
             if low < high:
                 parts.append(pa.Table.from_batches([batch.take(pa.array(wanted[low:high] - start))]))

@@ -78,7 +78,8 @@ class Record:
     column as the database told them when it made them; another one was made by hand. `pending` waits for its rows.
     `place` names the table's folder of staged files; it outlives renames. `version` counts commits. `copy` is the
     place and version of the table that this one is a copy of. `parts` are the shards of a table that connections share,
-    `shape` counts its changes of schema; a record of one shard alone has the shard column and the shard's name as
+    `shape` counts its changes of schema; `by` are the partition columns that the next whole load brings (None: those
+    that there are); a record of one shard alone has the shard column and the shard's name as
     `within`, and that shard's columns only."""
 
     table: Table
@@ -97,6 +98,7 @@ class Record:
     copy: str = ""
     parts: Mapping[str, Part] = field(default_factory=dict)
     shape: int = 0
+    by: tuple[str, ...] | None = None
     within: tuple[str, str] | None = None
 
     @property
@@ -222,6 +224,7 @@ def load(ref: Ref, fence: int, text: str) -> Record:
         changes=tuple(data.pop("changes")),
         runs=tuple(data.pop("runs")),
         fills=tuple(data.pop("fills")),
+        by=tuple(by) if (by := data.pop("by", None)) is not None else None,
         **data,
     )
 

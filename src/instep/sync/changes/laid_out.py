@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from instep.destinations.laid_out import LaidOut
+from instep.destinations.base import Destination
+from instep.destinations.laid_out import LaidOut, Partitions
 from instep.destinations.shared import Shared
 from instep.errors import SchemaError
 from instep.model import TableSettings
-from instep.schema.change import TableAdded, TableRenamed
+from instep.schema.change import TableAdded, TableRenamed, TableReplaced
 from instep.schema.layout import SortTerm, TableLayout, sort_term
 from instep.schema.names import destination_ref
 from instep.schema.partition import PartitionTerm, partition_term
@@ -18,6 +19,8 @@ from instep.schema.step import SetLayout, Step, step
 from instep.schema.table import Table
 from instep.schema.types import Array, Struct
 from instep.sync.pipe import Pipe, Ref
+
+_LATER = "its files are partitioned so by the next load that reads the whole table: `instep sync --full` is one"
 
 
 @dataclass(frozen=True)
@@ -39,24 +42,29 @@ def with_layouts(pipe: Pipe, made: Plan) -> Plan:
     tables = [t for t in made.after.tables if not t.retained]
     said = [(t, pipe.settings(t)) for t in tables]
     able = pipe.destination
-    if not isinstance(able, LaidOut):
+    if not isinstance(able, Partitions):
         odd = [t for t, s in said if s.properties or s.sort or s.partition]
-        why = f"`properties`, `sort` and `partition` are for Iceberg, and its destination is {able.kind}"
-        if isinstance(able, Shared):
-            why = "`properties`, `sort` and `partition` are for tables of one connection alone, and it is shared"
-        return _noted(made, [(t, why) for t in odd])
+        return _noted(made, [(t, _none(able)) for t in odd])
     wishes = [_wish(pipe, able, table, settings) for table, settings in said]
     today, new = _today(made), {s.table for s in made.steps if isinstance(s.change, TableAdded)}
+    anew = new | {s.table for s in made.steps if isinstance(s.change, TableReplaced)}
     there = able.layouts([today.get(w.ref, w.ref) for w in wishes])
-    steps = []
+    steps, told = list[Step](), [(w.table, trouble) for w in wishes for trouble in w.troubles]
     for wish in wishes:
         before = TableLayout() if wish.ref in new else there.get(today.get(wish.ref, wish.ref))
         if before is None or before == (after := wish.after(before)):
             continue
         if wish.table.ref not in made.refused or before.partition != after.partition:
             steps.append(step(wish.ref, SetLayout(wish.ref, before, after)))
-    told = [(w.table, trouble) for w in wishes for trouble in w.troubles]
+            told += [(wish.table, _LATER)] if wish.ref not in anew and not isinstance(able, LaidOut) else []
     return _noted(replace(made, steps=_joined(made.steps, steps)), told)
+
+
+def _none(able: Destination) -> str:
+    if isinstance(able, Shared):
+        return "`properties`, `sort` and `partition` are for tables of one connection alone, and it is shared"
+    which = "`properties` and `sort` are for Iceberg, `partition` for Iceberg and Delta"
+    return f"{which}, and its destination is {able.kind}"
 
 
 def _noted(made: Plan, told: list[tuple[Table, str]]) -> Plan:
@@ -82,10 +90,15 @@ def _joined(steps: tuple[Step, ...], more: list[Step]) -> tuple[Step, ...]:
     return (*joined, *(s for s in more if s.table not in last))
 
 
-def _wish(pipe: Pipe, able: LaidOut, table: Table, settings: TableSettings) -> _Wish:
-    troubles = {name: able.property_fault(name) for name in settings.properties}
-    wanted = {name: value for name, value in settings.properties.items() if not troubles[name]}
-    found, kept = [why for why in troubles.values() if why], False
+def _wish(pipe: Pipe, able: Partitions, table: Table, settings: TableSettings) -> _Wish:
+    found, kept = list[str](), False
+    if isinstance(able, LaidOut):
+        troubles = {name: able.property_fault(name) for name in settings.properties}
+        found += [why for why in troubles.values() if why]
+        settings = replace(settings, properties={n: v for n, v in settings.properties.items() if not troubles[n]})
+    elif settings.properties or settings.sort:
+        found.append(f"`properties` and `sort` are for Iceberg, and its destination is {pipe.destination.kind}")
+        settings = replace(settings, properties={}, sort=())
     terms, parts = list[SortTerm](), list[PartitionTerm]()
     try:
         terms = list(_terms(table, settings))
@@ -96,7 +109,13 @@ def _wish(pipe: Pipe, able: LaidOut, table: Table, settings: TableSettings) -> _
     except SchemaError as error:
         found.append(error.message)
         kept = True
-    return _Wish(table, destination_ref(table, pipe.naming), TableLayout.of(wanted, terms, parts), tuple(found), kept)
+    return _Wish(
+        table,
+        destination_ref(table, pipe.naming),
+        TableLayout.of(settings.properties, terms, parts),
+        tuple(found),
+        kept,
+    )
 
 
 def _terms(table: Table, settings: TableSettings) -> Iterator[SortTerm]:
@@ -111,7 +130,7 @@ def _terms(table: Table, settings: TableSettings) -> Iterator[SortTerm]:
         yield column.alias or name, direction
 
 
-def _parts(able: LaidOut, table: Table, settings: TableSettings) -> Iterator[PartitionTerm]:
+def _parts(able: Partitions, table: Table, settings: TableSettings) -> Iterator[PartitionTerm]:
     """By destination columns; raises SchemaError for a column that rows cannot be partitioned by."""
     for text in settings.partition:
         term = partition_term(text)
