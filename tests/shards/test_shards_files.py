@@ -16,13 +16,17 @@ from shard_world import REF, SHARD, Shop, opened
 
 from contract import destinations
 from instep.destinations.base import Commit, Merge
+from instep.destinations.iceberg import merge as merge_
+from instep.destinations.iceberg import upsert
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.destinations.iceberg.expire import plain
 from instep.destinations.maintained import Maintained, Maintains, Upkeep
 from instep.destinations.sharded import Sharded, sharded
 from instep.errors import DestinationError
 from instep.model import TableSettings
+from instep.schema.change import ColumnWidened
 from instep.schema.maintenance import Maintenance
+from instep.schema.step import step
 from instep.sync.changes.shards import unable
 from instep.sync.changes.undo import find, prepare, takeback
 from lake import ID, PREFIX, column, create, spark, stage, table, with_spark  # noqa: F401
@@ -196,6 +200,50 @@ def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> N
     assert len(read) == len(expected)
 
 
+@pytest.mark.slow
+def test_a_type_that_another_shard_widens_while_files_are_written(tmp_path: Path) -> None:
+    """They are adopted, and merged, as what they are."""
+    eu, us = (part(str(tmp_path / "lake"), name) for name in ("eu", "us"))
+    narrow, wide = (table(ID, column("n", kind)) for kind in ("int32", "int64"))
+    for to, wanted in ((eu, narrow), (us, narrow)):
+        create(to, wanted, Commit("r1", 1))
+    early = [stage(eu, REF_OF, [{SHARD: "eu", "id": n, "n": n}]) for n in range(2)]
+    us.execute(
+        REF_OF, [step(REF_OF, ColumnWidened(REF_OF, narrow.by_name["n"], wide.by_name["n"]))], wide, Commit("r2", 2)
+    )
+    eu.append(REF_OF, early[:1], Commit("r3", 3))
+    eu.merge(None, REF_OF, early[1:], Merge(("id",)), Commit("r4", 4))
+    eu.merge(None, REF_OF, [stage(eu, REF_OF, [{SHARD: "eu", "id": 0, "n": 2**40}])], Merge(("id",)), Commit("r5", 5))
+    assert sorted(eu.read(REF_OF, ["id", "n"]).read_all().to_pylist(), key=str) == [
+        {"id": 0, "n": 2**40}, {"id": 1, "n": 1}
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_what_others_commit_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another shard commits between the moment a merge has found its rows and the one in which it lands."""
+    eu, us = (part(str(tmp_path / "lake"), name) for name in ("eu", "us"))
+    for to in (eu, us):
+        create(to, table(ID, column("v", "string")), Commit("r1", 1))
+        to.append(REF_OF, [stage(to, REF_OF, [{SHARD: to.shard, "id": 1, "v": "old"}])], Commit("r2", 2))
+    found = list[int]()
+
+    def find_upsert(*args: Any) -> Any:
+        found.append(1)
+        us.append(REF_OF, [stage(us, REF_OF, [{SHARD: "us", "id": 10, "v": "x"}])], Commit("r3", 3))
+        return upsert.find_upsert(*args)
+
+    monkeypatch.setattr(merge_, "find_upsert", find_upsert)
+    files = [stage(eu, REF_OF, [{SHARD: "eu", "id": 1, "v": "new"}, {SHARD: "eu", "id": 2, "v": "new"}])]
+    done = eu.merge(None, REF_OF, files, Merge(("id",)), Commit("r3", 3))
+    assert (done.inserted, done.updated, found) == (1, 1, [1])
+    rows = eu.base.read(REF_OF).read_all().to_pylist()
+    assert sorted((r[SHARD], r["id"], r["v"]) for r in rows) == [
+        ("eu", 1, "new"), ("eu", 2, "new"), ("us", 1, "old"), ("us", 10, "x"),
+    ]  # fmt: skip
+    assert [to.state(REF_OF).rows for to in (eu, us)] == [2, 2]
+
+
 @with_spark
 @pytest.mark.slow
 def test_merges_of_spark_and_its_readers(tmp_path: Path, spark: Any) -> None:
@@ -218,10 +266,32 @@ def test_merges_of_spark_and_its_readers(tmp_path: Path, spark: Any) -> None:
         assert shop.differing() == {}
         for key, value in base.spark_catalog().items():
             spark.conf.set(key, value)
+        _while_spark_merges(shop, spark)
         read = spark.sql(f"SELECT DISTINCT _file FROM lake.shop.t WHERE {SHARD} = 'b'").collect()
         assert {plain(row[0]) for row in read} <= {plain(f) for f in files(shop, "b")}
         plan = spark.sql(f"SELECT id FROM lake.shop.t WHERE {SHARD} = 'b'")._jdf.queryExecution().toString()
         assert f"{SHARD} = 'b'" in plan
+
+
+def _while_spark_merges(shop: Shop, spark: Any) -> None:
+    """The other shard commits after the merge has begun: what it did on its branch lands all the same, once."""
+    merged, run = list[str](), merge_.run_merge
+
+    def run_merge(session: Any, plan: Any, settings: Any) -> Any:
+        merged.append(plan.within[1])
+        done = run(session, plan, settings)
+        if merged == ["b"]:
+            shop["a"].run("INSERT INTO t VALUES (7, 'a', 7)")
+            shop["a"].sync(full=True)
+        return done
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(merge_, "run_merge", run_merge)
+        shop["b"].run("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (1, 'again', 1)")
+        shop["b"].sync()
+    assert merged == ["b", "a"]
+    assert shop.rows("id", "v") == [("a", 2, "n"), ("a", 7, "a"), ("b", 1, "again"), ("b", 5, "b")]
+    assert shop.differing() == {}
 
 
 @pytest.mark.slow

@@ -14,8 +14,10 @@ from shard_world import REF, Shop, opened
 from contract import destinations
 from instep.crash import VARIABLE, Crashed
 from instep.destinations.base import Commit
+from instep.destinations.maintained import Maintains, Upkeep
 from instep.errors import Fenced, InstepError
 from instep.model import TableSettings
+from instep.schema.maintenance import Maintenance
 from instep.sync.changes.undo import find, prepare, takeback
 from sync_world import cursor, preset
 
@@ -203,11 +205,21 @@ def test_the_table_is_the_union_of_its_sources(tmp_path: Path, kind: str, seed: 
         for turn in range(12):
             for name in chance.sample("abc", 2):
                 _change(chance, shop, name, have[name], turn)
-                shop[name].sync()
+                shop[name].sync(full=chance.random() < 0.3)
+                if chance.random() < 0.3:
+                    tended(shop, chance.choice("abc"))
             shop.sync()
             assert shop.differing() == {}
         whole = {(row[0], row[1]) for row in shop.rows("id")}
         assert whole == {(name, row[0]) for name in "abc" for row in shop[name].rows("t", "id")}
+
+
+def tended(shop: Shop, name: str) -> None:
+    """Small files of one shard are put together, where the destination does that, and old snapshots go."""
+    to = shop[name].pipe.destination
+    if isinstance(to, Maintains) and to.tables():
+        how = Maintenance(min_files=2, keep_snapshots=1, max_snapshot_age=0)
+        to.maintain(REF, Upkeep(how, "m", to.held_by(REF), moving=True))
 
 
 def _change(chance: random.Random, shop: Shop, name: str, have: set[str], turn: int) -> None:

@@ -167,6 +167,7 @@ class Sharded:
             except (Conflict, DestinationError):
                 if not left or not self._moved(ref, made):
                     raise
+                wait(TRIES - left)
             else:
                 return
 

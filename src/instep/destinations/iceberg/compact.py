@@ -27,17 +27,15 @@ from instep.destinations.iceberg.exchange import Exchange, Replaced
 from instep.destinations.iceberg.files import arrow_schema, data_files
 from instep.destinations.iceberg.fill import been_through, folder_name
 from instep.destinations.iceberg.fill_task import old_file
-from instep.destinations.iceberg.load import load_ours, summary
+from instep.destinations.iceberg.load import summary
 from instep.destinations.iceberg.partition import partitioning
 from instep.destinations.iceberg.positions import path_of
 from instep.destinations.iceberg.produce import by_spec
 from instep.destinations.iceberg.records import STATE, exact_rows, load_state, state_record
-from instep.destinations.iceberg.shard_table import ShardTable, own_data
+from instep.destinations.iceberg.shard_table import land, own_data
 from instep.destinations.iceberg.undo import now_ms, undoable
 from instep.destinations.iceberg.updates import MAIN, ref_is, schema_is
 from instep.destinations.maintained import Upkeep
-from instep.destinations.sharded import landed
-from instep.destinations.shared import Reshaped
 from instep.errors import DestinationError
 from instep.stage.place import keep_only
 from instep.stage.spec import StageSpec, SystemColumns
@@ -156,31 +154,20 @@ class _Writing:
         self, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *, merging: bool
     ) -> None:
         """One fenced commit onto the snapshot that was read; what the last load recorded is repeated."""
-        schema = self.table.metadata.current_schema_id
-
-        def anew() -> None:
-            """What other shards commit changes none of these files; another schema does."""
-            self.table = load_ours(self.lake, self.ref)[0]
-            if self.table.metadata.current_schema_id != schema:
-                raise Reshaped(".".join(self.ref))
-            self._commit(packed, tasks, more, merging=merging)
-
-        if isinstance(self.table, ShardTable):
-            landed(anew)
-        else:
-            self._commit(packed, tasks, more, merging=merging)
+        self.table = land(self.table, lambda now: self._commit(now, packed, tasks, more, merging=merging))
 
     def _commit(
-        self, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *, merging: bool
-    ) -> None:
-        metadata = json.loads(self.table.metadata.model_dump_json())
-        base, state = self.table.metadata.current_snapshot(), load_state(metadata)
+        self, table: Table, packed: Sequence[Packed], tasks: Mapping[str, FileScanTask], more: Sequence[DataFile], *,
+        merging: bool,
+    ) -> Table:  # fmt: skip
+        metadata = json.loads(table.metadata.model_dump_json())
+        base, state = table.metadata.current_snapshot(), load_state(metadata)
         assert base is not None, "a table without rows has no files"
         assert state is not None, "a table without a load is left alone"
         old = [tasks[path] for p in packed for path in p.paths]
         for one in packed:
             _check_count(self.ref, one, [tasks[path] for path in one.paths])
-        change = Change(self.table)
+        change = Change(table)
         change.require(ref_is(MAIN, base.snapshot_id))
         change.require(*schema_is(metadata["current-schema-id"], metadata["last-column-id"]))
         as_loaded = Commit(state.run, state.fence, state.cursor, state.accepted)
@@ -193,8 +180,9 @@ class _Writing:
         rows = exact_rows(metadata, base.snapshot_id)
         change.properties({STATE: state_record(as_loaded, snapshot, rows, deleted=state.deleted)[STATE]})
         change.properties(maintained_now(change))
-        self.table = change.land(self.work.fence).refresh()
+        landed = change.land(self.work.fence)
         self.kept += [f.path for f in staged]
+        return landed.refresh()
 
 
 def maintained_now(change: Change) -> dict[str, str]:

@@ -17,10 +17,11 @@ from instep.destinations.iceberg.produce import Producer
 
 @dataclass(frozen=True)
 class Replaced:
-    """Data files that go, and the delete files that are about none but them."""
+    """Data files that go, and the delete files that are about none but them, or that `added` ones stand for."""
 
     data: Sequence[DataFile]
     deletes: Sequence[DataFile]
+    added: Sequence[DataFile] = ()
 
 
 class Exchange(Producer, _OverwriteFiles):
@@ -28,7 +29,7 @@ class Exchange(Producer, _OverwriteFiles):
 
     def __init__(self, staged: Transaction, table: Table, replaced: Replaced, summary: Mapping[str, str]) -> None:
         super().__init__(Operation.OVERWRITE, staged, table.io, snapshot_properties=dict(summary))
-        self._deletes = {d.file_path: d for d in replaced.deletes}
+        self._deletes, self._added = {d.file_path: d for d in replaced.deletes}, replaced.added
         for file in replaced.data:
             self.delete_data_file(file)
 
@@ -36,11 +37,13 @@ class Exchange(Producer, _OverwriteFiles):
         found = super()._existing_manifests()
         data = [m for m in found if m.content == ManifestContent.DATA]
         deletes = [m for m in found if m.content == ManifestContent.DELETES]
-        return [*data, *(self._without(deletes) if self._deletes else deletes)]
+        return [*data, *(self._without(deletes) if self._deletes or self._added else deletes)]
 
     def _without(self, manifests: Sequence[ManifestFile]) -> list[ManifestFile]:
-        """The delete files that stay, in one manifest a spec with those that go."""
-        return self.deletes_written((), (e for m in manifests for e in self.fetch_manifest_entry(m)), self._deletes)
+        """The delete files that come and those that stay, in one manifest a spec with those that go."""
+        return self.deletes_written(
+            self._added, (e for m in manifests for e in self.fetch_manifest_entry(m)), self._deletes
+        )
 
     def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
         with self._counting():
@@ -49,8 +52,9 @@ class Exchange(Producer, _OverwriteFiles):
     @contextmanager
     def _counting(self) -> Iterator[None]:
         """The totals count delete files as well."""
-        data, self._deleted_data_files = self._deleted_data_files, {*self._deleted_data_files, *self._deletes.values()}
+        gone, self._deleted_data_files = self._deleted_data_files, {*self._deleted_data_files, *self._deletes.values()}
+        new, self._added_data_files = self._added_data_files, [*self._added_data_files, *self._added]
         try:
             yield
         finally:
-            self._deleted_data_files = data
+            self._deleted_data_files, self._added_data_files = gone, new

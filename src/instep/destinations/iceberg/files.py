@@ -21,6 +21,7 @@ from pyiceberg.typedef import Record
 
 from instep.destinations.iceberg.partition import record_of
 from instep.destinations.iceberg.schema import IcebergField, schema_of
+from instep.destinations.iceberg.shards import SHAPE
 from instep.errors import Conflict, StageError
 from instep.stage.spec import StagedFile
 
@@ -60,12 +61,12 @@ def readable_files(
 def _data_files(
     files: Sequence[StagedFile], metadata: TableMetadata, schema: Schema | None, *, adopted: bool
 ) -> list[DataFile]:
-    schema = schema or metadata.schema()
+    shared, schema = SHAPE in metadata.properties, schema or metadata.schema()
     expected, plan = arrow_schema(schema), compute_statistics_plan(schema, metadata.properties)
     ids = parquet_path_to_id_mapping(schema)
     found = []
     for file in files:
-        footer = _checked_footer(file, expected)
+        footer = _checked_footer(file, expected, narrower=shared)
         if not footer.num_rows:
             continue
         statistics = data_file_statistics_from_parquet_metadata(footer, plan, ids)
@@ -95,17 +96,26 @@ def _partition(file: StagedFile, metadata: TableMetadata) -> Record:
     return record
 
 
-def _checked_footer(file: StagedFile, expected: pa.Schema) -> pq.FileMetaData:
+def _checked_footer(file: StagedFile, expected: pa.Schema, *, narrower: bool = False) -> pq.FileMetaData:
+    """`narrower`: of columns that another shard may have widened since."""
     try:
         footer = pq.read_metadata(pa.BufferReader(file.footer))
     except (pa.ArrowInvalid, OSError) as error:
         raise StageError(f"staged file {file.path}: its footer cannot be read: {error}") from error
     if footer.num_rows != file.rows:
         raise StageError(f"staged file {file.path} has {footer.num_rows} rows in its footer and {file.rows} as told")
-    problem = schema_problem(expected, footer.schema.to_arrow_schema()) or unit_problem(footer)
+    found = footer.schema.to_arrow_schema()
+    problem = schema_problem(expected, _promoted(found, expected) if narrower else found) or unit_problem(footer)
     if problem:
         raise StageError(f"staged file {file.path} does not have the table's schema: {problem}")
     return footer
+
+
+def _promoted(found: pa.Schema, expected: pa.Schema) -> pa.Schema:
+    """A file's schema with the types that readers make of its own where the table's have become wider since."""
+    wider = {(pa.int32(), pa.int64()), (pa.float32(), pa.float64())}
+    pairs = ((f, expected.field(f.name) if f.name in expected.names else f) for f in found)
+    return pa.schema([f.with_type(e.type) if (f.type, e.type) in wider else f for f, e in pairs])
 
 
 def null_keys(files: Sequence[StagedFile], key: Sequence[str]) -> int:

@@ -29,9 +29,8 @@ from instep.destinations.iceberg.load import load_ours, summary
 from instep.destinations.iceberg.partition import partitioning
 from instep.destinations.iceberg.positions import is_of_one_file
 from instep.destinations.iceberg.records import exact_rows, load_state, read_pending, state_record
-from instep.destinations.iceberg.shard_table import ShardTable, own_data, planned, staged_schema
+from instep.destinations.iceberg.shard_table import ShardTable, land, own_data, planned, staged_schema
 from instep.destinations.iceberg.updates import MAIN, ref_is
-from instep.destinations.sharded import landed
 from instep.errors import DestinationError
 from instep.stage.place import keep_only
 from instep.stage.spec import StageSpec, SystemColumns
@@ -178,9 +177,7 @@ class _Fill:
 
     def exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
         """One fenced commit onto the snapshot that was read."""
-        if isinstance(table, ShardTable):  # what others commit meanwhile changes none of these files
-            return landed(lambda: self._exchange(load_ours(self.lake, self.ref)[0], rewritten, tasks))
-        return self._exchange(table, rewritten, tasks)
+        return land(table, lambda now: self._exchange(now, rewritten, tasks))
 
     def _exchange(self, table: Table, rewritten: Sequence[Rewritten], tasks: Mapping[str, FileScanTask]) -> Table:
         metadata = load_ours(self.lake, self.ref)[1]
@@ -189,7 +186,7 @@ class _Fill:
         assert state is not None, "a table without a load has no file to fill"
         old = [tasks[r.path] for r in rewritten]
         files = [f for r in rewritten for f in r.files]
-        change = Change(load_ours(self.lake, self.ref)[0])
+        change = Change(table if isinstance(table, ShardTable) else load_ours(self.lake, self.ref)[0])
         change.require(ref_is(MAIN, base.snapshot_id))
         own = replace(self.commit, cursor=state.cursor, accepted=state.accepted)
         said = summary(own) | {FILLS: ",".join(str(n) for n in sorted(self.fill.columns.values()))}

@@ -14,6 +14,7 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.commit import Change, marked, new_table
+from instep.destinations.iceberg.exchange import Replaced
 from instep.destinations.iceberg.fence import check_fence
 from instep.destinations.iceberg.files import data_files, iceberg_schema, latest, null_keys
 from instep.destinations.iceberg.load import branch_of, load_ours, overwrite, staging_stem, summary
@@ -25,7 +26,7 @@ from instep.destinations.iceberg.records import (
     read_table,
     state_record,
 )
-from instep.destinations.iceberg.shard_table import staged_schema
+from instep.destinations.iceberg.shard_table import ShardTable, land, staged_schema
 from instep.destinations.iceberg.shards import within_of
 from instep.destinations.iceberg.updates import MAIN, ref_is, remove_ref, set_branch
 from instep.destinations.iceberg.upsert import Upsert, find_upsert, fits, written
@@ -71,7 +72,7 @@ def merge(
     settings = MergeSettings(summary(commit) | marked(table), lake.spark_conf(), lake.spark_secrets(), catalog)
     verdict = run_merge(spark, plan, settings)
     crashpoint("merge.merged")
-    outcome = _publish(lake, ref, base, how, commit, verdict, sum(f.rows for f in files))
+    outcome = _publish(lake, table, base, how, commit, verdict, sum(f.rows for f in files))
     crashpoint("merge.published")
     for name in staged:
         lake.drop_table(name)
@@ -113,12 +114,19 @@ def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Comm
     if not found.delta:
         return _note(found.table, metadata, commit)
     crashpoint("merge.staged")
-    change, outcome = Change(found.table), found.outcome
-    change.require(ref_is(MAIN, metadata["current-snapshot-id"]))
-    with written(found, change, summary(commit), commit.fence) as snapshot:
-        crashpoint("merge.merged")
-        _record(change, metadata, commit, snapshot, found.rows_after, deletes=_marks(how) and outcome.deleted > 0)
-        change.land(commit.fence)
+    outcome = found.outcome
+    with written(found, commit.fence) as (files, deletes):
+
+        def onto(table: IcebergTable) -> None:
+            now = json.loads(table.metadata.model_dump_json())
+            change = Change(table)
+            change.require(ref_is(MAIN, now["current-snapshot-id"]))
+            snapshot = change.delta(files, deletes, summary(commit))
+            crashpoint("merge.merged")
+            _record(change, now, commit, snapshot, found.rows_after, deletes=_marks(how) and outcome.deleted > 0)
+            change.land(commit.fence)
+
+        land(found.table, onto)
     crashpoint("merge.published")
     return outcome
 
@@ -217,8 +225,11 @@ def _spark_type(stored: Any) -> str:
     return _SPARK_TYPES.get(stored, stored if str(stored).startswith("decimal") else "STRING")
 
 
-def _publish(lake: Lake, ref: Ref, base: int, how: Merge, commit: Commit, verdict: Verdict, staged: int) -> Outcome:
+def _publish(
+    lake: Lake, was: IcebergTable, base: int, how: Merge, commit: Commit, verdict: Verdict, staged: int
+) -> Outcome:
     """Moves `main` to the branch, if the branch holds what it should."""
+    ref: Ref = (was.name()[0], was.name()[-1])
     table, metadata = load_ours(lake, ref)
     branch = branch_of(table, commit.fence)
     check_fence(table.metadata, commit.fence, ".".join(ref))
@@ -226,17 +237,42 @@ def _publish(lake: Lake, ref: Ref, base: int, how: Merge, commit: Commit, verdic
         raise Conflict(f"table {'.'.join(ref)}: the branch {branch} of this run is gone", hint="run the sync again")
     head = table.metadata.refs[branch].snapshot_id
     outcome = _audit(ref, metadata, base, head, how, verdict, staged)
-    change = Change(table)
-    change.require(ref_is(MAIN, base), ref_is(branch, head))
-    if head != base:
-        change.update(set_branch(MAIN, head))
-    change.update(remove_ref(branch))
     left = outcome.deleted or (
         outcome.updated if how.asked else 0
     )  # Spark counts a row that is marked by its key as updated
-    _record(change, metadata, commit, head, verdict.rows, deletes=_marks(how) and left > 0)
-    change.land(commit.fence)
+    deletes = _marks(how) and left > 0
+    if table.metadata.current_snapshot_id == base or not isinstance(was, ShardTable):
+        change = Change(table)
+        change.require(ref_is(MAIN, base), ref_is(branch, head))
+        if head != base:
+            change.update(set_branch(MAIN, head))
+        change.update(remove_ref(branch))
+        _record(change, metadata, commit, head, verdict.rows, deletes=deletes)
+        change.land(commit.fence)
+    else:
+        land(was.as_it_was(), lambda now: _replanted(now, base, branch, commit, verdict.rows, deletes=deletes))
     return outcome
+
+
+def _replanted(table: IcebergTable, base: int, branch: str, commit: Commit, rows: int, *, deletes: bool) -> None:
+    """What a shard's merge did on its branch, onto what other shards have committed meanwhile."""
+    assert isinstance(table, ShardTable), "a whole table is published as it is"
+    metadata, head = json.loads(table.metadata.model_dump_json()), table.metadata.refs[branch].snapshot_id
+    now, then = metadata["current-snapshot-id"], table.files_at(base)
+    made = table.files_at(head)
+    gone, new = ({d.file_path: d for t in one.values() for d in t.delete_files} for one in (then, made))
+    replaced = Replaced(
+        [t.file for path, t in then.items() if path not in made],
+        [d for path, d in gone.items() if path not in new],
+        [d for path, d in new.items() if path not in gone],
+    )
+    change = Change(table)
+    change.require(ref_is(MAIN, now), ref_is(branch, head))
+    files = [t.file for path, t in made.items() if path not in then]
+    snapshot = change.exchange(files, replaced, summary(commit)) if head != base else now
+    change.update(remove_ref(branch))
+    _record(change, metadata, commit, snapshot, rows, deletes=deletes)
+    change.land(commit.fence)
 
 
 def _marks(how: Merge) -> bool:

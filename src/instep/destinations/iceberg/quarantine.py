@@ -24,6 +24,7 @@ from instep.destinations.iceberg.files import arrow_schema
 from instep.destinations.iceberg.load import load_ours, summary
 from instep.destinations.iceberg.records import exact_rows, load_state, read_pending, state_record
 from instep.destinations.iceberg.rows import Positions, Rows, current_rows, numbered, take
+from instep.destinations.iceberg.shard_table import ShardTable, land
 from instep.destinations.iceberg.updates import MAIN, ref_is
 from instep.destinations.iceberg.upsert import row_delta
 from instep.destinations.iceberg.within import within
@@ -94,16 +95,22 @@ def amend(lake: Lake, ref: Ref, met: Met, change: Amendment, commit: Commit) -> 
     seen, state = met.places, load_state(metadata)
     assert isinstance(seen, Places)
     main = table.metadata.current_snapshot()
-    if state is None or main is None or main.snapshot_id != seen.snapshot:
+    moved = main is None or main.snapshot_id != seen.snapshot
+    if state is None or (moved and not isinstance(seen.rows.table, ShardTable)):
         raise Conflict(f"table {'.'.join(ref)} moved while its rows were looked at", hint="run the replay again")
-    work = Change(table)
-    work.require(ref_is(MAIN, seen.snapshot))
     target = arrow_schema(table.schema())
     new = pa.concat_tables([_whole(change.updated, target, (met.rows, change.rows)), _whole(change.inserted, target)])
     gone = seen.places[np.array(change.rows, dtype=np.int64)]
-    with row_delta(seen.rows, new, gone, work, summary(commit), commit.fence) as snapshot:
-        before = exact_rows(metadata, seen.snapshot)
-        rows = None if before is None else before + len(change.inserted)
-        work.properties(state_record(commit, snapshot, rows, deleted=state.deleted))
-        work.land(commit.fence)
+    before = exact_rows(metadata, seen.snapshot)
+    rows = None if before is None else before + len(change.inserted)
+    with row_delta(seen.rows, new, gone, commit.fence) as (files, deletes):
+
+        def onto(now: Table) -> None:
+            work = Change(now)
+            work.require(ref_is(MAIN, now.metadata.current_snapshot_id))
+            snapshot = work.delta(files, deletes, summary(commit))
+            work.properties(state_record(commit, snapshot, rows, deleted=state.deleted))
+            work.land(commit.fence)
+
+        land(seen.rows.table if isinstance(table, ShardTable) else table, onto)
     return Outcome(len(change.inserted), len(change.rows), 0)

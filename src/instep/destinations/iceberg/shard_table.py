@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
 from pyiceberg.expressions.literals import literal
@@ -19,7 +19,10 @@ from instep.destinations.iceberg.files import iceberg_schema
 from instep.destinations.iceberg.partition import check_apart
 from instep.destinations.iceberg.records import current_fields, read_table
 from instep.destinations.iceberg.shards import PLACE, TOTALS, Within, as_shard, grown, own_name, totals
-from instep.errors import DestinationError
+from instep.destinations.sharded import TRIES, wait
+from instep.errors import Conflict, DestinationError, Fenced
+
+T = TypeVar("T")
 
 
 class ShardTable(Table):
@@ -76,6 +79,18 @@ class ShardTable(Table):
             )
         return found
 
+    def files_at(self, snapshot: int) -> dict[str, FileScanTask]:
+        """The shard's files in one snapshot, by path."""
+        found = list(self.scan(snapshot_id=snapshot).plan_files())
+        return {t.file.file_path: t for t in found}
+
+    def as_it_was(self) -> ShardTable:
+        """The table as it is by now; Conflict unless the shard has the files and the columns that it had."""
+        now = ShardTable(self.catalog.load_table(self._identifier), self.within)
+        if now.own_schema().fields != self.own_schema().fields or _listed(now) != _listed(self):
+            raise Conflict(f"table {'.'.join(self.name())} moved under this run", hint="run the sync again")
+        return now
+
     def replaced(self) -> Replaced:
         """All of the shard's files, with the delete files that are about no others."""
         found = self.tasks()
@@ -105,6 +120,24 @@ class ShardTable(Table):
             at = staged.snapshot_by_id(parent) if parent is not None else None
         old = totals(json.loads(self.metadata.model_dump_json())) if TOTALS in self.metadata.properties else {}
         return {TOTALS: json.dumps(grown(old, found))}
+
+
+def _listed(table: ShardTable) -> set[tuple[str, ...]]:
+    return {(t.file.file_path, *sorted(d.file_path for d in t.delete_files)) for t in table.tasks()}
+
+
+def land(table: Table, commit: Callable[[Table], T]) -> T:
+    """What `commit` makes of the table. A shard's commit is made again onto what others have committed meanwhile, as
+    long as its own files are what they were."""
+    for number in range(1, TRIES + 1):
+        try:
+            return commit(table)
+        except Conflict as error:
+            if number == TRIES or isinstance(error, Fenced) or not isinstance(table, ShardTable):
+                raise
+        wait(number)
+        table = table.as_it_was()
+    raise AssertionError("the last attempt answers or raises")
 
 
 def shard_of(file: DataFile, metadata: TableMetadata, column: str) -> str | None:

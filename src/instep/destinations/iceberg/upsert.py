@@ -19,7 +19,6 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Merge, Outcome
-from instep.destinations.iceberg.commit import Change
 from instep.destinations.iceberg.delta import Delta, find_delta, find_since
 from instep.destinations.iceberg.files import arrow_schema, data_files, readable_files
 from instep.destinations.iceberg.partition import partitioning
@@ -92,17 +91,15 @@ def _find(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) -> Delt
 
 
 @contextmanager
-def written(upsert: Upsert, change: Change, summary: Mapping[str, str], fence: int) -> Iterator[int]:
-    """Adds the snapshot to `change` and yields its id; takes its files away again if it is refused."""
-    with row_delta(upsert.rows, new_rows(upsert), _left(upsert.delta), change, summary, fence) as snapshot:
-        yield snapshot
+def written(upsert: Upsert, fence: int) -> Iterator[tuple[list[DataFile], Deletes]]:
+    """The files of the delta; they are taken away again if the commit is refused."""
+    with row_delta(upsert.rows, new_rows(upsert), _left(upsert.delta), fence) as made:
+        yield made
 
 
 @contextmanager
-def row_delta(
-    rows: Rows, new: pa.Table, gone: Positions, change: Change, summary: Mapping[str, str], fence: int
-) -> Iterator[int]:
-    """Adds a snapshot with the `new` rows and without those at the places `gone` to `change`; yields its id."""
+def row_delta(rows: Rows, new: pa.Table, gone: Positions, fence: int) -> Iterator[tuple[list[DataFile], Deletes]]:
+    """Data files with the `new` rows, and delete files for those at the places `gone`."""
     made: list[DataFile] = []
     name = f"{own_data(rows.table)}/upsert-{fence}-{uuid.uuid4().hex[:12]}"
     try:
@@ -111,7 +108,7 @@ def row_delta(
         deletes = list(delete_rows(rows, gone, name))
         made += [file for file, _ in deletes]
         replaced = [old for _, files in deletes for old in files]
-        yield change.delta(data, Deletes([file for file, _ in deletes], replaced), summary)
+        yield data, Deletes([file for file, _ in deletes], replaced)
     except Conflict:
         for file in made:
             with suppress(OSError):
