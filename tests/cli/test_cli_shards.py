@@ -58,15 +58,10 @@ def test_a_shard_keeps_its_name(shards: Shop) -> None:
         assert (said.code, hint in said.err) == (3 if hint else 0, True), said.err
 
 
-def test_other_destinations_refuse_in_the_plan(shards: Shop) -> None:
-    text = shards.folder.joinpath("instep.yml").read_text()
-    text = text.replace("{type: duckdb, path: lake.duckdb}", "{type: delta, warehouse: lake}")
-    shards.folder.joinpath("instep.yml").write_text(text)
-    assert "delta cannot hold the rows of several connections in one table" in shards.run("plan", "eu").out
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("lake", ["{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}"])
+@pytest.mark.parametrize(
+    "lake", ["{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}", "{type: delta, warehouse: lake}"]
+)
 def test_values_of_one_shard_that_did_not_fit_go_into_its_rows(shards: Shop, lake: str) -> None:
     text = shards.folder.joinpath("instep.yml").read_text()
     shards.folder.joinpath("instep.yml").write_text(text.replace("{type: duckdb, path: lake.duckdb}", lake))

@@ -15,8 +15,8 @@ import pytest
 from delta_world import Warehouse
 
 from instep.destinations.base import Commit
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.files import statistics
-from instep.destinations.delta.held import Change
 from instep.destinations.delta.log import EVERY, Log
 from instep.destinations.delta.shape import arrow_schema, first_fields, promoted
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from delta_world import Warehouse
 
-from instep.destinations.delta.held import Change
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.log import EVERY
 from instep.destinations.maintained import Maintains, Upkeep
 from instep.errors import Conflict, DestinationError, Fenced

@@ -13,7 +13,7 @@ from contract import destinations
 SLOW = [pytest.mark.server, pytest.mark.slow]
 
 
-@pytest.fixture(params=["duckdb", "iceberg", pytest.param("postgres", marks=SLOW)])
+@pytest.fixture(params=["delta", "duckdb", "iceberg", pytest.param("postgres", marks=SLOW)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     if request.param == "postgres":
         base = destinations.postgres(tmp_path / "staging", request.getfixturevalue("postgres"))
@@ -23,7 +23,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
-@pytest.fixture(params=["duckdb", pytest.param("iceberg", marks=pytest.mark.slow)])
+@pytest.fixture(params=["duckdb", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("delta", "iceberg"))])
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     """For what is the same over all servers."""
     with opened(tmp_path, destinations.DESTINATIONS[request.param](tmp_path)) as made:

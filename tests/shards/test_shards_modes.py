@@ -21,7 +21,7 @@ from instep.schema.maintenance import Maintenance
 from instep.sync.changes.undo import find, prepare, takeback
 from sync_world import cursor, preset
 
-KINDS = ("duckdb", "iceberg")
+KINDS = ("delta", "duckdb", "iceberg")
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, at int)"
 ROWS = ("INSERT INTO t VALUES (1, 'x', 1)", "INSERT INTO t VALUES (2, 'y', 2)")
 
@@ -149,8 +149,8 @@ def test_a_late_run_of_one_shard_is_refused_and_others_go_on(warehouse: Shop) ->
 
 KILLS = [
     *((kind, point) for kind in KINDS for point in ("apply.table.after", "sync.staged", "sync.commit.after")),
-    ("duckdb", "duckdb.commit.before"), ("iceberg", "merge.staged"), ("iceberg", "merge.merged"),
-    ("iceberg", "merge.published"),
+    ("delta", "delta.commit.before"), ("duckdb", "duckdb.commit.before"), ("iceberg", "merge.staged"),
+    ("iceberg", "merge.merged"), ("iceberg", "merge.published"),
 ]  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def _change(chance: random.Random, shop: Shop, name: str, have: set[str], turn: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "count"), [("duckdb", 50), ("iceberg", 20)])
+@pytest.mark.parametrize(("kind", "count"), [("delta", 10), ("duckdb", 50), ("iceberg", 20)])
 def test_many_shards(tmp_path: Path, kind: str, count: int) -> None:
     names = [f"s{n:02}" for n in range(count)]
     with opened(tmp_path, destinations.DESTINATIONS[kind](tmp_path), names) as shop:

@@ -154,9 +154,7 @@ def test_another_destination_says_that_it_has_none(world: World, tmp_path: Path)
     other = DuckDbDestination(DuckDbConfig("file", str(tmp_path / "x.duckdb")))
     pipe = replace(world.pipe, destination=other, settings=lambda t: SAID)
     made = with_layouts(pipe, world.preview().plan)
-    why = (
-        "`properties` and `sort` are for Iceberg, `partition` for Iceberg and Delta, and its destination is duckdb"
-    )
+    why = "`properties` and `sort` are for Iceberg, `partition` for Iceberg and Delta, and its destination is duckdb"
     assert (made.steps, made.remarks) == ((), (f"public.t: {why}",))
 
 

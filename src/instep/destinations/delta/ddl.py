@@ -9,11 +9,10 @@ from itertools import count
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref
+from instep.destinations.delta.change import Change, begin
 from instep.destinations.delta.held import (
-    Change,
     Held,
     ParkedField,
-    begin,
     find,
     held_in,
     missing,
@@ -24,9 +23,11 @@ from instep.destinations.delta.held import (
 )
 from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.partition import fault, guards, terms
-from instep.destinations.delta.rewrite import recast
+from instep.destinations.delta.rewrite import again
 from instep.destinations.delta.shape import BEFORE, DeltaField, first_fields, new_field, promoted, schema_string
 from instep.destinations.delta.warehouse import Folders, Warehouse, now_ms
+from instep.destinations.sharded import landed
+from instep.destinations.shared import Reshaped
 from instep.destinations.sql.evolve import Evolution, Source, evolve
 from instep.destinations.sql.records import Parked, Record
 from instep.destinations.types import DELTA_PROMOTIONS
@@ -49,9 +50,21 @@ CAPABILITIES = Capabilities(
 
 
 def execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
-    """All steps of one table; what is done already (a run before this one crashed) is not done again."""
+    """All steps of one table; what is done already (a run before this one crashed) is not done again. Those of a shard
+    are tried again as long as others only load their rows meanwhile."""
+    if commit.part:
+        landed(lambda: _execute(warehouse, ref, steps, after, commit))
+    else:
+        _execute(warehouse, ref, steps, after, commit)
+
+
+def _execute(warehouse: Warehouse, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
     held = find(warehouse, ref)
     if held is not None and after is not None and held.table() == after and _is_laid_out(held, steps):
+        if commit.part:
+            change = Change(held, held.record.after_changes(commit, [s.id for s in steps]))
+            again(change, held.layout, {}, commit)
+            change.land("CHANGE COLUMNS", commit, warehouse)
         return
     match steps[0].change:
         case TableAdded(after=table):
@@ -70,9 +83,13 @@ def create(warehouse: Warehouse, table: Table, steps: Sequence[Step], commit: Co
     made = with_stored(Record(_plain(table), uuid.uuid4().hex), fields, {})
     record = made.after_changes(commit, [s.id for s in steps])
     known = {f.name: f for f in fields}
-    by = [known[name] for name in _wanted_by(steps) or ()]
+    first = (commit.part.column,) if commit.part else ()
+    by = [known[name] for name in (*first, *(_wanted_by(steps) or ()))]
     if warehouse.is_taken(table.ref) or not begin(warehouse, record, fields, commit, by):
-        hint = "plan again" if find(warehouse, table.ref) else not_ours(table.ref).hint
+        there = find(warehouse, table.ref) is not None
+        if there and commit.part:
+            raise Reshaped(table.path)
+        hint = "plan again" if there else not_ours(table.ref).hint
         raise Conflict(f"table {named(table.ref)} exists", hint=hint)
 
 
@@ -228,8 +245,7 @@ def _columns(held: Held, steps: Sequence[Step], wanted: Table, changes: Sequence
     record = with_stored(replace(held.record, table=table, parked=parked), new.fields, waits)
     record = replace(record, by=_next_by(held, steps)).after_changes(commit, changes)
     change = Change(held, record, new.fields)
-    if new.casts:
-        recast(change, (*new.fields, *(replace(p.field, nullable=True) for p in waits.values())), new.casts, commit)
+    again(change, (*new.fields, *(replace(p.field, nullable=True) for p in waits.values())), new.casts, commit)
     return change
 
 

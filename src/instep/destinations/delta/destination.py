@@ -38,6 +38,7 @@ from instep.destinations.delta.warehouse import Folders, Warehouse, local_root
 from instep.destinations.kept import Kept, Promoted
 from instep.destinations.maintained import Layout, Maintained, Upkeep
 from instep.destinations.savepoints import Savepoint
+from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.errors import DestinationError
 from instep.model import Check
 from instep.schema.guard import Guards
@@ -67,11 +68,11 @@ class DeltaConfig:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def warehouse_of(config: DeltaConfig) -> Warehouse:
-    """ConnectError for a place that is neither a folder nor in S3."""
+def warehouse_of(config: DeltaConfig, part: tuple[str, str] | None = None) -> Warehouse:
+    """`part`: the only shard that is looked at. ConnectError for a place that is neither a folder nor in S3."""
     if is_object(config.warehouse):
-        return ObjectWarehouse(ObjectPath(config.warehouse.rstrip("/"), config.properties), config.undo_days)
-    return Folders(local_root(config.warehouse), config.undo_days)
+        return ObjectWarehouse(ObjectPath(config.warehouse.rstrip("/"), config.properties), config.undo_days, part)
+    return Folders(local_root(config.warehouse), config.undo_days, part)
 
 
 class DeltaDestination:
@@ -80,9 +81,17 @@ class DeltaDestination:
     kind = "delta"
     capabilities = CAPABILITIES
 
-    def __init__(self, config: DeltaConfig) -> None:
+    def __init__(self, config: DeltaConfig, shard: str = "") -> None:
+        """`shard`: the only one of shared tables that it loads and reads."""
         self.config = config
-        self.warehouse = warehouse_of(config)
+        self.warehouse = warehouse_of(config, (shard_column(config.prefix), shard) if shard else None)
+
+    def part(self, shard: str) -> DeltaDestination:
+        return DeltaDestination(self.config, shard)
+
+    def whole(self, ref: Ref) -> Whole | None:
+        held = find(self.warehouse, ref)
+        return held.record.whole(held.table()) if held is not None and not held.record.copy else None
 
     @property
     def quarantine_days(self) -> int:
@@ -115,6 +124,8 @@ class DeltaDestination:
         held = find(self.warehouse, ref)
         if self._is_foreign(ref, held):
             raise not_ours(ref)
+        if held is not None and held.record.parts:
+            raise is_shared(ref)
         return held.table() if held is not None else None
 
     def _is_foreign(self, ref: Ref, held: Held | None) -> bool:
@@ -122,8 +133,14 @@ class DeltaDestination:
 
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         wanted = list(refs)
-        found = self.warehouse.each(lambda ref: self._is_foreign(ref, find(self.warehouse, ref)), wanted)
-        return {ref: str(not_ours(ref)) for ref, foreign in zip(wanted, found, strict=True) if foreign}
+        found = zip(wanted, self.warehouse.each(self._why_foreign, wanted), strict=True)
+        return {ref: str(why) for ref, why in found if why is not None}
+
+    def _why_foreign(self, ref: Ref) -> DestinationError | None:
+        held = find(self.warehouse, ref)
+        if self._is_foreign(ref, held):
+            return not_ours(ref)
+        return is_shared(ref) if held is not None and held.record.parts else None
 
     def guards(self, refs: Iterable[Ref]) -> dict[Ref, Guards]:
         found = ((ref, find(self.warehouse, ref)) for ref in refs)
@@ -224,11 +241,14 @@ class DeltaDestination:
 
     def target(self, ref: Ref) -> Target:
         held = require(self.warehouse, ref)
-        place, by = held.folder.as_uri(), held.next_by
+        by = held.next_by
         fields = held.waiting if held.record.pending is not None else held.fields
-        schema = partition.limited(arrow_schema(fields), (f.name for f in (*held.by, *by)))
-        apart = partition.partitioning(by, [f.name for f in by])
-        return Target(schema, f"{place}/data", f"{place}/_quarantine", io_of(held), partition=apart)
+        within, shape = held.record.within, with_shard(arrow_schema(fields), held.record.within)
+        schema = partition.limited(shape, (f.name for f in (*held.by, *by)))
+        apart = None if held.only_partition else partition.partitioning(by, [f.name for f in by])
+        types = {c.name: c.type for c in held.record.table.columns} if within else {}
+        data, aside = ((held.folder / below).as_uri() for below in (held.area, held.aside))
+        return Target(schema, data, aside, io_of(held), types, apart)
 
     def state(self, ref: Ref) -> LoadState | None:
         held = find(self.warehouse, ref)

@@ -59,7 +59,7 @@ def engine() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def fields_by_name(held: Held, names: Sequence[str]) -> list[DeltaField]:
-    known = {f.name: f for f in held.fields}
+    known = {f.name: f for f in held.columns}
     return [known[n] for n in names]
 
 

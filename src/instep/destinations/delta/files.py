@@ -95,8 +95,8 @@ def spec(held: Held, fields: Sequence[DeltaField], run: str, by: Sequence[DeltaF
     """How files of a table are written by ourselves; each holds rows of one partition."""
     return StageSpec(
         table=".".join(held.ref), columns=(), system=SystemColumns(), schema=file_schema(fields),
-        location=(held.folder / "data").as_uri(), quarantine="", run=f"{run}-rewrite", synced=0,
-        io=io_of(held), partition=partitioning(by, [f.physical for f in by]),
+        location=(held.folder / held.area).as_uri(), quarantine="", run=f"{run}-rewrite", synced=0,
+        io=io_of(held), partition=None if held.only_partition else partitioning(by, [f.physical for f in by]),
     )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def adopted(
             continue
         footer = read_footer(file)
         names = [f.name for f in footer.schema.to_arrow_schema()]
-        if names == [f.physical for f in fields] and is_one_of(file.partition, by):
+        if names == [f.physical for f in fields] and is_one_of(held.only_partition or file.partition, by):
             assert_written(footer, spec(held, fields, run))
             out.append(action(held, fields, file, by, footer))
         else:
@@ -213,7 +213,7 @@ def action(
     footer: pq.FileMetaData | None = None,
 ) -> Action:
     """The `add` action of a file that lies below the table. Nobody looks for partition columns in statistics."""
-    place = texts(file.partition, by)
+    place = texts(held.only_partition or file.partition, by)
     path = staged_path(held, file)
     try:
         below = path.relative_to(str(held.folder))

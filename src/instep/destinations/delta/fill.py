@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, FillSize, Ref
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.engine import as_table, engine, fields_by_name, run, staged_rows, table_rows
-from instep.destinations.delta.held import Change, Held, find, named, require
+from instep.destinations.delta.held import Held, find, named, require
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.rewrite import Edit, edited
 from instep.destinations.delta.warehouse import Warehouse

@@ -7,15 +7,18 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from instep.destinations.base import Commit, Ref, Revival
+from instep.destinations.delta.change import Change, begin
 from instep.destinations.delta.ddl import drop
 from instep.destinations.delta.files import path_of
-from instep.destinations.delta.held import Change, Held, begin, find, held_at, named, require, with_stored
+from instep.destinations.delta.held import Held, find, held_at, named, require, with_stored
 from instep.destinations.delta.log import Action, Log
 from instep.destinations.delta.objects import ObjectWarehouse
 from instep.destinations.delta.warehouse import Warehouse
+from instep.destinations.sharded import landed
 from instep.destinations.sql.evolve import latest
 from instep.errors import Conflict, DestinationError, InstepError
 from instep.stage.objects import ObjectPath
@@ -44,7 +47,7 @@ def version_before(held: Held, version: int) -> Held | None:
     """The table at an earlier version, if all of it is still there."""
     with suppress(InstepError, OSError):
         snapshot = held.log.snapshot(version)
-        before = held_at(held.log, held.ref, snapshot)
+        before = held_at(held.log, held.ref, snapshot, held.record.within)
         if before is not None and all(path_of(before, f).exists() for f in before.files):
             return before
     return None
@@ -54,10 +57,7 @@ def forget(warehouse: Warehouse, refs: Iterable[Ref], fence: int) -> list[str]:
     """Lets go of the columns of these tables, and of all tables, that were dropped too long ago; their names."""
     gone = list[str]()
     for ref in refs:
-        held = find(warehouse, ref)
-        if held is not None and not held.record.copy:
-            held.record.check(fence)
-            gone += _columns(warehouse, held, fence)
+        gone += landed(partial(_columns, warehouse, ref, fence))
     for old in warehouse.waiting():
         if warehouse.old(old.at):
             warehouse.delete(old.folder)
@@ -66,7 +66,11 @@ def forget(warehouse: Warehouse, refs: Iterable[Ref], fence: int) -> list[str]:
     return gone
 
 
-def _columns(warehouse: Warehouse, held: Held, fence: int) -> list[str]:
+def _columns(warehouse: Warehouse, ref: Ref, fence: int) -> list[str]:
+    held = find(warehouse, ref)
+    if held is None or held.record.copy:
+        return []
+    held.record.check(fence)
     old = [p for p in held.record.parked if warehouse.old(p.at)]
     if old:
         left = tuple(p for p in held.record.parked if p not in old)

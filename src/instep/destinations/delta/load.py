@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from instep.destinations.base import Commit, Outcome, Ref
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.files import adopted, copied, path_of, remove_files, staged_path
-from instep.destinations.delta.held import Change, Held, find, named, require, with_stored
+from instep.destinations.delta.held import Held, find, named, require, with_stored
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.errors import Conflict, DestinationError, Fenced
@@ -98,7 +99,7 @@ def _overwrite(warehouse: Warehouse, ref: Ref, files: Sequence[StagedFile], comm
     added = (copied if copy else adopted)(held, fields, files, commit.run, by)
     rows = sum(rows_of(a) for a in added)
     record = record.after_load(commit, rows, files, new=rows, anew=True)
-    change = Change(held, record, fields if pending else None, added, sorted(held.snapshot.files), by=by)
+    change = Change(held, record, fields if pending else None, added, [*held.paths], by=by)
     change.land("WRITE", commit, warehouse)
     if not copy:
         _clear(held, files, added)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -205,11 +206,14 @@ class Log:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 
-    def tidy(self) -> None:
-        """Deletes what writers of ours that died have left in the log's folder; call it when there can be none."""
+    def tidy(self, age: float = 0) -> None:
+        """Deletes what writers of ours that died have left in the log's folder; call it when there can be none, or say
+        how old (seconds) it is at least."""
         if isinstance(self.folder, Path):
             for path in self.folder.glob(".instep-*.tmp"):
-                path.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    if not age or path.stat().st_mtime < time.time() - age:
+                        path.unlink()
 
 
 def _aside(folder: Path) -> Path:

@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from urllib.parse import unquote
 
 from instep.destinations.base import Commit, Ref
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.files import path_of, rows_in, write
-from instep.destinations.delta.held import Change, Held, find, missing, named, require
+from instep.destinations.delta.held import Held, find, missing, named, require
 from instep.destinations.delta.load import again
 from instep.destinations.delta.log import Action, rows_of
 from instep.destinations.delta.partition import place
@@ -29,8 +30,13 @@ EXPIRE_BATCH = 10
 """Versions that a sync leaves, so that it does not expire one each time."""
 
 
+def _domain(held: Held) -> str:
+    """Under which name the log has it; each shard's own."""
+    return DOMAIN if held.record.within is None else f"{DOMAIN}.{held.record.within[1]}"
+
+
 def _said(held: Held) -> Mapping[str, int]:
-    found: dict[str, int] = json.loads(held.snapshot.domains.get(DOMAIN) or "{}")
+    found: dict[str, int] = json.loads(held.snapshot.domains.get(_domain(held)) or "{}")
     return found
 
 
@@ -41,7 +47,7 @@ def layout(warehouse: Warehouse, ref: Ref) -> Layout:
         raise missing(ref)
     said = _said(held)
     at = datetime.fromtimestamp(said["at"] / 1000, UTC) if said else None
-    return Layout(len(held.files), held.snapshot.bytes, 0, len(held.log.versions()), at)
+    return Layout(len(held.files), held.bytes, 0, len(held.log.versions()), at)
 
 
 def due(warehouse: Warehouse, ref: Ref, how: Maintenance) -> bool:
@@ -71,7 +77,7 @@ def maintain(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
 def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
     """Small files in one commit that says that no row has changed."""
     held = require(warehouse, ref)
-    count, size = len(held.files), held.snapshot.bytes
+    count, size = len(held.files), held.bytes
     done = Maintained(count, count, size, size)
     if held.state() is None:
         return replace(done, notes=("its files are left as they are: it has not been loaded yet",))
@@ -87,7 +93,7 @@ def _files(warehouse: Warehouse, ref: Ref, work: Upkeep) -> Maintained:
         rows = (batch for f in one for batch in rows_in(held, f, held.layout))
         change.add += [{**a, "dataChange": False} for a in write(held, held.layout, work.run, rows)]
     files = count - len(old) + len(change.add)
-    change.domains[DOMAIN] = json.dumps({"at": now_ms(), "files": files})
+    change.domains[_domain(held)] = json.dumps({"at": now_ms(), "files": files})
     change.land("OPTIMIZE", Commit(work.run, work.fence), warehouse)
     work.told(sum(rows_of(f) for f in old), sum(int(a["size"]) for a in change.add))
     after = size - done.bytes_rewritten + sum(int(a["size"]) for a in change.add)
@@ -132,7 +138,7 @@ def _expire(warehouse: Warehouse, ref: Ref, work: Upkeep, done: Maintained) -> M
     old = _expired(warehouse, held, work.how)
     if not old.versions:
         return done
-    live = {path_of(held, f) for f in held.files}
+    live = {path_of(held, f) for f in held.snapshot.files.values()}
     last = dict[AnyPath, int]()  # a file may have come back and gone again
     for file in _removed(held):
         path = path_of(held, file)
@@ -157,7 +163,7 @@ def _named(held: Held) -> set[AnyPath]:
     """Every file that a version that can be read names."""
     versions = held.log.versions()
     first = held.log.snapshot(versions[0])
-    files: list[Action] = [*held.files, *_removed(held), *(first.files.values() if first else ())]
+    files: list[Action] = [*held.snapshot.files.values(), *_removed(held), *(first.files.values() if first else ())]
     for version in versions:
         with suppress(FileNotFoundError):
             files += [a["add"] for a in held.log.actions(version) if a.get("add")]
@@ -169,7 +175,7 @@ def _orphans(held: Held, work: Upkeep) -> list[tuple[AnyPath, int]]:
     limit = now_ms() - work.how.orphan_age * DAY_MS
     limit = min(limit, work.live) if work.live is not None else limit
     try:
-        listed = list(files_below(held.folder / "data"))
+        listed = list(files_below(held.folder / held.area))
     except OSError as error:
         raise DestinationError(f"table {named(held.ref)}: its files cannot be listed: {error.strerror}") from error
     old = [(p, s.st_size) for p, s in listed if s.st_mtime * 1000 < limit]

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from instep.destinations.base import Commit, Merge, Outcome, Ref
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.engine import (
     as_table,
     count,
@@ -25,7 +26,7 @@ from instep.destinations.delta.engine import (
     table_rows,
 )
 from instep.destinations.delta.files import check_ids, read_footer
-from instep.destinations.delta.held import Change, Held, named, require
+from instep.destinations.delta.held import Held, named, require
 from instep.destinations.delta.load import overwrite, replaced
 from instep.destinations.delta.rewrite import Edit, edited
 from instep.destinations.delta.shape import arrow_type

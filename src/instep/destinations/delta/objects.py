@@ -35,6 +35,7 @@ class ObjectWarehouse(Warehouse):
 
     root: ObjectPath
     days: float = 7
+    part: tuple[str, str] | None = None
 
     @property
     def _names(self) -> ObjectPath:

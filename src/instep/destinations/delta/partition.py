@@ -56,6 +56,11 @@ def _number(by: Sequence[DeltaField]) -> int:
     return zlib.crc32("\0".join(f.physical for f in by).encode())
 
 
+def alone(by: Sequence[DeltaField], value: Any) -> Partition:
+    """The partition of this one value."""
+    return Partition(_number(by), (value,))
+
+
 def is_one_of(partition: Partition | None, by: Sequence[DeltaField]) -> bool:
     """Whether rows that were told apart so belong to one partition of these."""
     return not by or (partition is not None and partition.spec == _number(by))

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.engine import as_table, engine, fields_by_name, table_rows
-from instep.destinations.delta.held import Change, Held, require
+from instep.destinations.delta.held import Held, require
 from instep.destinations.delta.rewrite import Edit, edited
 from instep.destinations.delta.shape import arrow_type
 from instep.destinations.delta.warehouse import Warehouse

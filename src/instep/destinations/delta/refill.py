@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from instep.destinations.base import Commit, Ref
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.engine import as_table, engine, run, table_rows
-from instep.destinations.delta.held import Change, Held, require
+from instep.destinations.delta.held import Held, require
 from instep.destinations.delta.keep import version_before
 from instep.destinations.delta.rewrite import Edit, edited
 from instep.destinations.delta.shape import BEFORE
@@ -21,7 +22,7 @@ def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:
     held = require(warehouse, ref)
     held.record.check(commit.fence)
     key, state = held.record.table.key, held.state()
-    made = next(f for f in held.fields if f.name == column)
+    made = next(f for f in held.columns if f.name == column)
     before = version_before(held, int(made.facts[BEFORE])) if BEFORE in made.facts else None
     names = _names_then(held, before, (*key, column)) if before else None
     if not key or before is None or names is None or state is None:
@@ -38,8 +39,8 @@ def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:
 
 def _names_then(held: Held, before: Held, names: tuple[str, ...]) -> list[str] | None:
     """What columns were called in an older version; None if one was not there."""
-    then = {f.physical: f.name for f in before.fields}
-    now = {f.name: f.physical for f in held.fields}
+    then = {f.physical: f.name for f in before.columns}
+    now = {f.name: f.physical for f in held.columns}
     found = [then[now[n]] for n in names if now[n] in then]
     return found if len(found) == len(names) else None
 

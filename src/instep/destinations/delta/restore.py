@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from instep.destinations.base import Commit, Ref
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.files import path_of
-from instep.destinations.delta.held import Change, Held, held_at, loaded, named, require
+from instep.destinations.delta.held import Held, held_at, loaded, named, require
 from instep.destinations.delta.log import Log, Snapshot, rows_of
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.savepoints import Savepoint

@@ -6,17 +6,18 @@ What waits for an undo is written along, so that a column that comes back has th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from instep.destinations.base import Commit
+from instep.destinations.base import Commit, PartChange
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.files import as_type, rows_in, write
-from instep.destinations.delta.held import Change, Held
-from instep.destinations.delta.shape import DeltaField, file_schema
-from instep.destinations.sql.evolve import Source
+from instep.destinations.delta.held import Held
+from instep.destinations.delta.shape import DeltaField, arrow_type, data_type, file_schema
+from instep.destinations.sql.evolve import Source, latest
 from instep.errors import IllegalChange
 from instep.stage.cast import cast
 
@@ -47,8 +48,7 @@ def edited(
     touched = sorted({int(n) for e in edits for n in np.unique(e.at[:, 0])}) if edits else []
     if by is not None:
         touched, change.by = list(range(len(held.files))), by
-    paths = sorted(held.snapshot.files)
-    change.remove += [paths[n] for n in touched]
+    change.remove += [held.paths[n] for n in touched]
     rows = _rows(held, fields, touched, [_sorted(e) for e in edits], inserted)
     change.add += write(held, fields, commit.run, rows, by)
 
@@ -60,7 +60,7 @@ def _rows(
     edits: Sequence[_Sorted],
     inserted: pa.Table | None,
 ) -> Iterator[pa.RecordBatch]:
-    physical = {f.name: f.physical for f in held.fields}
+    physical = {f.name: f.physical for f in held.columns}
     for number in touched:
         own = [_of_file(e, number) for e in edits]
         start = 0
@@ -73,7 +73,7 @@ def _rows(
 
 def new_rows(held: Held, fields: Sequence[DeltaField], rows: pa.Table) -> Iterator[pa.RecordBatch]:
     """Rows with columns by name as batches of a file."""
-    names = {f.physical: f.name for f in held.fields}
+    names = {f.physical: f.name for f in held.columns}
     schema = file_schema(fields)
     there = set(rows.column_names)
     for batch in rows.to_batches():
@@ -138,26 +138,62 @@ def put(old: pa.Array, places: Places, new: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([old, as_type(chunk, old.type)]).take(pa.array(order))
 
 
-def recast(
+def again(
     change: Change, layout: Sequence[DeltaField], casts: Mapping[str, tuple[DeltaField, Source]], commit: Commit
 ) -> None:
-    """Every file again, with columns (by physical name) that hold the values of another one in their own type;
-    IllegalChange if one does not fit."""
-    held = change.held
+    """Files again whose columns (by physical name) get the values of another one in their own type: in `casts` those of
+    the table, by what the commit moves those of a shard. IllegalChange for a value that does not fit."""
+    held, own, moves = change.held, set[str](), dict[str, _Move]()
+    if commit.part and commit.part.moves:
+        moves = _moves(change, commit.part, {f.physical: f for f in layout})
+        within = commit.part.column, commit.part.shard
+        own |= set(replace(held, record=replace(held.record, within=within)).paths)
     schema = file_schema(layout)
     old = [f for f in layout if f.physical not in casts]
 
-    def rows() -> Iterator[pa.RecordBatch]:
-        for file in held.files:
-            for batch in rows_in(held, file, old):
-                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-                for physical, (before, source) in casts.items():
-                    columns[physical] = _cast(columns[before.physical], source, schema.field(physical).type)
-                yield pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
+    def rows(path: str) -> Iterator[pa.RecordBatch]:
+        for batch in rows_in(held, held.snapshot.files[path], old):
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for physical, (before, source) in casts.items():
+                columns[physical] = _cast(columns[before.physical], source, schema.field(physical).type)
+            if path in own:
+                columns |= {name: move.values(columns, len(batch)) for name, move in moves.items()}
+            yield pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
 
-    if held.files:
-        change.remove += sorted(held.snapshot.files)
-        change.add += write(held, layout, commit.run, rows())
+    touched = held.paths if casts else sorted(own)
+    if touched:
+        change.remove += touched
+        change.add += write(held, layout, commit.run, (batch for path in touched for batch in rows(path)))
+
+
+@dataclass(frozen=True)
+class _Move:
+    """Where the values of a column come from; None: it has none any more."""
+
+    before: DeltaField | None
+    after: DeltaField
+
+    def values(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+        kind = arrow_type(self.after.type)
+        if self.before is None:
+            return pa.nulls(rows, kind)
+        done = cast(columns[self.before.physical], data_type(self.before.type), kind, data_type(self.after.type))
+        if done.misfits:
+            reason = next(iter(done.misfits.values()))
+            raise IllegalChange(f"column {self.after.name!r}: values of {self.before.name!r} do not fit ({reason})")
+        return done.values
+
+
+def _moves(change: Change, part: PartChange, layout: Mapping[str, DeltaField]) -> dict[str, _Move]:
+    """By physical name, with the columns as they are after the change; what was dropped with it still has values."""
+    there, found = {f.name: f for f in change.fields or change.held.columns}, dict[str, _Move]()
+    for old, new in part.moves:
+        waits = None if old in there else latest(change.record.parked, old)
+        found[there[new].physical] = _Move(layout[waits.place] if waits else there[old], there[new])
+    for old, _ in part.moves:
+        if old in there:
+            found.setdefault(there[old].physical, _Move(None, there[old]))
+    return found
 
 
 def _cast(values: pa.Array, source: Source, target: pa.DataType) -> pa.Array:

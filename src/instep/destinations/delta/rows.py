@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from instep.destinations.base import Amendment, Commit, Met, Misfits, Outcome, Ref, Trial
 from instep.destinations.casts import misfits_in, tried
+from instep.destinations.delta.change import Change
 from instep.destinations.delta.engine import engine, fields_by_name, table_rows
 from instep.destinations.delta.files import rows_in
-from instep.destinations.delta.held import Change, Held, find, loaded, named, readable
+from instep.destinations.delta.held import Held, find, loaded, named, readable
 from instep.destinations.delta.rewrite import Edit, Places, edited
 from instep.destinations.delta.shape import DeltaField, arrow_of, arrow_type, file_schema
 from instep.destinations.delta.warehouse import Warehouse
@@ -83,7 +84,7 @@ def meet(warehouse: Warehouse, ref: Ref, keys: pa.Table) -> Met:
         found = db.execute(f"SELECT k.n, t.f, t.p FROM t JOIN k ON {same} ORDER BY t.f, t.p").fetchnumpy()
     at = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
     rows = take(held, at, held.fields).cast(_plain(held.fields))
-    return Met(rows, [int(n) for n in found["n"]], _Seen(held.record.version, frozenset(held.snapshot.files), at))
+    return Met(rows, [int(n) for n in found["n"]], _Seen(held.record.version, frozenset(held.paths), at))
 
 
 def amend(warehouse: Warehouse, ref: Ref, met: Met, change: Amendment, commit: Commit) -> Outcome:
@@ -92,7 +93,7 @@ def amend(warehouse: Warehouse, ref: Ref, met: Met, change: Amendment, commit: C
     assert isinstance(seen, _Seen), "`meet` made it"
     held, _ = loaded(warehouse, ref)
     held.record.check(commit.fence)
-    if held.record.version != seen.version or frozenset(held.snapshot.files) != seen.files:
+    if held.record.version != seen.version or frozenset(held.paths) != seen.files:
         raise Conflict(f"table {named(ref)} moved while its rows were looked at", hint="run the replay again")
     rows = held.rows + len(change.inserted)
     work = Change(held, held.record.after_load(commit, rows, new=len(change.inserted)))

@@ -11,21 +11,25 @@ from instep.destinations.delta.held import find
 from instep.destinations.delta.warehouse import Warehouse
 from instep.stage.place import children, keep_only
 
+ALIVE = 3_600
+"""Seconds: no commit takes longer, and other shards may be at one."""
+
 
 def sweep(warehouse: Warehouse, ref: Ref, runs: Mapping[str, int]) -> None:
     """`runs`: fences by run id. Call it after a claim: what these runs have not committed by then, they never will."""
     held = find(warehouse, ref)
     if held is None:
         return
-    held.log.tidy()
-    data, held_back = (held.folder / "data").as_uri(), (held.folder / "_quarantine").as_uri()
+    held.log.tidy(ALIVE if held.record.within else 0)
+    place, area = held.folder / held.area, held.area
+    data, held_back = place.as_uri(), (held.folder / held.aside).as_uri()
     known = {unquote(p) for p in (*held.snapshot.files, *held.snapshot.gone)}
     io = io_of(held)
     names = children(data, io)
     mine = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
-    for folder in (n for n in mine if (held.folder / "data" / n).is_dir()):
-        keep_only(f"{data}/{folder}", io, [p for p in known if p.startswith(f"data/{folder}/")])
-    lost = {n for n in mine if not (held.folder / "data" / n).is_dir() and f"data/{n}" not in known}
+    for folder in (n for n in mine if (place / n).is_dir()):
+        keep_only(f"{data}/{folder}", io, [p for p in known if p.startswith(f"{area}/{folder}/")])
+    lost = {n for n in mine if not (place / n).is_dir() and f"{area}/{n}" not in known}
     if lost:
         keep_only(data, io, [f"{data}/{n}" for n in names if n not in lost])
     gone, kept = tuple(f"{run}-" for run in runs if run not in held.record.runs), children(held_back, io)

@@ -62,9 +62,11 @@ def folder_name(name: str) -> str:
 
 
 class Warehouse(ABC):
-    """`days`: how long what was dropped is kept."""
+    """`days`: how long what was dropped is kept. `part`: the shard column and the name of the only shard of shared
+    tables that is looked at."""
 
     days: float
+    part: tuple[str, str] | None
 
     @abstractmethod
     def folder(self, ref: Ref) -> AnyPath: ...
@@ -131,6 +133,7 @@ class Folders(Warehouse):
 
     root: Path
     days: float = 7
+    part: tuple[str, str] | None = None
 
     def folder(self, ref: Ref) -> Path:
         return self.root / folder_name(ref[0]) / folder_name(ref[1])

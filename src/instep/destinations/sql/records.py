@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from instep.destinations.base import Commit, LoadState, PartChange, Ref
-from instep.destinations.shared import Standing, Whole
-from instep.errors import Conflict, Fenced
+from instep.destinations.shared import Reshaped, Standing, Whole
+from instep.errors import Fenced
 from instep.schema.table import Column, Table, table_from_dict, table_to_dict
 from instep.stage.spec import StagedFile
 
@@ -145,7 +145,7 @@ class Record:
     def _with_part(self, change: PartChange) -> Record:
         """Raises Conflict if another shard has changed the table meanwhile, Fenced if a later run holds this one."""
         if change.seen != self.shape:
-            raise Conflict(f"another shard has changed table {self.table.path} meanwhile", hint="run this again")
+            raise Reshaped(self.table.path)
         old = self.parts.get(change.shard) or Part(change.table, uuid.uuid4().hex)
         replace(self, fence=old.fence).check(change.fence)
         loaded = None if change.anew else old.loaded

@@ -1,0 +1,241 @@
+"""The next version of a table: one commit of its log, with our record in it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import unquote
+
+from instep.crash import crashpoint
+from instep.destinations.base import Commit
+from instep.destinations.delta.held import DOMAIN, HIGHEST, PART, Held, held_at, named
+from instep.destinations.delta.log import EVERY, WRITABLE, Action, Snapshot
+from instep.destinations.delta.shape import DeltaField, features, fields_of, from_json, schema_string
+from instep.destinations.delta.warehouse import Warehouse, now_ms
+from instep.destinations.sql.records import Parked, Record, dump
+from instep.errors import Conflict, DestinationError, InstepError
+
+WIDENING = "delta.enableTypeWidening"
+ENGINE = "instep"
+OWN_FILES = "-rewrite-"
+"""What names of files contain that this process wrote for a commit, not a task for a load."""
+TOMBSTONE_DAYS = 30
+"""How much longer than what can be undone checkpoints name files that were removed."""
+
+
+def check_writable(held: Held) -> None:
+    """DestinationError if another program has asked writers for what this one does not do."""
+    odd = sorted(set(held.snapshot.protocol.get("writerFeatures") or ()) - WRITABLE)
+    if held.configuration.get("delta.appendOnly", "").casefold() == "true":
+        odd.append("appendOnly")
+    if "delta.invariants" in held.snapshot.metadata["schemaString"]:
+        odd.append("invariants")
+    if odd:
+        raise DestinationError(
+            f"table {named(held.ref)} asks its writers for {', '.join(odd)}, which this version does not do",
+            hint="another program has switched it on: switch it off there, then run this again",
+        )
+
+
+@dataclass
+class Change:
+    """The next version of a table. `fields`: its columns, if they change; `add` are actions, `remove` paths.
+    `keeps_rows`: they hold the same rows. `domains`: more metadata of ours, by domain. `by`: its partition columns, if
+    they become other ones."""
+
+    held: Held
+    record: Record
+    fields: Sequence[DeltaField] | None = None
+    add: list[Action] = field(default_factory=list)
+    remove: list[str] = field(default_factory=list)
+    keeps_rows: bool = False
+    domains: dict[str, str] = field(default_factory=dict)
+    by: Sequence[DeltaField] | None = None
+
+    def land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
+        """Writes it, or raises, and takes the files away that were written for it: Fenced if a later run has the table,
+        Conflict if anything else has changed it."""
+        try:
+            return self._land(operation, commit, warehouse)
+        except Conflict:
+            self._undone()
+            raise
+
+    def _undone(self) -> None:
+        known = self.held.snapshot
+        for file in self.add:
+            path = unquote(file["path"])
+            if OWN_FILES in path and path not in known.files and path not in known.gone:
+                with suppress(OSError, InstepError):
+                    (self.held.folder / path).unlink(missing_ok=True)
+
+    def _land(self, operation: str, commit: Commit, warehouse: Warehouse) -> int:
+        self.held.record.check(commit.fence)
+        check_writable(self.held)
+        crashpoint("delta.commit.before")
+        while not self.held.log.put(version := self.held.snapshot.version + 1, [*self._actions(operation, commit)]):
+            self._behind(commit)
+        if version and version % EVERY == 0:
+            self._checkpoint(version, warehouse)
+        return version
+
+    def _behind(self, commit: Commit) -> None:
+        """What others have committed meanwhile comes first, if it leaves this shard as it was; else Conflict."""
+        was, log = self.held, self.held.log
+        now = held_at(log, was.ref, log.snapshot(), was.record.within)
+        if now is not None:
+            now.record.check(commit.fence)
+        if now is None or not _is_beside(was, now):
+            raise Conflict(f"table {named(was.ref)} was changed by somebody else meanwhile", hint="run this again")
+        self.held, self.record = now, replace(self.record, parked=_counted(self.record, was.record, now.record))
+
+    def _actions(self, operation: str, commit: Commit) -> Iterator[Action]:
+        at, before = now_ms(), self.held.snapshot
+        yield {"commitInfo": self._info(operation, commit, at)}
+        metadata = next_metadata(before.metadata, self.record, self.fields, self.by)
+        protocol = next_protocol(before.protocol, fields_of(metadata))
+        if protocol != before.protocol:
+            yield {"protocol": protocol}
+        if metadata != before.metadata:
+            yield {"metaData": metadata}
+        for name, said in {**self._recorded(), **self.domains}.items():
+            if before.domains.get(name) != said:
+                yield domain(name, said)
+        if (self.add or self.remove) and not self.keeps_rows:
+            yield {"txn": {"appId": f"instep-{self.record.place}", "version": commit.fence, "lastUpdated": at}}
+        for path in self.remove:
+            old = before.files[path]
+            yield {
+                "remove": {
+                    "path": old["path"], "deletionTimestamp": at, "dataChange": not self.keeps_rows,
+                    "extendedFileMetadata": True, "partitionValues": old.get("partitionValues") or {},
+                    "size": old["size"],
+                }
+            }  # fmt: skip
+        for file in self.add:
+            yield {"add": file}
+
+    def _recorded(self) -> dict[str, str]:
+        whole = self.held.whole
+        if whole is None:
+            return recorded(self.record)
+        return recorded(replace(whole.together(self.record), version=whole.version))
+
+    def _info(self, operation: str, commit: Commit, at: int) -> Action:
+        said: dict[str, object] = {"run": commit.run, "fence": commit.fence, "cursor": commit.cursor}
+        said |= {"accepted": commit.accepted, "data": bool(self.add or self.remove) and not self.keeps_rows}
+        return {
+            "timestamp": at, "operation": operation, "operationParameters": {}, "engineInfo": ENGINE,
+            "isBlindAppend": bool(self.add) and not self.remove,
+            "userMetadata": json.dumps(said),
+        }  # fmt: skip
+
+    def _checkpoint(self, version: int, warehouse: Warehouse) -> None:
+        """Readers begin there; a table without it is as right."""
+        snapshot = self.held.log.snapshot(version)
+        assert snapshot is not None, "the version was written"
+        with suppress(OSError, InstepError):  # the commit is there, whatever the disk says to this
+            self.held.log.checkpoint(snapshot, now_ms() - int((warehouse.days + TOMBSTONE_DAYS) * 86_400_000))
+
+
+def _is_beside(was: Held, now: Held) -> bool:
+    """Whether only other shards have changed a table."""
+    same = (was.snapshot.metadata, was.snapshot.protocol) == (now.snapshot.metadata, now.snapshot.protocol)
+    return was.whole is not None and same and replace(was.record, parked=()) == replace(now.record, parked=())
+
+
+def _counted(mine: Record, was: Record, now: Record) -> tuple[Parked, ...]:
+    """The dropped columns as they are now, with the rows that this commit adds to those without a value."""
+    before = {p.place: p.written for p in was.parked}
+    added = {p.place: p.written - before.get(p.place, 0) for p in mine.parked}
+    return tuple(replace(p, written=p.written + added.get(p.place, 0)) for p in now.parked)
+
+
+def recorded(record: Record) -> dict[str, str]:
+    """Our record as the log has it, by domain. Shards have theirs, so that a commit says what is new and no more."""
+    parts = json.loads(dump(record))["parts"] if record.parts else {}
+    texts = {f"{PART}{name}": json.dumps(p, separators=(",", ":"), ensure_ascii=False) for name, p in parts.items()}
+    return {DOMAIN: f'{{"fence":{record.fence},"record":{dump(replace(record, parts={}))}}}', **texts}
+
+
+def domain(name: str, said: str) -> Action:
+    return {"domainMetadata": {"domain": name, "configuration": said, "removed": False}}
+
+
+def next_metadata(
+    before: Action, record: Record, fields: Sequence[DeltaField] | None, by: Sequence[DeltaField] | None = None
+) -> Action:
+    """The table's metadata with these columns and the comment of the record; partitions follow their columns."""
+    out = {**before, "name": record.table.name}
+    if by is not None:
+        out["partitionColumns"] = [f.name for f in by]
+    elif fields is not None:
+        was, now = {f.name: f.physical for f in fields_of(before)}, {f.physical: f.name for f in fields}
+        out["partitionColumns"] = [now[was[name]] for name in before.get("partitionColumns") or ()]
+    if fields is not None:
+        known = dict(before.get("configuration") or {})
+        highest = max([int(known.get(HIGHEST, 0)), *(_highest(f) for f in fields)])
+        widened = {WIDENING: "true"} if "typeWidening" in features(fields) else {}
+        out |= {"schemaString": schema_string(fields), "configuration": {**known, **widened, HIGHEST: str(highest)}}
+        out.pop("description", None)
+        if record.table.comment:
+            out["description"] = record.table.comment
+    return out
+
+
+def _highest(made: DeltaField) -> int:
+    return max(made.id, _inner(made.type))
+
+
+def _inner(stored: Any) -> int:
+    if isinstance(stored, str):
+        return 0
+    if stored["type"] == "array":
+        return _inner(stored["elementType"])
+    return max((_highest(from_json(f)) for f in stored.get("fields", ())), default=0)
+
+
+def next_protocol(before: Action, fields: Sequence[DeltaField]) -> Action:
+    """A feature is switched on when it is first needed and never off."""
+    needed = features(fields)
+    readers = [*before.get("readerFeatures", ())]
+    writers = [*before.get("writerFeatures", ())]
+    readers += [f for f in needed if f not in readers]
+    writers += [f for f in (*needed, "domainMetadata") if f not in writers]
+    return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": readers, "writerFeatures": writers}
+
+
+def begin(
+    warehouse: Warehouse,
+    record: Record,
+    fields: Sequence[DeltaField],
+    commit: Commit,
+    by: Sequence[DeltaField],
+    files: Sequence[Action] = (),
+) -> bool:
+    """Makes a table, partitioned by some of its columns; False if one is there."""
+    days = max(int(warehouse.days), 1)
+    metadata = {
+        "id": str(uuid.uuid4()), "format": {"provider": "parquet", "options": {}}, "partitionColumns": [],
+        "createdTime": now_ms(),
+        "configuration": {
+            "delta.columnMapping.mode": "name",
+            "delta.deletedFileRetentionDuration": f"interval {days} days",
+            HIGHEST: "0",
+        },
+    }  # fmt: skip
+    empty = Snapshot(-1, {**metadata, "schemaString": '{"type":"struct","fields":[]}'}, {}, {}, {}, {}, {})
+    log = warehouse.make(record.ref)
+    change = Change(Held(log, empty, replace(record, fence=0)), record, fields, [*files], by=by)
+    change.domains |= warehouse.said(record.ref)
+    if log.snapshot() is not None:
+        return False
+    try:
+        change.land("CREATE TABLE", commit, warehouse)
+    except Conflict:
+        return False
+    return True

@@ -1,0 +1,171 @@
+"""Shards of a Delta table: files of one shard each, and commits that come on top of each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from shard_world import REF, SHARD, Shop, opened
+
+from contract import destinations
+from instep.destinations.base import Commit
+from instep.destinations.delta.change import Change
+from instep.destinations.delta.held import Held, find
+from instep.errors import Conflict, Fenced
+from instep.model import TableSettings
+from instep.schema.maintenance import Maintenance
+from instep.sync.maintain import maintain
+from instep.sync.progress import Silent
+from s3_server import Bucket
+from sync_world import cursor
+
+MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, at int)"
+ROWS = ("INSERT INTO t VALUES (1, 'x', 1)", "INSERT INTO t VALUES (2, 'y', 2)")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Shop]:
+    with opened(tmp_path, destinations.delta(tmp_path)) as made:
+        yield made
+
+
+def held(shop: Shop, shard: str = "") -> Held:
+    to: Any = shop.base.part(shard) if shard else shop.base
+    found = find(to.warehouse, REF)
+    assert found is not None
+    return found
+
+
+def loaded(shop: Shop, **settings: TableSettings) -> Shop:
+    for shard in shop.shards.values():
+        shard.settings.update(settings)
+    shop.run(MAKE, *ROWS)
+    shop.sync()
+    return shop
+
+
+def files(shop: Shop) -> dict[str, set[str]]:
+    """The data files by what the log says of their shard."""
+    found: dict[str, set[str]] = {name: set() for name in shop.shards}
+    for path, file in held(shop).snapshot.files.items():
+        found[file["partitionValues"][SHARD]].add(path)
+    return found
+
+
+def test_a_reload_of_one_shard_leaves_the_files_of_others(lake: Shop) -> None:
+    loaded(lake)
+    before = files(lake)
+    assert held(lake).snapshot.metadata["partitionColumns"] == [SHARD]
+    assert {len(paths) for paths in before.values()} == {1}
+    lake["b"].run("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (3, 'z', 3)")
+    lake["b"].sync(full=True, kind="backfill", tables=frozenset({"main.t"}))
+    after = files(lake)
+    assert {name for name in "abc" if before[name] != after[name]} == {"b"}
+    assert (len(lake.rows("id")), lake.differing()) == (6, {})
+    there = DeltaTable(str(held(lake).folder))
+    rows = QueryBuilder().register("t", there).execute(f"select id from t where {SHARD} = 'b' order by id")  # noqa: S608
+    assert pa.table(rows.read_all()).column("id").to_pylist() == [2, 3]
+    for name in "ac":
+        for path in after[name]:
+            Path(str(held(lake).folder / path)).unlink()
+    assert ids(lake, "b") == [2, 3], "nobody else's files are read"
+
+
+def ids(shop: Shop, shard: str) -> list[int]:
+    """As the shard reads its own rows, those that are marked as deleted included."""
+    return sorted(shop[shard].pipe.destination.read(REF, ["id"]).read_all().column("id").to_pylist())
+
+
+def test_a_commit_comes_on_top_of_those_of_other_shards(lake: Shop) -> None:
+    loaded(lake)
+    a, b = (lake.base.part(name) for name in "ab")
+    early = Change(held(lake, "a"), held(lake, "a").record.after_load(Commit("early", 7, "c"), 2, new=0))
+    twice = Change(held(lake, "a"), held(lake, "a").record.after_load(Commit("twice", 7, "c"), 2, new=0))
+    for number in range(3):
+        b.append(REF, [], Commit(f"b{number}", 9))
+    early.land("WRITE", Commit("early", 7, "c"), a.warehouse)
+    assert [s.run for s in (a.state(REF), b.state(REF))] == ["early", "b2"]
+    with pytest.raises(Conflict):
+        twice.land("WRITE", Commit("twice", 7, "c"), a.warehouse)
+    stale = Change(held(lake, "a"), held(lake, "a").record.after_load(Commit("stale", 7), 2, new=0))
+    a.claim(REF, 8)
+    with pytest.raises(Fenced):
+        stale.land("WRITE", Commit("stale", 7), a.warehouse)
+    assert b.state(REF).run == "b2"
+
+
+def test_a_commit_from_before_a_change_of_schema_is_made_anew(lake: Shop) -> None:
+    loaded(lake)
+    late = Change(held(lake, "a"), held(lake, "a").record.after_load(Commit("late", 9), 2, new=0))
+    lake["b"].run("ALTER TABLE t ADD COLUMN more int", "INSERT INTO t VALUES (3, 'z', 3, 4)")
+    lake["b"].sync()
+    with pytest.raises(Conflict):
+        late.land("WRITE", Commit("late", 9), lake.base.part("a").warehouse)
+    lake.sync()
+    assert (len(lake.rows("id", "more")), lake.differing()) == (7, {})
+
+
+def test_maintenance_of_one_shard_is_about_its_own_files(lake: Shop) -> None:
+    loaded(lake, t=cursor("at", deletes="ignore"))
+    for number in range(3, 6):
+        for name in "ab":
+            lake[name].run(f"INSERT INTO t VALUES ({number}, 'n', {number})")  # noqa: S608
+            lake[name].sync()
+    before = files(lake)
+    pipe = replace(lake["a"].pipe, maintenance=Maintenance(min_files=3, max_snapshot_age=0, keep_snapshots=1))
+    [done] = maintain(pipe, "", Silent(), lambda: None).tables
+    after = files(lake)
+    assert (done.error, done.done.files_before, done.done.files, len(after["a"])) == ("", 4, 1, 1)
+    assert [after[n] for n in "bc"] == [before[n] for n in "bc"]
+    assert lake.differing() == {}
+
+
+@pytest.mark.server
+@pytest.mark.slow
+def test_shards_in_an_object_store(tmp_path: Path, bucket: Bucket) -> None:
+    with opened(tmp_path, destinations.delta_in_s3(bucket)) as shop:
+        shop.run(MAKE, *ROWS)
+        with ThreadPoolExecutor(3) as pool:
+            reports = list(pool.map(lambda shard: shard.sync(), shop.shards.values()))
+        assert [t.status for report in reports for t in report.tables] == ["done"] * 3, reports
+        shop["b"].run("ALTER TABLE t ADD COLUMN n int", "INSERT INTO t VALUES (3, 'z', 3, 4)")
+        shop.sync()
+        assert (len(shop.rows("id", "n")), shop.differing()) == (7, {})
+
+
+def test_a_writer_that_stands_by_keeps_its_files(lake: Shop) -> None:
+    """What another shard is about to name stays when one looks after what its own dead runs have left."""
+    loaded(lake)
+    aside = Path(str(held(lake).folder / "_delta_log" / ".instep-other.tmp"))
+    foreign = Path(str(held(lake).folder / held(lake, "b").area / "dead-00000-0-0-x.parquet"))
+    for path in (aside, foreign):
+        path.write_text("x")
+    lake["a"].pipe.destination.sweep(REF, {"dead": 1})
+    assert (aside.exists(), foreign.exists()) == (True, True)
+    os.utime(aside, (1, 1))
+    lake["b"].pipe.destination.sweep(REF, {"dead": 1})
+    assert (aside.exists(), foreign.exists()) == (False, False)
+
+
+@pytest.mark.slow
+def test_loads_beside_each_other_lose_no_row(tmp_path: Path) -> None:
+    names = [f"s{n}" for n in range(4)]
+    with opened(tmp_path, destinations.delta(tmp_path), names) as shop:
+        loaded(shop, t=cursor("at", deletes="ignore"))
+
+        def work(name: str) -> None:
+            for number in range(3, 7):
+                shop[name].run(f"INSERT INTO t VALUES ({number}, '{name}', {number})")  # noqa: S608
+                assert {t.status for t in shop[name].sync().tables} == {"done"}
+
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(work, names))
+        assert [(r[0], r[1]) for r in shop.rows("id")] == [(n, i) for n in names for i in range(1, 7)]
+        assert shop.differing() == {}
