@@ -10,17 +10,15 @@ from __future__ import annotations
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from instep.errors import StageError
-from instep.stage.names import file_name
 from instep.stage.partition import Partition, Partitioning, by_partition
-from instep.stage.place import Place, clear_errors
+from instep.stage.place import clear_errors
 from instep.stage.spec import StagedFile, StageSpec
-from instep.stage.writer import GROUP_BYTES, GROUP_ROWS, ChunkWriter, ParquetFile, assert_schema, repetitive
+from instep.stage.writer import Buffering, ChunkWriter, is_group
 
 SPILL_BYTES = 1 << 30
 """Rows that are laid by at most before they become files; less on the disk, where they are compressed."""
@@ -28,72 +26,47 @@ MAX_PARTITIONS = 10_000
 """Of one chunk. Each is a file, and each file an entry of the table's metadata."""
 
 
-def writer_for(spec: StageSpec, chunk: int, attempt: int) -> ChunkWriter | PartitionedWriter:
+def writer_for(spec: StageSpec, chunk: int, attempt: int) -> Buffering:
     """What writes the files of one chunk."""
     return ChunkWriter(spec, chunk, attempt) if spec.partition is None else PartitionedWriter(spec, chunk, attempt)
 
 
-class PartitionedWriter:
-    """As ChunkWriter, for a spec with partitions."""
+class PartitionedWriter(Buffering):
+    """For a spec with partitions."""
 
     def __init__(self, spec: StageSpec, chunk: int, attempt: int) -> None:
         assert spec.partition is not None, "rows without partitions are a ChunkWriter's"
-        self.spec, self.chunk, self.attempt = spec, chunk, attempt
+        super().__init__(spec, chunk, attempt)
         self.by: Partitioning = spec.partition
-        self.place = Place(spec.location, spec.io)
-        self.files: list[StagedFile] = []
-        self._buffer: list[pa.RecordBatch] = []
-        self._rows = self._bytes = self._laid = 0
+        self._laid = 0
         self._runs: _Runs | None = None
-        self._file: ParquetFile | None = None
         self._met: set[Partition] = set()
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Takes a batch of exactly the spec's schema; raises StageError for any other."""
-        assert_schema(batch.schema, self.spec)
-        if not len(batch):
-            return
-        self._buffer.append(batch)
-        self._rows += len(batch)
-        self._bytes += batch.nbytes
-        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
-            self._lay_by()
-
-    @property
-    def bytes(self) -> int:
-        """Bytes written so far, the open file included."""
-        return sum(f.bytes for f in self.files) + (self._file.size if self._file else 0)
 
     def close(self) -> tuple[StagedFile, ...]:
         if self._runs is None:
-            for partition, rows in by_partition(self._held(), self.by):
+            for partition, rows in self._parted(self._taken()):
                 self._write(partition, iter([rows]))
         else:
-            self._lay_by()
+            self._hand_on(self._taken())
             self._drain()
         return tuple(self.files)
 
     def abort(self) -> None:
-        """Drops the open file and what was laid by; finished files stay, unadopted, for whoever clears the folder."""
-        self._buffer.clear()
-        if self._file is not None:
-            self._file.drop()
-            self._file = None
+        """As any, and drops what was laid by."""
+        super().abort()
         if self._runs is not None:
             self._runs.drop()
             self._runs = None
 
-    def _held(self) -> pa.Table:
-        rows = pa.Table.from_batches(self._buffer, self.spec.schema)
-        self._buffer, self._rows, self._bytes = [], 0, 0
-        return rows
+    def _parted(self, group: list[pa.RecordBatch]) -> Iterator[tuple[Partition, pa.Table]]:
+        return by_partition(pa.Table.from_batches(group, self.spec.schema), self.by)
 
-    def _lay_by(self) -> None:
-        if not self._buffer:
+    def _hand_on(self, group: list[pa.RecordBatch]) -> None:
+        if not group:
             return
         self._runs = self._runs or _Runs(self.spec.schema)
-        self._laid += self._bytes
-        for partition, rows in by_partition(self._held(), self.by):
+        self._laid += sum(batch.nbytes for batch in group)
+        for partition, rows in self._parted(group):
             self._runs.add(partition, rows)
         if self._laid >= SPILL_BYTES:
             self._drain()
@@ -119,26 +92,11 @@ class PartitionedWriter:
         group: list[pa.RecordBatch] = []
         for table in tables:
             group += table.to_batches()
-            if sum(map(len, group)) >= GROUP_ROWS or sum(b.nbytes for b in group) >= GROUP_BYTES:
+            if is_group(sum(map(len, group)), sum(b.nbytes for b in group)):
                 self._put(group, partition)
                 group = []
         self._put(group, partition)
         self._finish(partition)
-
-    def _put(self, group: list[pa.RecordBatch], partition: Partition) -> None:
-        if not group:
-            return
-        if self._file is None:
-            name = file_name(self.spec.run, self.chunk, self.attempt, len(self.files))
-            self._file = ParquetFile(self.spec, self.place, name, repetitive(group[0]))
-        self._file.write(group)
-        if self._file.size >= self.spec.file_bytes:
-            self._finish(partition)
-
-    def _finish(self, partition: Partition) -> None:
-        if self._file is not None:
-            file, self._file = self._file, None
-            self.files.append(replace(file.finish(self.chunk), partition=partition))
 
 
 class _Runs:

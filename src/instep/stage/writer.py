@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 
 from instep.errors import StageError
 from instep.stage.names import file_name, stored_name, stored_schema
+from instep.stage.partition import Partition
 from instep.stage.place import Place, clear_errors
 from instep.stage.spec import StagedFile, StageSpec
 
@@ -21,8 +24,13 @@ _SAMPLE = 4_096
 """Rows of a file that tell which of its columns repeat their values."""
 
 
-class ChunkWriter:
-    """The files of one chunk: one row group is held in memory, a file is closed once it passes `file_bytes`."""
+def is_group(rows: int, bytes: int) -> bool:
+    """Whether these are enough for a row group of their own."""
+    return rows >= GROUP_ROWS or bytes >= GROUP_BYTES
+
+
+class Buffering(ABC):
+    """Files of one chunk, of which one is open at a time. Rows are held until there is a row group of them."""
 
     def __init__(self, spec: StageSpec, chunk: int, attempt: int) -> None:
         self.spec, self.chunk, self.attempt = spec, chunk, attempt
@@ -40,18 +48,17 @@ class ChunkWriter:
         self._buffer.append(batch)
         self._rows += len(batch)
         self._bytes += batch.nbytes
-        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
-            self._flush()
+        if is_group(self._rows, self._bytes):
+            self._hand_on(self._taken())
 
     @property
     def bytes(self) -> int:
         """Bytes written so far, the open file included."""
         return sum(f.bytes for f in self.files) + (self._file.size if self._file else 0)
 
+    @abstractmethod
     def close(self) -> tuple[StagedFile, ...]:
-        self._flush()
-        self._finish()
-        return tuple(self.files)
+        """All files, once the rows that are still held are in one."""
 
     def abort(self) -> None:
         """Drops the open file; finished ones stay, unadopted, for whoever clears the run's folder."""
@@ -60,26 +67,42 @@ class ChunkWriter:
             self._file.drop()
             self._file = None
 
-    def _flush(self) -> None:
-        if not self._buffer:
-            return
-        if self._file is None:
-            self._file = ParquetFile(
-                self.spec,
-                self.place,
-                file_name(self.spec.run, self.chunk, self.attempt, len(self.files)),
-                repetitive(self._buffer[0]),
-            )
-        self._file.write(self._buffer)
-        self._buffer, self._rows, self._bytes = [], 0, 0
-        if self._file.size >= self.spec.file_bytes:
-            self._finish()
+    @abstractmethod
+    def _hand_on(self, group: list[pa.RecordBatch]) -> None:
+        """What becomes of a row group, in the order in which its rows came."""
 
-    def _finish(self) -> None:
-        if self._file is None:
+    def _taken(self) -> list[pa.RecordBatch]:
+        """The rows that are held, which are not held any more."""
+        rows, self._buffer, self._rows, self._bytes = self._buffer, [], 0, 0
+        return rows
+
+    def _put(self, group: list[pa.RecordBatch], partition: Partition | None = None) -> None:
+        """Into the open file, which is finished once it passes `file_bytes`."""
+        if not group:
             return
-        file, self._file = self._file, None
-        self.files.append(file.finish(self.chunk))
+        if self._file is None:
+            name = file_name(self.spec.run, self.chunk, self.attempt, len(self.files))
+            self._file = ParquetFile(self.spec, self.place, name, repetitive(group[0]))
+        self._file.write(group)
+        if self._file.size >= self.spec.file_bytes:
+            self._finish(partition)
+
+    def _finish(self, partition: Partition | None = None) -> None:
+        if self._file is not None:
+            file, self._file = self._file, None
+            self.files.append(replace(file.finish(self.chunk), partition=partition))
+
+
+class ChunkWriter(Buffering):
+    """Rows go into the files as they come."""
+
+    def close(self) -> tuple[StagedFile, ...]:
+        self._hand_on(self._taken())
+        self._finish()
+        return tuple(self.files)
+
+    def _hand_on(self, group: list[pa.RecordBatch]) -> None:
+        self._put(group)
 
 
 class ParquetFile:
