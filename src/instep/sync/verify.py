@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import duckdb
 import pyarrow as pa
 
 from instep.schema.names import destination_ref, quote
 from instep.schema.read import TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.stage.conform import Conformer
+from instep.stage.in_duckdb import in_duckdb
 from instep.sync.changes.selected import selected_reads
 from instep.sync.choose import choose
 from instep.sync.detection.detect import detect
@@ -136,7 +136,7 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
     """Independent of the order of rows: the sum of the hashes of each column, and of whole rows."""
     names = [quote(c, "ansi") for c in columns]
     sums = [f"sum(hash({n})::hugeint)" for n in names] + [f"sum(hash({', '.join(names)})::hugeint)"]
-    with duckdb.connect(":memory:") as connection:
+    with in_duckdb() as connection:
         connection.register("side", rows)
         [(count, *values)] = connection.execute(f"select count(*), {', '.join(sums)} from side").fetchall()  # noqa: S608
     return _Side(count, dict(zip([*columns, ""], values, strict=True)))
@@ -149,7 +149,7 @@ def _keys(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns:
     same = " and ".join(f"s.{k} is not distinct from d.{k}" for k in key)
     differ = " or ".join(f"s.{c} is distinct from d.{c}" for c in (quote(c, "ansi") for c in columns))
     shown = ", ".join(f"coalesce(s.{k}, d.{k})::varchar" for k in key)
-    with duckdb.connect(":memory:") as connection:
+    with in_duckdb() as connection:
         connection.register("source_rows", _source_rows(pipe, snapshot, read, number).read_all())
         connection.register("destination_rows", _destination_rows(pipe, read, columns).read_all())
         found = connection.execute(

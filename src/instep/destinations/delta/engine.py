@@ -1,13 +1,9 @@
-"""One DuckDB for the process: rows of a table and staged ones meet there, by key and column by column."""
+"""Where rows of a table and staged ones meet, by key and column by column."""
 
 from __future__ import annotations
 
-import atexit
-import tempfile
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from contextlib import AbstractContextManager
 from typing import Any
 
 import duckdb
@@ -19,43 +15,19 @@ from instep.destinations.delta.held import Held
 from instep.destinations.delta.rewrite import Places
 from instep.destinations.delta.shape import DeltaField, arrow_type
 from instep.errors import DestinationError
+from instep.stage.in_duckdb import in_duckdb
 from instep.stage.spec import StagedFile
 
 MEMORY = "2GB"
-_LOCK = threading.Lock()
 
 
-@cache
-def _engine() -> duckdb.DuckDBPyConnection:
-    """Its memory is for all threads; what does not fit goes to the disk, below a folder that leaves with it."""
-    spill = tempfile.TemporaryDirectory(prefix="instep-", ignore_cleanup_errors=True)
-    config: dict[str, Any] = {
-        "memory_limit": MEMORY, "temp_directory": f"{spill.name}/duckdb", "arrow_lossless_conversion": "true",
-        "arrow_large_buffer_size": "true", "preserve_insertion_order": "false",
-    }  # fmt: skip
-    engine = duckdb.connect(":memory:", config=config)
-    atexit.register(spill.cleanup)
-    atexit.register(engine.close)
-    return engine
-
-
-@contextmanager
-def engine() -> Iterator[duckdb.DuckDBPyConnection]:
+def engine() -> AbstractContextManager[duckdb.DuckDBPyConnection]:
     """A connection with tables of its own."""
-    with _LOCK:
-        db = _engine().cursor()
-    with db:
-        db.execute("SET timezone = 'UTC'")
-        try:
-            yield db
-        except duckdb.OutOfMemoryException as error:
-            raise DestinationError(
-                f"the rows that change do not fit into memory: {str(error).splitlines()[0]}",
-                hint="free disk space for temporary files, then run it again",
-            ) from error
-        except duckdb.Error as error:
-            said = str(error).strip().splitlines()[0]
-            raise DestinationError(f"the rows could not be compared: {said}", hint="run `instep verify`") from error
+    return in_duckdb(MEMORY, lossless=True, wrong=_incomparable)
+
+
+def _incomparable(said: str) -> DestinationError:
+    return DestinationError(f"the rows could not be compared: {said}", hint="run `instep verify`")
 
 
 def fields_by_name(held: Held, names: Sequence[str]) -> list[DeltaField]:

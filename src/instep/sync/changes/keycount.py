@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import duckdb
 import pyarrow as pa
 
 from instep.schema.names import destination_ref
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Table
 from instep.sources.base import CursorRange
+from instep.stage.in_duckdb import in_duckdb
 from instep.sync.detection.filters import where_of
 from instep.sync.pipe import Pipe
 
@@ -95,7 +95,7 @@ def _count(batches: Iterable[pa.RecordBatch]) -> Count:
             yield _plain(batch, names)
 
     absent, keys = " or ".join(f"{n} is null" for n in names), ", ".join(names)
-    with duckdb.connect(":memory:") as connection:
+    with in_duckdb() as connection:
         connection.register("side", pa.RecordBatchReader.from_batches(schema, plain()))
         [found] = connection.execute(
             "select coalesce(sum(n), 0), coalesce(sum(n - 1) filter (not absent), 0), "  # noqa: S608 - our own names

@@ -3,59 +3,35 @@
 
 from __future__ import annotations
 
-import atexit
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from instep.errors import DestinationError, StageError
+from instep.errors import StageError
+from instep.stage.in_duckdb import in_duckdb
 from instep.stage.names import stored_name
 from instep.stage.place import Place
 from instep.stage.spec import StagedFile, StageSpec
 from instep.stage.text import plain
 
-MEMORY = "1GB"
 BATCH = 100_000
 MOMENT = pa.timestamp("us", "UTC")
 _ONE = threading.Lock()
 
 
-@cache
-def _engine() -> duckdb.DuckDBPyConnection:
-    """One for the process; what does not fit into its memory goes to the disk, below a folder that leaves with it."""
-    spill = tempfile.TemporaryDirectory(prefix="instep-", ignore_cleanup_errors=True)
-    config: dict[str, Any] = {
-        "memory_limit": MEMORY, "temp_directory": f"{spill.name}/duckdb", "preserve_insertion_order": "false",
-        "arrow_large_buffer_size": "true",
-    }  # fmt: skip
-    engine = duckdb.connect(":memory:", config=config)
-    atexit.register(spill.cleanup)
-    atexit.register(engine.close)
-    return engine
-
-
 @contextmanager
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with temporary tables of its own; one at a time, for the memory that each may take."""
-    with _ONE, _engine().cursor() as db:
-        db.execute("SET timezone = 'UTC'")
-        try:
-            yield db
-        except duckdb.OutOfMemoryException as error:
-            raise DestinationError(
-                f"the rows that change do not fit: {str(error).splitlines()[0]}",
-                hint="free disk space for temporary files, then sync again",
-            ) from error
-        except duckdb.Error as error:
-            said = str(error).strip().splitlines()[0]
-            raise StageError(f"versions of rows could not be compared: {said}", hint="nothing was changed") from error
+    with _ONE, in_duckdb(wrong=_incomparable) as db:
+        yield db
+
+
+def _incomparable(said: str) -> StageError:
+    return StageError(f"versions of rows could not be compared: {said}", hint="nothing was changed")
 
 
 def tabled(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:

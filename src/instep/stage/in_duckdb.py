@@ -1,0 +1,58 @@
+"""DuckDB in memory: where rows of tables, staged files and sources meet."""
+
+from __future__ import annotations
+
+import atexit
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import duckdb
+
+from instep.errors import DestinationError, InstepError
+
+MEMORY = "1GB"
+_LOCK = threading.Lock()
+
+
+@cache
+def _engine(memory: str, lossless: bool) -> duckdb.DuckDBPyConnection:
+    """One for the process: its memory is for all threads, and it takes longer to make than a small table to compare.
+    What does not fit goes to the disk, below a folder that leaves with it."""
+    spill = tempfile.TemporaryDirectory(prefix="instep-", ignore_cleanup_errors=True)
+    config: dict[str, Any] = {
+        "memory_limit": memory, "temp_directory": f"{spill.name}/duckdb", "preserve_insertion_order": "false",
+        "arrow_large_buffer_size": "true", "arrow_lossless_conversion": str(lossless).lower(),
+    }  # fmt: skip
+    engine = duckdb.connect(":memory:", config=config)
+    atexit.register(spill.cleanup)
+    atexit.register(engine.close)
+    return engine
+
+
+@contextmanager
+def in_duckdb(
+    memory: str = MEMORY, *, lossless: bool = False, wrong: Callable[[str], InstepError] | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with temporary tables of its own, whose session is in UTC; rows come in no order but by ORDER BY.
+
+    All that ask for the same `memory` share it. `lossless`: types that Arrow lacks go there as extension types. Raises
+    DestinationError for rows that fit neither there nor on the disk, and what `wrong` makes of other errors.
+    """
+    with _LOCK:
+        db = _engine(memory, lossless).cursor()
+    with db:
+        db.execute("SET timezone = 'UTC'")
+        try:
+            yield db
+        except duckdb.Error as error:
+            said = str(error).strip().splitlines()[0]
+            if isinstance(error, duckdb.OutOfMemoryException):
+                hint = "free disk space for temporary files, then run it again"
+                raise DestinationError(f"the rows do not fit into memory: {said}", hint=hint) from error
+            if wrong is None:
+                raise
+            raise wrong(said) from error
