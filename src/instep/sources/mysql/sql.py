@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-_GLOB = re.compile(r"[*?\[]")
+from instep.sources.patterns import glob_to_like, glob_to_regex, is_glob
+
 _EXACT = "COLLATE utf8mb4_bin"
 
 
@@ -37,7 +37,7 @@ def matches(schema: str, table: str, database: str, include: Sequence[str], excl
 def _schemas(schema: str, database: str, include: Sequence[str]) -> str:
     """Which schemas are looked at: a constant list when the patterns name them, which spares the server the rest."""
     named = {p.partition(".")[0] for p in include if "." in p and not p.startswith("re:")}
-    if any(_GLOB.search(name) for name in named) or any(p.startswith("re:") for p in include):
+    if any(is_glob(name) for name in named) or any(p.startswith("re:") for p in include):
         return f"{schema} NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"
     return f"{schema} IN ({', '.join(literal(name) for name in sorted({*named, database}))})"
 
@@ -54,26 +54,7 @@ def _matches(text: str, pattern: str) -> str:
     if pattern.startswith("re:"):
         return f"{text} {_EXACT} REGEXP {literal(pattern[3:])}"
     if "[" in pattern:
-        return f"({exact} OR {text} {_EXACT} REGEXP {literal(_glob_to_regex(pattern))})"
-    if _GLOB.search(pattern):
-        return f"{text} {_EXACT} LIKE {literal(_glob_to_like(pattern))}"
+        return f"({exact} OR {text} {_EXACT} REGEXP {literal(glob_to_regex(pattern))})"
+    if is_glob(pattern):
+        return f"{text} {_EXACT} LIKE {literal(glob_to_like(pattern))}"
     return exact
-
-
-def _glob_to_like(pattern: str) -> str:
-    escaped = re.sub(r"([\\%_])", r"\\\1", pattern)
-    return escaped.replace("*", "%").replace("?", "_")
-
-
-def _glob_to_regex(pattern: str) -> str:
-    """A shell pattern with classes as a regular expression over the whole text."""
-    parts = re.findall(r"\[!?\]?[^\]]*\]|.", pattern, re.DOTALL)
-    return "^" + "".join(map(_glob_part, parts)) + "$"
-
-
-def _glob_part(part: str) -> str:
-    if part in ("*", "?"):
-        return ".*" if part == "*" else "."
-    if len(part) > 1:
-        return part.replace("\\", "\\\\").replace("[!", "[^", 1)
-    return re.escape(part)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from instep.schema.names import quote
+from instep.sources.patterns import glob_to_like, glob_to_regex, is_glob
 
 __all__ = ["literal", "matches", "quote", "quote_table", "select"]
-
-_GLOB = re.compile(r"[*?\[]")
 
 
 def quote_table(schema: str, name: str) -> str:
@@ -51,31 +49,5 @@ def _tests(pattern: str) -> list[str]:
     """A name that holds glob characters matches itself too."""
     exact = [f"= {literal(pattern)}"]
     if "[" in pattern:
-        return [f"~ {literal(_glob_to_regex(pattern))}", *exact]
-    return [f"LIKE {literal(_glob_to_like(pattern))}", *exact] if _GLOB.search(pattern) else exact
-
-
-def _glob_to_like(pattern: str) -> str:
-    escaped = re.sub(r"([\\%_])", r"\\\1", pattern)
-    return escaped.replace("*", "%").replace("?", "_")
-
-
-def _glob_to_regex(pattern: str) -> str:
-    """A shell pattern with classes as a regular expression over the whole path."""
-    parts = re.findall(r"\[!?\]?[^\]]*\]|.", pattern, re.DOTALL)
-    return "^" + "".join(map(_glob_part, parts)) + "$"
-
-
-def _glob_part(part: str) -> str:
-    if part in ("*", "?"):
-        return ".*" if part == "*" else "."
-    if len(part) > 1:
-        return _class(part[1:-1])
-    return part if part.isalnum() else f"[{part}]" if part not in "^\\" else "\\" + part
-
-
-def _class(body: str) -> str:
-    """The inside of `[...]`: only `!` negates there."""
-    negated, members = body.startswith("!"), body.removeprefix("!").replace("\\", "\\\\")
-    escaped = "\\" + members if members.startswith("^") else members
-    return f"[{'^' * negated}{escaped}]"
+        return [f"~ {literal(glob_to_regex(pattern))}", *exact]
+    return [f"LIKE {literal(glob_to_like(pattern))}", *exact] if is_glob(pattern) else exact
