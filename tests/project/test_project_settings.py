@@ -64,11 +64,9 @@ def test_postgres_settings(loads: Loads, tmp_path: Path) -> None:
         "me",
         5433,
         SECRET,
-        "verify-full",
-        str(tmp_path / "certs/ca.pem"),
-        ("public.*",),
-        (),
-        10,
+        sslmode="verify-full",
+        sslrootcert=str(tmp_path / "certs/ca.pem"),
+        include=("public.*",),
         statement_timeout=120,
     )
 

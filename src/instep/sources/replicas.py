@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from instep.errors import ConnectError
+from instep.sources.server import ServerConfig
 
-
-class Reached(Protocol):
-    """What a server's configuration says about hosts."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def read_replica(self) -> tuple[str, ...]: ...
-
-
-Config = TypeVar("Config", bound=Reached)
+Config = TypeVar("Config", bound=ServerConfig)
 
 
 @dataclass(frozen=True)
@@ -35,9 +24,8 @@ class Session(Generic[Config]):
 
 def places(config: Config) -> list[Config]:
     """The configuration of each replica in order, then of the server itself."""
-    hosts = [_parsed(text, config.port) for text in config.read_replica]
-    own: Any = config
-    return [replace(own, host=host, port=port, read_replica=()) for host, port in [*hosts, (config.host, config.port)]]
+    hosts = [*(_parsed(text, config.port) for text in config.read_replica), (config.host, config.port)]
+    return [replace(config, host=host, port=port, read_replica=()) for host, port in hosts]
 
 
 def _parsed(text: str, port: int) -> tuple[str, int]:

@@ -7,11 +7,12 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SetupError
-from instep.sources.private_file import as_file, carried, private_file
-from instep.sources.ssh import Ssh, Way, through
+from instep.sources.private_file import as_file, private_file
+from instep.sources.server import ServerConfig
+from instep.sources.ssh import Way, through
 from instep.stage.patience import KEEPALIVES
 
 if TYPE_CHECKING:
@@ -25,44 +26,21 @@ SslMode = Literal["disable", "prefer", "require", "verify_ca", "verify_identity"
 
 
 @dataclass(frozen=True)
-class MySqlConfig:
-    """Where and as whom to connect, and which tables are looked at.
+class MySqlConfig(ServerConfig):
+    """A server of MySQL or MariaDB.
 
     `include` and `exclude` are patterns for `schema.table` (a schema is a MySQL database) or, in `database`,
     for `table`: the exact text, a glob, or `re:` and a regular expression. An empty `include` means every table
-    of `database`. Timeouts are in seconds, `read_timeout` is the longest silence of the server, 0 means none.
-    `ssl_key` is the text of the client's private key. `max_connections` and `rows_per_second` bound one sync, 0 means
-    no bound. `read_replica` are `host` or `host:port` of servers to read from before `host`.
+    of `database`. `ssl_key` is the text of the client's private key.
     """
 
-    host: str
-    database: str
-    user: str
+    CERTIFICATES: ClassVar[tuple[str, ...]] = ("ssl_ca", "ssl_cert")
+
     port: int = 3306
-    password: str = field(default="", repr=False)
     ssl: SslMode = "prefer"
     ssl_ca: str = ""
     ssl_cert: str = ""
     ssl_key: str = field(default="", repr=False)
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    connect_timeout: int = 10
-    read_timeout: float = 3600
-    statement_timeout: float = 0
-    ssh: Ssh | None = None
-    max_connections: int = 0
-    rows_per_second: float = 0
-    application_name: str = "instep"
-    read_replica: tuple[str, ...] = ()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Certificates go along: a task may run where their files are not."""
-        return {**self.__dict__, "ssl_ca": carried(self.ssl_ca), "ssl_cert": carried(self.ssl_cert)}
-
-    @property
-    def place(self) -> str:
-        """`user@host:port/database`, for messages."""
-        return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
 
 def driver() -> Any:
@@ -204,13 +182,13 @@ def translated(config: MySqlConfig, what: str = "") -> Iterator[None]:
         text = str(error.args[1] if len(error.args) > 1 else error)
         raise translate(config, code, text, what) from None
     except (OSError, RuntimeError) as error:  # TLS files, and ciphers that need another package
-        text = _without_secret(str(error), config.password)
+        text = config.without_secret(str(error))
         raise ConnectError(f"{what or config.place}: {text}", hint="check the source's TLS settings") from None
 
 
 def translate(config: MySqlConfig, code: int, text: str, what: str = "") -> InstepError:
     """Our error for one of the server's or of pymysql's, by its number."""
-    subject, text = what or config.place, _without_secret(text, config.password)
+    subject, text = what or config.place, config.without_secret(text)
     if code in _ACCESS:
         hint = f"grant {config.user} the right to read it, or exclude it from the source"
         return AccessLost(f"{subject}: may not be read any more: {text}", hint=hint)
@@ -272,7 +250,3 @@ def _unreachable(text: str) -> tuple[str, str]:
         if mark in text:
             return message, hint
     return "the server cannot be reached", "check host, port and network"
-
-
-def _without_secret(text: str, secret: str) -> str:
-    return text.replace(secret, "***") if secret else text

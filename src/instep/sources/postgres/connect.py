@@ -7,13 +7,14 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError
 from instep.sources.postgres.sql import literal
 from instep.sources.postgres.tls import refusal
-from instep.sources.private_file import as_file, carried, private_file
-from instep.sources.ssh import Ssh, Way, through
+from instep.sources.private_file import as_file, private_file
+from instep.sources.server import ServerConfig
+from instep.sources.ssh import Way, through
 from instep.stage.patience import LIBPQ, SILENT, patient
 
 if TYPE_CHECKING:
@@ -23,45 +24,22 @@ Opened = TypeVar("Opened")
 
 
 @dataclass(frozen=True)
-class PostgresConfig:
-    """Where and as whom to connect, and which tables are looked at.
+class PostgresConfig(ServerConfig):
+    """A server of PostgreSQL.
 
     `include` and `exclude` are patterns for `schema.table`: the exact text, a glob, or `re:` and a regular
-    expression; an empty `include` means all. Timeouts are in seconds, 0 means none; `read_timeout` is the longest
-    silence of the server. `options` is passed to it as libpq's `options`. `sslkey` is the text of the client's private
-    key. `max_connections` and `rows_per_second` bound one sync, 0 means no bound. `read_replica` are `host` or
-    `host:port` of servers to read from before `host`.
+    expression; an empty `include` means all. `options` is passed to the server as libpq's `options`. `sslkey` is the
+    text of the client's private key.
     """
 
-    host: str
-    database: str
-    user: str
+    CERTIFICATES: ClassVar[tuple[str, ...]] = ("sslrootcert", "sslcert")
+
     port: int = 5432
-    password: str = field(default="", repr=False)
     sslmode: str = "prefer"
     sslrootcert: str = ""
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    connect_timeout: int = 10
-    read_timeout: float = 3600
-    statement_timeout: float = 0
-    options: str = ""
     sslcert: str = ""
     sslkey: str = field(default="", repr=False)
-    ssh: Ssh | None = None
-    max_connections: int = 0
-    rows_per_second: float = 0
-    application_name: str = "instep"
-    read_replica: tuple[str, ...] = ()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Certificates go along: a task may run where their files are not."""
-        return {**self.__dict__, "sslrootcert": carried(self.sslrootcert), "sslcert": carried(self.sslcert)}
-
-    @property
-    def place(self) -> str:
-        """`user@host:port/database`, for messages."""
-        return f"{self.user}@{self.host}:{self.port}/{self.database}"
+    options: str = ""
 
 
 def conninfo(config: PostgresConfig, way: Way | None = None, key: str = "") -> str:
@@ -167,7 +145,7 @@ def translate(
     config: PostgresConfig, text: str, sqlstate: str, what: str = "", otherwise: type[InstepError] = ReadError
 ) -> InstepError:
     """Our error for one of the server's or of libpq's. Some come without an SQLSTATE: then the text decides."""
-    text = _first_line(_without_secret(text, config.password))
+    text = _first_line(config.without_secret(text))
     subject = what or config.place
     if sqlstate == "42501" or "permission denied for" in text:
         hint = f"grant the SELECT privilege on it to {config.user}, or put it into the source's exclude list"
@@ -227,7 +205,3 @@ _CONNECT = (
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in lines if "FATAL" in line or "ERROR" in line), lines[0] if lines else "")
-
-
-def _without_secret(text: str, secret: str) -> str:
-    return text.replace(secret, "***") if secret else text
