@@ -4,7 +4,7 @@ import pytest
 
 from instep.errors import ReadError
 from instep.schema.types import parse
-from instep.sources.sqlite.cursor import moved_back
+from instep.sources.lookback import moved_back
 from instep.sources.sqlite.types import column_type, query_type
 
 DECLARED = [

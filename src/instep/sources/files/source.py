@@ -7,8 +7,6 @@ reads it as it is then.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -19,7 +17,7 @@ import pyarrow.compute as pc
 from instep.errors import InstepError, ReadError
 from instep.model import Check
 from instep.schema.read import TableRead
-from instep.schema.table import Catalog, Column, Table, fingerprint
+from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.types import DataType
 from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
 from instep.sources.files.catalog import table_of_files
@@ -29,7 +27,8 @@ from instep.sources.files.numbers import number_bounds
 from instep.sources.files.read import FilesReader, count_keys, records
 from instep.sources.files.seen import File, Records, Seen, look
 from instep.sources.files.values import comparable
-from instep.sources.sqlite.cursor import moved_back
+from instep.sources.lookback import moved_back
+from instep.sources.query import cursor_source, digest, wanted
 from instep.stage.spec import Chunk
 from instep.stage.text import to_text
 
@@ -99,9 +98,9 @@ class FilesSnapshot:
     def discover(self) -> Discovery:
         tables, denied = self._tables
         catalog = Catalog.of(tables.values())
-        digest = hashlib.sha256(json.dumps([fingerprint(catalog), sorted(".".join(r) for r in denied)]).encode())
+        said = digest([fingerprint(catalog), sorted(".".join(r) for r in denied)])
         stats = {t.ref: _stats(self.seen.tables[t.name]) for t in catalog.tables}
-        return Discovery(catalog, digest.hexdigest()[:32], stats, denied)
+        return Discovery(catalog, said, stats, denied)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
         """The types of the columns; text files yield texts of them."""
@@ -110,19 +109,15 @@ class FilesSnapshot:
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Files, row groups and parts of big text files, of about a million rows or 256 MB together. A table with a
         declared key is read in one lane, the newest file first."""
-        wanted = [c.source.name for c in read.columns if c.source and (not columns or c.column.name in columns)]
-        if not wanted:
-            raise ReadError(
-                f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
-            )
-        bound = None if rows.column is None else self._column(read, rows.column)
-        return scans(key, read.source, self._files(read), wanted, bound, rows)
+        names = [c.name for c in wanted(read, columns)]
+        bound = None if rows.column is None else cursor_source(read, rows.column)
+        return scans(key, read.source, self._files(read), names, bound, rows)
 
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
         """Of `_file_number` from the listing; of another column all files are read for it."""
-        source = self._column(read, column)
+        source = cursor_source(read, column)
         if source.name == NUMBER and NUMBER in self.config.metadata:
             return number_bounds(self.config, self.seen, read.source, after, lookback)
         upper, nulls = None, 0
@@ -152,12 +147,6 @@ class FilesSnapshot:
             why = self.seen.broken.get(read.source.name, "there is no file of it")
             raise ReadError(f"{read.source.path}: {why}", hint="run `instep source test`")
         return files
-
-    def _column(self, read: TableRead, name: str) -> Column:
-        found = next((c.source for c in read.columns if c.column.name == name), None)
-        if found is None:
-            raise ReadError(f"{read.source.path} has no column {name} to be its cursor", hint="choose another cursor")
-        return found
 
 
 def _shown(value: pa.Scalar | None) -> str | None:

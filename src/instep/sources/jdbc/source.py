@@ -9,8 +9,6 @@ of two versions win, and a sync with a cursor reads what it missed with the next
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -27,9 +25,10 @@ from instep.sources.jdbc.checks import checks
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.parts import conditions, part_column
 from instep.sources.jdbc.read import JdbcReader, Query
-from instep.sources.jdbc.sql import Sql, cursor_column, filters
+from instep.sources.jdbc.sql import Sql, cursor_column
 from instep.sources.jdbc.types import query_type
-from instep.sources.sqlite.cursor import moved_back
+from instep.sources.lookback import moved_back
+from instep.sources.query import differing, digest, filters, wanted
 from instep.spark.jdbc import Connection, connect
 from instep.stage.spec import Chunk, Limits
 
@@ -99,8 +98,7 @@ class JdbcSnapshot:
         found, denied = tables(self.connection, self.config)
         catalog = Catalog.of(found)
         said = [fingerprint(catalog), sorted(denied), self.config.include, self.config.exclude, self.config.schemas]
-        digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
-        return Discovery(catalog, digest, denied=denied)
+        return Discovery(catalog, digest(said), denied=denied)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
         """Whole numbers, floats and bytes as they are, all else as the driver's text."""
@@ -110,16 +108,12 @@ class JdbcSnapshot:
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Ranges of the column that divides the table; the first and the last are open, so that rows that come
         meanwhile belong to one of them."""
-        wanted = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
-        if not wanted:
-            raise ReadError(
-                f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
-            )
+        chosen = wanted(read, columns)
         column = part_column(self.config, read.source)
         parts = self._parts(read, column)
         by = column if len(parts) > 1 else None
-        select = self.sql.select(read, wanted, by, [*self.sql.within(read, rows), *filters(read)])
-        types = tuple(c.type for c in wanted)
+        select = self.sql.select(read, chosen, by, [*self.sql.within(read, rows), *filters(read)])
+        types = tuple(c.type for c in chosen)
         queries = [Query(select, part, types, self.config.dialect.untyped).to_text() for part in parts]
         return [Chunk(key, n, query, lane=f"{key} {n}") for n, query in enumerate(queries)]
 
@@ -161,4 +155,4 @@ class JdbcSnapshot:
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
         with connect(self.connection.spark, self.config.login, self.config.address) as connection:
             now = Catalog.of(tables(connection, self.config)[0])
-        return frozenset(t.ref for t in catalog.tables if now.get(t.ref) != t)
+        return differing(catalog, now)

@@ -12,6 +12,7 @@ from instep.schema.table import Column, Table
 from instep.schema.types import Binary, DataType, Date, Decimal, Float, Int, Json, Time, Timestamp
 from instep.sources.base import CursorRange
 from instep.sources.jdbc.dialects import Dialect
+from instep.sources.query import cursor_source, filters, rows_where
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -54,9 +55,6 @@ class Sql:
             return f"{{{'d' if day else 'ts'} '{escaped}'}}"
         return f"'{escaped}'"
 
-    def where(self, conditions: Sequence[str]) -> str:
-        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
-
     def within(self, read: TableRead, rows: CursorRange) -> list[str]:
         """The conditions of a range."""
         if rows.column is None:
@@ -73,17 +71,17 @@ class Sql:
         )
 
     def count(self, read: TableRead) -> str:
-        return f"SELECT count(*) FROM {self.table(read.source)}{self.where(filters(read))}"  # noqa: S608
+        return rows_where(f"SELECT count(*) FROM {self.table(read.source)}", filters(read))  # noqa: S608
 
     def none(self, read: TableRead) -> str:
         """A query that the filter makes fail or not, and that reads no rows."""
-        return f"SELECT 1 FROM {self.table(read.source)}{self.where(['1 = 0', *filters(read)])}"  # noqa: S608
+        return rows_where(f"SELECT 1 FROM {self.table(read.source)}", ["1 = 0", *filters(read)])  # noqa: S608
 
     def bounds(self, read: TableRead, column: Column) -> str:
         """(the greatest value, the number of NULLs) of a cursor."""
         name = self.name(column.name)
-        table, where = self.table(read.source), self.where(filters(read))
-        return f"SELECT {self.shown(column.type, f'max({name})')}, count(*) - count({name}) FROM {table}{where}"  # noqa: S608
+        what = f"{self.shown(column.type, f'max({name})')}, count(*) - count({name})"
+        return rows_where(f"SELECT {what} FROM {self.table(read.source)}", filters(read))  # noqa: S608
 
     def ends(self, read: TableRead, column: Column) -> str:
         """(the least, the greatest value) of a column."""
@@ -96,18 +94,12 @@ class Sql:
         shown = [f"{self.shown(c.type, self.name(c.name))} AS {self.name(f'c{n}')}" for n, c in enumerate(columns)]
         if part is not None:
             shown.append(f"{self.name(part.name)} AS {self.name('p')}")
-        return f"SELECT {', '.join(shown)} FROM {self.table(read.source)}{self.where(conditions)}"  # noqa: S608
-
-
-def filters(read: TableRead) -> list[str]:
-    return [read.condition] if read.where else []
+        return rows_where(f"SELECT {', '.join(shown)} FROM {self.table(read.source)}", conditions)  # noqa: S608
 
 
 def cursor_column(read: TableRead, column: str) -> Column:
     """The source column of a cursor; ReadError for one whose values have no order that text keeps."""
-    source = next((c.source for c in read.columns if c.column.name == column), None)
-    if source is None:
-        raise ReadError(f"{read.source.path} has no column {column} to be its cursor", hint="choose another cursor")
+    source = cursor_source(read, column)
     if isinstance(source.type, Binary | Json):
         raise ReadError(
             f"{read.source.path}.{column} cannot be a cursor: bytes and documents have no order",

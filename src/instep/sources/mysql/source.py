@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal as Number
 from decimal import InvalidOperation
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ReadError
@@ -33,6 +32,7 @@ from instep.sources.mysql.connect import MySqlConfig, connect, run, transaction,
 from instep.sources.mysql.read import MySqlReader
 from instep.sources.mysql.sql import literal, quoted, quoted_table
 from instep.sources.mysql.types import query_type, selected
+from instep.sources.query import cursor_source, differing, filters, ranges, rows_where, wanted
 from instep.sources.replicas import nearest
 from instep.stage.spec import Chunk
 
@@ -96,12 +96,8 @@ class MySqlSnapshot:
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
         """Ranges of an integer key's first column of about a million rows or 256 MB, else the table at once. The
         first and the last range are open, for the lane's view may be later than this snapshot."""
-        wanted = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
-        if not wanted:
-            raise ReadError(
-                f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
-            )
-        select = f"SELECT {', '.join(map(selected, wanted))} FROM {quoted_table(*read.source.ref)}"  # noqa: S608
+        what = ", ".join(map(selected, wanted(read, columns)))
+        select = f"SELECT {what} FROM {quoted_table(*read.source.ref)}"  # noqa: S608
         with translated(self.config, f"planning the read of {read.source.path}"):
             stats = table_statistics(self._connection, read.source.ref)
             ends = (
@@ -109,10 +105,12 @@ class MySqlSnapshot:
                 if rows.lower is None
                 else []
             )
-        parts, within = _parts(_leading_key(read), ends), [*_within(read, rows), *_filter(read)]
+        parts, within = ranges(_leading_key(read), ends), [*_within(read, rows), *filters(read)]
         share = len(parts)
         return [
-            Chunk(key, number, _where(select, [*part, *within]), stats.rows // share, stats.bytes // share, lane=key)
+            Chunk(
+                key, number, rows_where(select, [*part, *within]), stats.rows // share, stats.bytes // share, lane=key
+            )
             for number, part in enumerate(parts)
         ]
 
@@ -126,7 +124,7 @@ class MySqlSnapshot:
             f"SELECT CAST({_comparable(source, f'MAX({name})')} AS CHAR), COUNT(*) - COUNT({name})"  # noqa: S608
             f" FROM {quoted_table(*read.source.ref)}"
         )
-        query = _where(query, _filter(read))
+        query = rows_where(query, filters(read))
         with translated(self.config, f"reading the cursor {read.source.path}.{source.name}"):
             upper, nulls = run(self._connection, query)[0]
             return self._moved_back(read, source, after, lookback), CursorBounds(upper, int(nulls))
@@ -134,14 +132,14 @@ class MySqlSnapshot:
     def count(self, read: TableRead) -> int:
         with translated(self.config, f"counting {read.source.path}"):
             query = f"SELECT COUNT(*) FROM {quoted_table(*read.source.ref)}"  # noqa: S608
-            return int(run(self._connection, _where(query, _filter(read)))[0][0])
+            return int(run(self._connection, rows_where(query, filters(read)))[0][0])
 
     @property
     def dialect(self) -> str:
         return "mysql"
 
     def fault(self, read: TableRead) -> str:
-        query = _where(f"EXPLAIN SELECT 1 FROM {quoted_table(*read.source.ref)}", _filter(read))  # noqa: S608
+        query = rows_where(f"EXPLAIN SELECT 1 FROM {quoted_table(*read.source.ref)}", filters(read))  # noqa: S608
         from pymysql.err import MySQLError
 
         with translated(self.config, f"the filter of {read.source.path}"):
@@ -155,8 +153,7 @@ class MySqlSnapshot:
         return ""
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
-        now = self.discover().catalog
-        return frozenset(t.ref for t in catalog.tables if now.get(t.ref) != t)
+        return differing(catalog, self.discover().catalog)
 
     def _bounds(self, read: TableRead, cuts: int) -> list[int]:
         """Where chunks begin, without the first."""
@@ -193,25 +190,8 @@ def _leading_key(read: TableRead) -> str:
     return quoted(first.name) if first is not None and integer else ""
 
 
-def _parts(key: str, bounds: list[int]) -> list[list[str]]:
-    if not bounds:
-        return [[]]
-    inner = [[f"{key} >= {low}", f"{key} < {high}"] for low, high in pairwise(bounds)]
-    return [[f"{key} < {bounds[0]}"], *inner, [f"{key} >= {bounds[-1]}"]]
-
-
-def _where(select: str, conditions: list[str]) -> str:
-    return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
-
-
-def _filter(read: TableRead) -> list[str]:
-    return [read.condition] if read.where else []
-
-
 def _cursor_column(read: TableRead, column: str) -> Column:
-    source = next((c.source for c in read.columns if c.column.name == column), None)
-    if source is None:
-        raise ReadError(f"{read.source.path} has no column {column} to be its cursor", hint="choose another cursor")
+    source = cursor_source(read, column)
     ordered = isinstance(source.type, Int | Decimal | Float | Date | Timestamp | TimestampTz)
     text = isinstance(source.type, String) and source.native.startswith(("char", "varchar"))
     if not (ordered or text) or isinstance(source.type, Boolean) or source.native.startswith("bit"):

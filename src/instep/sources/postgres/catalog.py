@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.schema.table import Catalog, Column, Table
@@ -183,12 +183,3 @@ def _denied(t: _Described, user: str) -> Mapping[tuple[str, ...], str]:
         select = [] if t.readable else [f"GRANT SELECT ON {table} {to}"]
         return {(t.schema, t.name): " ".join(usage + select)}
     return {(t.schema, t.name, name): f"GRANT SELECT ({quote(name)}) ON {table} {to}" for name in refused}
-
-
-def differing(expected: Catalog, found: Catalog) -> frozenset[tuple[str, str]]:
-    """The tables of `expected` that `found` lacks or has otherwise; what only we know of a table is left out."""
-    return frozenset(t.ref for t in expected.tables if _bare(t) != (f := found.get(t.ref)) or f is None)
-
-
-def _bare(table: Table) -> Table:
-    return replace(table, cursor=None, generation=0, alias="")

@@ -10,13 +10,14 @@ from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Catalog, Column
 from instep.schema.types import DataType
 from instep.sources.base import CursorBounds, CursorRange, Discovery
-from instep.sources.postgres.catalog import Names, differing, read_catalog, read_fingerprint
+from instep.sources.postgres.catalog import Names, read_catalog, read_fingerprint
 from instep.sources.postgres.chunks import chunk_list, parts, storage
 from instep.sources.postgres.connect import PostgresConfig, connect, dial, set_statement, settings, translated
 from instep.sources.postgres.cursor import bounds_statement, condition, cursor_column, moved_back
 from instep.sources.postgres.read import PostgresReader
 from instep.sources.postgres.sql import literal, quote, quote_table, select
 from instep.sources.postgres.types import expression, octets, yielded
+from instep.sources.query import differing
 from instep.sources.replicas import nearest
 from instep.stage.patience import patient
 from instep.stage.spec import Chunk

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 
 from instep.errors import InstepError, ReadError
 from instep.model import Check
@@ -24,6 +23,8 @@ from instep.schema.read import TableRead
 from instep.schema.table import Catalog, Column
 from instep.schema.types import Binary, DataType
 from instep.sources.base import CursorBounds, CursorRange, Discovery
+from instep.sources.lookback import moved_back
+from instep.sources.query import cursor_source, differing, filters, ranges, rows_where, wanted
 from instep.sources.sqlite.catalog import (
     Contents,
     Storage,
@@ -35,7 +36,6 @@ from instep.sources.sqlite.catalog import (
     statistics,
 )
 from instep.sources.sqlite.connect import SqliteConfig, connect, describing, file_state, transaction
-from instep.sources.sqlite.cursor import moved_back
 from instep.sources.sqlite.read import SqliteReader, text
 from instep.sources.sqlite.types import query_type
 from instep.stage.spec import Chunk
@@ -119,19 +119,14 @@ class SqliteSnapshot:
         """Ranges of the row id of about a million rows; the first and the last are open, so that rows written
         after the snapshot's point (WAL mode) belong to one of them."""
         storage = self._storage(read)
-        wanted = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
-        if not wanted:
-            raise ReadError(
-                f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off"
-            )
-        out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in wanted)
+        out = ", ".join(f"{_column(c)} AS {quoted(str(c.type))}" for c in wanted(read, columns))
         select = f"SELECT {out} FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
-        within = [*_within(read, rows), *_filter(read)]
+        within = [*_within(read, rows), *filters(read)]
         count, bounds = self._bounds(read, storage) if rows.lower is None else (0, [])
-        parts = _parts(f"t.{quoted(storage.rowid)}", bounds)
+        parts = ranges(f"t.{quoted(storage.rowid)}", bounds)
         lane = "sqlite" if self.reader.state.wal else ""
         return [
-            Chunk(key, number, _where(select, [*part, *within]), count // len(parts), lane=lane)
+            Chunk(key, number, rows_where(select, [*part, *within]), count // len(parts), lane=lane)
             for number, part in enumerate(parts)
         ]
 
@@ -141,9 +136,9 @@ class SqliteSnapshot:
         """(`after` moved back, the greatest value and the number of NULLs); text forms as SQLite stores them."""
         source = _cursor_column(read, column)
         name = _column(source)
-        query = _where(
+        query = rows_where(
             f"SELECT max({name}), count(*) - count({name}) FROM main.{quoted(read.source.name)} AS t",  # noqa: S608
-            _filter(read),
+            filters(read),
         )
         with describing(self.config.path, ReadError, f"reading the cursor {read.source.path}.{source.name}"):
             upper, nulls = self._connection.execute(query).fetchone()
@@ -155,14 +150,14 @@ class SqliteSnapshot:
     def count(self, read: TableRead) -> int:
         with describing(self.config.path, ReadError, f"counting {read.source.path}"):
             query = f"SELECT count(*) FROM main.{quoted(read.source.name)} AS t"  # noqa: S608
-            return int(self._connection.execute(_where(query, _filter(read))).fetchone()[0])
+            return int(self._connection.execute(rows_where(query, filters(read))).fetchone()[0])
 
     @property
     def dialect(self) -> str:
         return "sqlite"
 
     def fault(self, read: TableRead) -> str:
-        query = _where(f"EXPLAIN SELECT 1 FROM main.{quoted(read.source.name)} AS t", _filter(read))  # noqa: S608
+        query = rows_where(f"EXPLAIN SELECT 1 FROM main.{quoted(read.source.name)} AS t", filters(read))  # noqa: S608
         try:
             self._connection.execute(query).fetchall()
         except sqlite3.Error as error:
@@ -170,8 +165,7 @@ class SqliteSnapshot:
         return ""
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
-        now = SqliteSource(self.config).discover().catalog
-        return frozenset(t.ref for t in catalog.tables if now.get(t.ref) != t)
+        return differing(catalog, SqliteSource(self.config).discover().catalog)
 
     def _storage(self, read: TableRead) -> Storage:
         try:
@@ -205,29 +199,12 @@ def _walk(following: Callable[[int], tuple[int] | None], at: int) -> Iterator[in
         yield at
 
 
-def _parts(rowid: str, bounds: list[int]) -> list[list[str]]:
-    if not bounds:
-        return [[]]
-    inner = [[f"{rowid} >= {low}", f"{rowid} < {high}"] for low, high in pairwise(bounds)]
-    return [[f"{rowid} < {bounds[0]}"], *inner, [f"{rowid} >= {bounds[-1]}"]]
-
-
-def _where(select: str, conditions: list[str]) -> str:
-    return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
-
-
-def _filter(read: TableRead) -> list[str]:
-    return [read.condition] if read.where else []
-
-
 def _column(column: Column) -> str:
     return f"t.{quoted(column.name)}"
 
 
 def _cursor_column(read: TableRead, column: str) -> Column:
-    source = next((c.source for c in read.columns if c.column.name == column), None)
-    if source is None:
-        raise ReadError(f"{read.source.path} has no column {column} to be its cursor", hint="choose another cursor")
+    source = cursor_source(read, column)
     if isinstance(source.type, Binary) or not source.native:
         raise ReadError(
             f"{read.source.path}.{column} cannot be a cursor: its declared type gives its values no order",

@@ -1,0 +1,59 @@
+"""What sources share of making queries of a read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from instep.errors import ReadError
+from instep.schema.read import TableRead
+from instep.schema.table import Catalog, Column
+
+
+def wanted(read: TableRead, columns: Sequence[str]) -> list[Column]:
+    """The source columns of the accepted ones named here, of all if none is named; ReadError if nothing is left."""
+    found = [c.source for c in read.columns if c.source and (not columns or c.column.name in columns)]
+    if not found:
+        raise ReadError(f"{read.source.path}: no column is left to read", hint="switch a column on, or the table off")
+    return found
+
+
+def cursor_source(read: TableRead, column: str) -> Column:
+    """The source column of the accepted one that is the cursor."""
+    found = next((c.source for c in read.columns if c.column.name == column), None)
+    if found is None:
+        raise ReadError(f"{read.source.path} has no column {column} to be its cursor", hint="choose another cursor")
+    return found
+
+
+def filters(read: TableRead) -> list[str]:
+    """The row filter, if there is one, as a condition."""
+    return [read.condition] if read.where else []
+
+
+def rows_where(select: str, conditions: Sequence[str]) -> str:
+    """A query of the rows that meet all conditions."""
+    return f"{select} WHERE {' AND '.join(conditions)}" if conditions else select
+
+
+def ranges(key: str, bounds: Sequence[int]) -> list[list[str]]:
+    """The conditions of each part of a table that is divided at these values of `key`; the first and the last part are
+    open, so that rows that come meanwhile belong to one of them."""
+    if not bounds:
+        return [[]]
+    inner = [[f"{key} >= {low}", f"{key} < {high}"] for low, high in pairwise(bounds)]
+    return [[f"{key} < {bounds[0]}"], *inner, [f"{key} >= {bounds[-1]}"]]
+
+
+def digest(said: Sequence[object]) -> str:
+    """The first 32 hex digits of the SHA-256 of what is to be equal while a catalog is unchanged."""
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
+
+
+def differing(expected: Catalog, found: Catalog) -> frozenset[tuple[str, str]]:
+    """The tables of `expected` that `found` lacks or has otherwise; what only we know of a table is left out."""
+    bare = (replace(t, cursor=None, generation=0, alias="") for t in expected.tables)
+    return frozenset(t.ref for t in bare if found.get(t.ref) != t)
