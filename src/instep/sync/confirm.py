@@ -17,22 +17,18 @@ def confirm(pipe: Pipe, made: Plan) -> None:
     led: dict[Ref, Group] = {ref: group for group in made.groups() for ref in refs_of(group)}
     there = pipe.destination.inspect(sorted(led)) if led else Catalog()
     for ref, group in led.items():
-        if why := _fault(ref, group, there.get(ref)):
+        if any(isinstance(s.change, TableReplaced) for s in group.steps):
+            continue
+        if why := _fault(ref, group, there):
             raise DestinationError(
                 f"table {'.'.join(ref)} is not what its schema change leads to: {why}",
                 hint="somebody else may have changed it meanwhile: run `instep plan`, then again",
             )
 
 
-def _fault(ref: Ref, group: Group, found: Table | None) -> str:
-    """How a table of this name differs from what the last steps about that name leave there; "" if it does not."""
-    if group.after is None or group.after.ref != ref:
-        return "it is still there" if found else ""
-    if any(isinstance(s.change, TableReplaced) for s in group.steps):
-        return ""
-    if found is None:
-        return "it is not there"
-    return "" if isinstance(group.steps[-1].change, TableRenamed) else _odd(found, group.after)
+def carried_out(group: Group, there: Catalog) -> bool:
+    """Whether what is there is what the steps of a table lead to."""
+    return not any(_fault(ref, group, there) for ref in refs_of(group))
 
 
 def refs_of(group: Group) -> set[Ref]:
@@ -40,15 +36,14 @@ def refs_of(group: Group) -> set[Ref]:
     return {group.ref, group.after.ref} if group.after else {group.ref}
 
 
-def difference(group: Group, there: Catalog) -> str:
-    """How what is there differs from what the steps of a table lead to; "" if it does not."""
-    found = there.get(group.ref)
-    if group.after is None:
+def _fault(ref: Ref, group: Group, there: Catalog) -> str:
+    """How a table of this name differs from what the steps of a group leave there; "" if it does not."""
+    found = there.get(ref)
+    if group.after is None or group.after.ref != ref:
         return "it is still there" if found else ""
-    if isinstance(group.steps[-1].change, TableRenamed):
-        old = f"{'.'.join(group.ref)} is still there" if found else ""
-        return old if there.get(group.after.ref) else f"there is no {group.after.path}"
-    return _odd(found, group.after) if found else "it is not there"
+    if found is None:
+        return "it is not there"
+    return "" if isinstance(group.steps[-1].change, TableRenamed) else _odd(found, group.after)
 
 
 def _odd(found: Table, after: Table) -> str:

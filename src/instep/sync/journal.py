@@ -20,7 +20,7 @@ from instep.schema.plan import Plan, plan_from_dict, plan_to_dict
 from instep.schema.step import RewriteColumn, Step
 from instep.schema.table import Catalog
 from instep.store.plans import PlannedStep, StoredPlan
-from instep.sync.confirm import difference, refs_of
+from instep.sync.confirm import carried_out, refs_of
 from instep.sync.old_names import make_room, refresh, remember
 from instep.sync.pipe import Pipe, Ref
 
@@ -127,7 +127,7 @@ def settle(pipe: Pipe) -> None:
 def _done(pipe: Pipe, plan: StoredPlan) -> set[str]:
     """The steps whose table is as they leave it."""
     groups = plan_from_dict(plan.plan).groups()
-    done = (g for g in groups if not difference(g, _there(pipe, refs_of(g))))
+    done = (g for g in groups if carried_out(g, _there(pipe, refs_of(g))))
     return {s.id for g in done for s in g.steps}
 
 
@@ -140,11 +140,8 @@ def _there(pipe: Pipe, refs: Iterable[Ref]) -> Catalog:
 
 def touched(pipe: Pipe) -> frozenset[Ref]:
     """The destination tables that plans have been at since one ended well: they may be half way between two states."""
-    found: set[Ref] = set()
-    for stored in pipe.store.plans.unfinished(pipe.name):
-        for group in plan_from_dict(stored.plan).groups():
-            found |= {group.ref} | ({group.after.ref} if group.after else set())
-    return frozenset(found)
+    plans = (plan_from_dict(stored.plan) for stored in pipe.store.plans.unfinished(pipe.name))
+    return frozenset(ref for plan in plans for group in plan.groups() for ref in refs_of(group))
 
 
 def applied_by(pipe: Pipe, plan: StoredPlan) -> tuple[str, ...]:
