@@ -147,7 +147,7 @@ REPLAY = ("replay.commit.before", "replay.commit.after")
 """A held value is put back into its row."""
 
 LOG = ("log.created", "log.saved", "log.released")
-"""Tables follow the source's log: tests/log/test_log_lost.py."""
+"""Tables follow the source's log: tests/log/test_log_lost.py and test_either_lost.py."""
 
 HISTORY = ("history.begun", "history.written")
 """A table keeps its history: tests/sync/test_sync_versions_kept.py and test_crash_history.py."""

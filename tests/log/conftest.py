@@ -6,14 +6,18 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from binlog_world import BinlogWorld, grant
+from followed import Followed
 from log_world import LogWorld
 
+from instep.cli.main import main
+from instep.sources.mysql.connect import MySqlConfig
+from instep.sources.postgres.connect import PostgresConfig
 from mariadb import MariaDatabase
 from postgres_server import Database, Server, launch, make_database
 
@@ -62,9 +66,42 @@ def binlog_world(mariadb: MariaDatabase, tmp_path: Path) -> Iterator[BinlogWorld
 
 
 @pytest.fixture(params=["postgres", pytest.param("mariadb", marks=pytest.mark.slow)])
-def either(request: pytest.FixtureRequest) -> LogWorld | BinlogWorld:
+def either(request: pytest.FixtureRequest) -> Followed:
     """Over each kind of log."""
-    found: LogWorld | BinlogWorld = request.getfixturevalue(
-        {"postgres": "world", "mariadb": "binlog_world"}[request.param]
-    )
+    found: Followed = request.getfixturevalue({"postgres": "world", "mariadb": "binlog_world"}[request.param])
     return found
+
+
+PROJECT = """\
+version: 1
+project: shop
+sources:
+  db:
+    {{type: {kind}, host: 127.0.0.1, port: {port}, database: {database}, user: {user},
+      password: "${{env:DB_PASSWORD}}"}}
+destinations:
+  file: {{type: duckdb, path: shop.duckdb}}
+connections:
+  shop: {{source: db, destination: file, mode: log}}
+"""
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Run]:
+    """Makes a project over a database, and what runs a command in it and answers what that said."""
+
+    def command(*words: str, code: int = 0) -> str:
+        capsys.readouterr()
+        found = main(["--project", str(tmp_path), *words])
+        said = capsys.readouterr()
+        assert found == code, said
+        return said.out + said.err
+
+    def make(kind: str, config: PostgresConfig | MySqlConfig) -> Run:
+        text = PROJECT.format(kind=kind, port=config.port, database=config.database, user=config.user)
+        tmp_path.joinpath("instep.yml").write_text(text)
+        monkeypatch.setenv("DB_PASSWORD", config.password)
+        return command
+
+    return make

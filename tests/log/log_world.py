@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from contract.sources import Case
-from instep.model import LogNames, TableSettings
-from instep.sources.base import Source
+import psycopg
+from followed import Followed, Limits
+
+from contract.sources import Case, MakeSource
+from instep.model import LogNames
+from instep.sources.postgres.connect import conninfo
 from instep.sources.postgres.source import PostgresConfig, PostgresSource
 from instep.sources.postgres.sql import quote
 from instep.sources.postgres.wal.log import PostgresLog
-from instep.sync.pipe import Pipe
-from memory.destination import MemoryDestination
 from postgres_server import Database
-from sync_world import World
-
-NAMES = LogNames("instep_shop", "instep_shop")
-LOG = TableSettings(mode="log")
 
 
 class _Limited(PostgresSource):
-    def __init__(self, config: PostgresConfig, limits: dict[str, Any]) -> None:
+    def __init__(self, config: PostgresConfig, limits: Limits) -> None:
         super().__init__(config)
         self.limits = limits
 
@@ -31,38 +30,18 @@ class _Limited(PostgresSource):
 
 
 @dataclass
-class LogWorld(World):
-    """`settings` are those of tables by name; all others follow the log. `log` are limits of the reader of the log."""
-
-    database: Database | None = None
-    log: dict[str, Any] = field(default_factory=dict)
-    follows: bool = True
-
+class LogWorld(Followed):
     @classmethod
-    def of(cls, database: Database, folder: Path, destination: Any = None) -> LogWorld:
-        """Into tables of this process, unless there is another destination."""
+    def of(cls, database: Database, folder: Path, destination: Any = None) -> Self:
+        def case(source: MakeSource) -> Case:
+            return Case("postgres", "public", database.execute, source, quote, table_ids=True, column_ids=True)
 
-        limits: dict[str, Any] = {}
+        return cls.over(database, folder, destination, _Limited, case)
 
-        def source(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = (), restricted: bool = False) -> Source:
-            config = database.reader if restricted else database.config
-            return _Limited(replace(config, include=include, exclude=exclude), limits)
-
-        case = Case("postgres", "public", database.execute, source, quote, table_ids=True, column_ids=True)
-        world = cls(case, folder, engine="inline", database=database, log=limits)
-        world.destination = destination or MemoryDestination(folder)
-        return world
-
-    @property
-    def pipe(self) -> Pipe:
-        return replace(
-            super().pipe, settings=lambda t: self.settings.get(t.name, LOG), log=NAMES if self.follows else None
-        )
-
-    def sql(self, statement: str) -> Any:
-        """The only value of a query's only row."""
-        assert self.database is not None
-        return self.database.execute(statement)[0][0]
+    @contextmanager
+    def transaction(self) -> Iterator[Callable[[str], Any]]:
+        with psycopg.connect(conninfo(self.database.config)) as connection:
+            yield lambda statement: connection.execute(statement.encode())
 
     @property
     def slot(self) -> Any:

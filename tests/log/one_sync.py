@@ -9,30 +9,41 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from binlog_world import BinlogWorld
+from followed import Followed
 from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.sources.mysql.connect import MySqlConfig
 from instep.sources.postgres.connect import PostgresConfig
+from mariadb import MariaDatabase
 from postgres_server import Database
 
 LOGIN = "LOG_TEST_LOGIN"
 
 
-def login(database: Database) -> dict[str, str]:
+def login(database: Database | MariaDatabase) -> dict[str, str]:
     """The environment that tells the process where to log in."""
-    config = database.config
-    return {LOGIN: json.dumps({k: v for k, v in asdict(config).items() if isinstance(v, str | int)})}
+    said = {k: v for k, v in asdict(database.config).items() if isinstance(v, str | int)}
+    return {LOGIN: json.dumps([isinstance(database, MariaDatabase), said])}
 
 
-def world_in(database: Database, folder: Path) -> LogWorld:
+def world_in(database: Database | MariaDatabase, folder: Path) -> Followed:
     """A world whose tables are in a DuckDB file."""
     destination: Any = DuckDbDestination(DuckDbConfig("warehouse", str(folder / "shop.duckdb"), lock_timeout=30))
+    if isinstance(database, MariaDatabase):
+        return BinlogWorld.of(database, folder, destination)
     return LogWorld.of(database, folder, destination)
 
 
 def main() -> int:
-    config = PostgresConfig(**json.loads(os.environ[LOGIN]))
-    world = world_in(Database(config, config), Path(sys.argv[1]))
+    mariadb, said = json.loads(os.environ[LOGIN])
+    if mariadb:
+        config = MySqlConfig(**said)
+        world = world_in(MariaDatabase(config, config, config), Path(sys.argv[1]))
+    else:
+        login = PostgresConfig(**said)
+        world = world_in(Database(login, login), Path(sys.argv[1]))
     report = world.sync()
     world.close()
     print(report)

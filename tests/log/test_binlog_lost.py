@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from binlog_world import BinlogWorld, admin
+from followed import TABLES, notes
 
-from instep import crash
-from instep.crash import Crashed
-from instep.model import TableSettings
-from mariadb import open_as
 from sync_world import counts
 
 pytestmark = pytest.mark.server
 
-SETUP = (
-    "CREATE TABLE t (id int PRIMARY KEY, v int)",
-    "INSERT INTO t SELECT seq, seq FROM seq_1_to_5",
-    "CREATE TABLE u (id int PRIMARY KEY, v int)",
-    "INSERT INTO u SELECT seq, seq FROM seq_1_to_5",
-)
-
 
 @pytest.fixture
 def loaded(binlog_world: BinlogWorld) -> BinlogWorld:
-    binlog_world.run(*SETUP)
-    binlog_world.sync()
-    return binlog_world
-
-
-def notes(report: Any) -> str:
-    return " ".join(report.notes)
+    return binlog_world.loaded()
 
 
 def purge(world: BinlogWorld) -> None:
@@ -84,19 +65,6 @@ def test_a_log_that_was_started_anew(loaded: BinlogWorld) -> None:
 
 
 @pytest.mark.slow
-def test_another_server(loaded: BinlogWorld) -> None:
-    held = loaded.destination.held[("shop", "t")]  # type: ignore[attr-defined]
-    cursor = json.loads(held.state.cursor)
-    cursor["log"]["server"] = "another"
-    moved = replace(held, state=replace(held.state, cursor=json.dumps(cursor)))
-    loaded.destination.held[("shop", "t")] = moved  # type: ignore[attr-defined]
-    loaded.run("UPDATE t SET v = 0 WHERE id = 1")
-    report = loaded.sync()
-    assert loaded.statuses(report) == {"t": "failed", "u": "done"}
-    assert "another server" in next(r.error for r in report.tables if r.table[1] == "t")
-
-
-@pytest.mark.slow
 def test_files_of_the_log_are_read_on(loaded: BinlogWorld) -> None:
     for number in range(3):
         loaded.run(f"UPDATE t SET v = 9 WHERE id = {number + 1}")  # noqa: S608
@@ -120,30 +88,6 @@ def test_a_table_that_does_not_run_goes_on_by_its_log(loaded: BinlogWorld) -> No
 
 
 @pytest.mark.slow
-def test_only_some_tables_are_synced(loaded: BinlogWorld) -> None:
-    loaded.run("UPDATE t SET v = 0 WHERE id = 1", "UPDATE u SET v = 0 WHERE id = 1")
-    loaded.sync(tables=frozenset({f"{loaded.case.schema}.t"}))
-    report = loaded.sync()
-    assert counts(report, "u")[0] == 1
-    assert report.notes == ()
-    assert loaded.differing() == {}
-
-
-@pytest.mark.slow
-def test_a_transaction_that_ends_during_the_sync_comes_later(loaded: BinlogWorld) -> None:
-    assert loaded.database is not None
-    with open_as(loaded.database.config) as late, late.cursor() as cursor:
-        cursor.execute("BEGIN")
-        cursor.execute("UPDATE t SET v = 100 WHERE id = 1")
-        loaded.run("UPDATE t SET v = 200 WHERE id = 2")
-        assert counts(loaded.sync(), "t")[0] == 1
-        late.commit()
-    loaded.run("UPDATE t SET v = 300 WHERE id = 3")
-    assert counts(loaded.sync(), "t")[0] == 2
-    assert loaded.differing() == {}
-
-
-@pytest.mark.slow
 def test_a_prepared_transaction_is_waited_for(loaded: BinlogWorld) -> None:
     """Its rows are in the log before anybody sees them."""
     loaded.together("XA START 'x', 'y', 7", "UPDATE t SET v = 100 WHERE id = 1", "XA END 'x', 'y', 7",
@@ -162,7 +106,7 @@ def test_a_prepared_transaction_is_waited_for(loaded: BinlogWorld) -> None:
 def test_a_transaction_that_was_prepared_before_the_first_sync(binlog_world: BinlogWorld) -> None:
     """Its rows are in the log before the place from which that is read."""
     world = binlog_world
-    world.run(*SETUP)
+    world.run(*TABLES)
     world.together("XA START 'y'", "UPDATE t SET v = 100 WHERE id = 1", "XA END 'y'", "XA PREPARE 'y'")
     world.sync()
     world.run("XA COMMIT 'y'", "UPDATE u SET v = 5 WHERE id = 1")
@@ -172,87 +116,6 @@ def test_a_transaction_that_was_prepared_before_the_first_sync(binlog_world: Bin
     report = world.sync()
     assert (counts(report, "t")[0], notes(report)) == (1, "")
     assert world.differing() == {}
-
-
-@pytest.mark.slow
-def test_more_than_one_read_of_the_log(loaded: BinlogWorld) -> None:
-    loaded.log["messages"] = 10
-    loaded.run(*(f"UPDATE t SET v = v + 1 WHERE id = {1 + i % 5}" for i in range(20)))  # noqa: S608
-    report = loaded.sync()
-    assert set(loaded.statuses(report).values()) == {"done"}
-    assert loaded.differing() == {}
-    assert counts(loaded.sync(), "t")[0] == 0
-
-
-@pytest.mark.slow
-def test_more_rows_than_are_looked_for_by_key(loaded: BinlogWorld) -> None:
-    loaded.log["limit"] = 2
-    loaded.run("UPDATE t SET v = 0 WHERE id < 4", "DELETE FROM t WHERE id = 4")
-    report = loaded.sync()
-    assert "more than 2 of its rows changed" in notes(report)
-    assert counts(report, "t")[:4] == (4, 0, 3, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("point", ["log.saved", "log.released", "sync.staged", "sync.noted"])
-def test_killed_in_between(loaded: BinlogWorld, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded.run("UPDATE t SET v = 0 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (9, 9)")
-    monkeypatch.setenv(crash.VARIABLE, f"{point}=raise")
-    with pytest.raises(Crashed):
-        loaded.sync()
-    monkeypatch.delenv(crash.VARIABLE)
-    report = loaded.sync()
-    assert loaded.differing() == {}, report
-    assert "as a whole" not in notes(report)
-    loaded.run("UPDATE t SET v = 5 WHERE id = 3")
-    assert counts(loaded.sync(), "t")[0] == 1
-
-
-@pytest.mark.slow
-def test_a_store_that_was_put_back_costs_a_whole_read_and_no_row(loaded: BinlogWorld) -> None:
-    loaded.sync()
-    with loaded.store.transaction():
-        for table in ("t", "u"):
-            loaded.store.cursors.forget("shop", (loaded.case.schema, table))
-    loaded.run("UPDATE t SET v = 0 WHERE id = 1")
-    assert "the log was read from" in notes(loaded.sync())
-    assert loaded.differing() == {}
-    loaded.run("UPDATE t SET v = 1 WHERE id = 1")
-    assert counts(loaded.sync(), "t")[0] == 1
-
-
-@pytest.mark.slow
-def test_from_another_mode_and_back(loaded: BinlogWorld) -> None:
-    loaded.settings = {"t": TableSettings(), "u": TableSettings()}
-    loaded.run("UPDATE t SET v = 0 WHERE id = 1")
-    loaded.follows = False
-    assert notes(loaded.sync()) == ""
-    loaded.settings, loaded.follows = {}, True
-    loaded.run("UPDATE t SET v = 1 WHERE id = 1")
-    assert counts(loaded.sync(), "t")[0] == 5
-    loaded.run("UPDATE t SET v = 2 WHERE id = 1")
-    assert counts(loaded.sync(), "t")[0] == 1
-    assert loaded.differing() == {}
-
-
-@pytest.mark.slow
-def test_a_table_that_fails_does_not_hold_the_others_back(loaded: BinlogWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded.log["messages"] = 10
-    merge = loaded.destination.merge
-
-    def failing(spark: Any, ref: Any, *rest: Any) -> Any:
-        if ref == ("shop", "t"):
-            raise RuntimeError("the disk is full")
-        return merge(spark, ref, *rest)
-
-    loaded.run(*(f"UPDATE {table} SET v = v + 1 WHERE id = 1" for table in "tu" * 15))  # noqa: S608
-    with monkeypatch.context() as patch:
-        patch.setattr(loaded.destination, "merge", failing)
-        report = loaded.sync()
-    assert loaded.statuses(report) == {"t": "failed", "u": "done"}
-    assert set(loaded.differing()) == {"t"}
-    assert counts(loaded.sync(), "t")[0] == 1
-    assert loaded.differing() == {}
 
 
 @pytest.mark.slow

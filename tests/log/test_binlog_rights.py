@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from binlog_world import BinlogWorld, admin, grant
 
-from instep.cli.main import main
 from mariadb import MariaDatabase
 
 pytestmark = pytest.mark.server
@@ -52,39 +50,8 @@ def test_a_server_that_logs_statements(binlog_world: BinlogWorld) -> None:
     assert binlog_world.sync().status == "done"
 
 
-PROJECT = """\
-version: 1
-project: shop
-sources:
-  db: {{type: mysql, host: 127.0.0.1, port: {port}, database: {database}, user: {user},
-    password: "${{env:MY_PASSWORD}}"}}
-destinations:
-  file: {{type: duckdb, path: shop.duckdb}}
-connections:
-  shop: {{source: db, destination: file, mode: log}}
-"""
-Run = Callable[..., str]
-
-
-@pytest.fixture
-def run(mariadb: MariaDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Run:
-    """Runs a command in a project over the database and answers what it said."""
-    config = mariadb.config
-    text = PROJECT.format(port=config.port, database=config.database, user=config.user)
-    tmp_path.joinpath("instep.yml").write_text(text)
-    monkeypatch.setenv("MY_PASSWORD", config.password)
-
-    def command(*words: str, code: int = 0) -> str:
-        capsys.readouterr()
-        found = main(["--project", str(tmp_path), *words])
-        said = capsys.readouterr()
-        assert found == code, said
-        return str(said.out + said.err)
-
-    return command
-
-
-def test_commands(run: Run, mariadb: MariaDatabase) -> None:
+def test_commands(project: Callable[..., Callable[..., str]], mariadb: MariaDatabase) -> None:
+    run = project("mysql", mariadb.config)
     for statement in TABLE:
         mariadb.execute(statement)
     assert "GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO" in run("source", "test", code=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from binlog_changes import SETUP, BinlogChanges
+from binlog_changes import BinlogChanges
 from binlog_world import BinlogWorld, admin
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.event import QueryEvent
@@ -70,7 +70,7 @@ def test_two_readers_of_one_log(binlog_world: BinlogWorld) -> None:
     assert world.database is not None
     admin(world, "FLUSH BINARY LOGS")
     start = admin(world, "SHOW MASTER STATUS")[0][:2]
-    world.run(*SETUP)
+    world.run(*BinlogChanges.SETUP)
     BinlogChanges(world.database, 3, ddl=0).run(3_000)
     upto = admin(world, "SHOW MASTER STATUS")[0][:2]
     found = ours(world, start, upto)

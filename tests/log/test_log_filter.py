@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from binlog_world import BinlogWorld
-from log_world import LOG, LogWorld
+from followed import LOG, Followed
 
 from sync_world import counts
 
 pytestmark = pytest.mark.server
 
 
-def test_rows_enter_and_leave_by_the_log(either: LogWorld | BinlogWorld) -> None:
+def test_rows_enter_and_leave_by_the_log(either: Followed) -> None:
     world = either
     world.settings["t"] = replace(LOG, filter="state = 'open'")
     world.run(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from binlog_world import BinlogWorld
-from log_world import LogWorld
+from followed import Followed
 
 from sync_world import counts
 
@@ -19,7 +18,7 @@ SETUP = (
 
 
 @pytest.mark.parametrize("either", ["postgres", "mariadb"], indirect=True)
-def test_changes_come_and_nothing_else_is_read(either: LogWorld | BinlogWorld) -> None:
+def test_changes_come_and_nothing_else_is_read(either: Followed) -> None:
     world = either
     world.run(*SETUP)
     report = world.sync()

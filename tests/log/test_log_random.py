@@ -11,24 +11,38 @@ from pathlib import Path
 
 import one_sync
 import pytest
-from log_changes import SETUP, Changes
-from log_world import LogWorld
+from binlog_changes import BinlogChanges
+from binlog_world import grant
+from followed import Followed
+from log_changes import LogChanges
+from random_changes import Changes
 
 from instep import crash
 from instep.crash import Crashed
+from mariadb import MariaDatabase
 from postgres_server import Database
 
 pytestmark = pytest.mark.server
 
 POINTS = ("log.saved", "log.released", "sync.staged", "sync.noted", "sync.planned", "sync.accepted.after")
+SEEDS = [
+    pytest.param(kind, seed, marks=[pytest.mark.slow] * (seed == 2))
+    for kind in ("postgres", "mariadb")
+    for seed in (1, 2)
+]
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_changes_beside_the_syncs(world: LogWorld, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert world.database is not None
-    world.run(*SETUP)
+def changes_of(database: Database | MariaDatabase, seed: int, ddl: float) -> Changes:
+    kind = BinlogChanges if isinstance(database, MariaDatabase) else LogChanges
+    return kind(database, seed, ddl)
+
+
+@pytest.mark.parametrize(("either", "seed"), SEEDS, indirect=["either"])
+def test_changes_beside_the_syncs(either: Followed, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = either
+    changes = changes_of(world.database, seed, ddl=0.01)
+    world.run(*changes.SETUP)
     world.log.update({"messages": 150} if seed == 2 else {})
-    changes = Changes(world.database, seed, ddl=0.01)
     changes.run(200)
     for number in range(4):
         beside = threading.Thread(target=changes.run, args=(150,))
@@ -41,7 +55,7 @@ def test_changes_beside_the_syncs(world: LogWorld, seed: int, monkeypatch: pytes
         finally:
             beside.join()
     monkeypatch.setenv(crash.VARIABLE, "")
-    report = world.sync()
+    report = world.settled()
     assert set(world.statuses(report).values()) == {"done"}, report
     assert world.differing() == {}, report
 
@@ -53,10 +67,14 @@ KILLED = (
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_changes_and_ten_kills(database: Database, tmp_path: Path) -> None:
-    changes = Changes(database, 7, ddl=0.001)
+@pytest.mark.parametrize("kind", ["database", "mariadb"])
+def test_a_hundred_thousand_changes_and_ten_kills(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    database: Database | MariaDatabase = request.getfixturevalue(kind)
+    if isinstance(database, MariaDatabase):
+        grant(database)
+    changes = changes_of(database, 7, ddl=0.001)
     world = one_sync.world_in(database, tmp_path)
-    world.run(*SETUP)
+    world.run(*changes.SETUP)
     changes.run(2_000)
     killed = 0
     for point in ("", *KILLED):
@@ -66,21 +84,18 @@ def test_a_hundred_thousand_changes_and_ten_kills(database: Database, tmp_path: 
         beside.join()
     assert changes.made >= 100_000
     assert killed == len(KILLED)
-    assert one_run(database, tmp_path, "") == 0
+    for _ in range(1 if world.case.table_ids else 2):
+        assert one_run(database, tmp_path, "") == 0
     assert world.differing() == {}
     world.close()
 
 
-def one_run(database: Database, folder: Path, point: str) -> int:
+def one_run(database: Database | MariaDatabase, folder: Path, point: str) -> int:
     """A sync that is killed at a point ("": at none); its exit code."""
-    return run_killed("one_sync", one_sync.login(database), folder, point)
-
-
-def run_killed(script: str, login: dict[str, str], folder: Path, point: str) -> int:
     tests = Path(__file__).parents[1]
-    env = {**os.environ, **login, "PYTHONPATH": f"{tests}{os.pathsep}{tests / 'log'}"}
+    env = {**os.environ, **one_sync.login(database), "PYTHONPATH": f"{tests}{os.pathsep}{tests / 'log'}"}
     env[crash.VARIABLE] = f"{point}=kill" if point else ""
-    command = [sys.executable, str(tests / "log" / f"{script}.py"), str(folder)]
+    command = [sys.executable, str(tests / "log" / "one_sync.py"), str(folder)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stdout + done.stderr
     return done.returncode

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from log_world import LogWorld
 
-from instep.cli.main import main
 from instep.model import LogNames
 from instep.sources.postgres.source import PostgresSource
 from postgres_server import Database
@@ -74,40 +71,8 @@ def test_a_log_is_dropped_with_what_is_ours(world: LogWorld) -> None:
     assert world.sql("SELECT count(*) FROM pg_publication") == 1
 
 
-PROJECT = """\
-version: 1
-project: shop
-sources:
-  db:
-    {{type: postgres, host: 127.0.0.1, port: {port}, database: {database}, user: {user},
-      password: "${{env:PG_PASSWORD}}"}}
-destinations:
-  file: {{type: duckdb, path: shop.duckdb}}
-connections:
-  shop: {{source: db, destination: file, mode: log, tables: {{public.keyless: {{mode: full_refresh}}}}}}
-"""
-Run = Callable[..., str]
-
-
-@pytest.fixture
-def run(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Run:
-    """Runs a command in a project over the database and answers what it said."""
-    config = replace(database.config)
-    text = PROJECT.format(port=config.port, database=config.database, user=config.user)
-    tmp_path.joinpath("instep.yml").write_text(text)
-    monkeypatch.setenv("PG_PASSWORD", config.password)
-
-    def command(*words: str, code: int = 0) -> str:
-        capsys.readouterr()
-        found = main(["--project", str(tmp_path), *words])
-        said = capsys.readouterr()
-        assert found == code, said
-        return str(said.out + said.err)
-
-    return command
-
-
-def test_commands(run: Run, database: Database) -> None:
+def test_commands(project: Callable[..., Callable[..., str]], database: Database) -> None:
+    run = project("postgres", database.config)
     for statement in TABLE:
         database.execute(statement)
     assert "is made by the first sync" in run("source", "test")

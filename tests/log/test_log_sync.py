@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from binlog_world import BinlogWorld
+from followed import FollowCase, Followed, check_cases, same_cases
 from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
@@ -24,18 +24,12 @@ TOAST = (
     "ALTER TABLE doc ALTER COLUMN body SET STORAGE EXTERNAL",
     "INSERT INTO doc SELECT i, repeat(chr(64 + i), 9000), 0 FROM generate_series(1, 5) i",
 )
-CASES: list[tuple[str, tuple[str, ...], tuple[str, ...], int]] = [
+CASES: list[FollowCase] = [
+    *same_cases(TOAST),
     ("a large value that is not touched stays", TOAST, ("UPDATE doc SET n = 1 WHERE id = 2",), 1),
     ("a key is changed beside a large value", TOAST, ("UPDATE doc SET id = 9 WHERE id = 2",), 1),
-    ("all keys are changed", TOAST, ("UPDATE doc SET id = id + 100",), 5),
-    ("a truncate", TOAST, ("TRUNCATE doc", "INSERT INTO doc VALUES (2, 'again', 1), (7, 'new', 1)"), 2),
-    ("a truncate of all", TOAST, ("TRUNCATE doc",), 0),
     ("what was rolled back never was", TOAST, ("DO $$BEGIN INSERT INTO doc VALUES (8); RAISE division_by_zero; "
      "EXCEPTION WHEN division_by_zero THEN NULL; END$$", "DELETE FROM doc WHERE id = 1"), 0),
-    ("deleted and inserted again", TOAST, ("DELETE FROM doc WHERE id = 3", "INSERT INTO doc VALUES (3, 'x', 1)"), 1),
-    ("inserted and deleted", TOAST, ("INSERT INTO doc VALUES (30)", "DELETE FROM doc WHERE id = 30"), 0),
-    ("a column comes between two changes", TOAST, ("UPDATE doc SET n = 1 WHERE id = 1",
-     "ALTER TABLE doc ADD COLUMN more int", "UPDATE doc SET more = 5 WHERE id = 2"), 2),
     ("a column goes between two changes", TOAST, ("UPDATE doc SET n = 1 WHERE id = 1",
      "ALTER TABLE doc DROP COLUMN n", "UPDATE doc SET body = 'b' WHERE id = 2"), 2),
     ("a column is renamed between two changes", TOAST, ("UPDATE doc SET n = 1 WHERE id = 1",
@@ -62,23 +56,8 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...], int]] = [
 ]  # fmt: skip
 
 
-def numbered(statement: str, number: int) -> str:
-    """For a table of its own."""
-    return statement.replace("doc", f"doc{number}_")
-
-
 def test_changes(world: LogWorld) -> None:
-    """All cases in one database, each with tables of its own."""
-    for number, (_, before, _, _) in enumerate(CASES):
-        world.run(*(numbered(s, number) for s in before))
-    world.sync()
-    for number, (_, _, changes, _) in enumerate(CASES):
-        world.run(*(numbered(s, number) for s in changes))
-    report = world.sync()
-    assert world.differing() == {}, report
-    found = {int(name): t.read for t in report.tables if (name := t.table[1][3:].partition("_")[0])}
-    assert {CASES[n][0]: read for n, read in found.items()} == {name: read for name, *_, read in CASES}, report
-    assert {t.read for t in world.sync().tables} == {0}
+    check_cases(world, CASES)
 
 
 NOT_FOLLOWED: list[tuple[str, tuple[str, ...], str, str]] = [
@@ -121,7 +100,7 @@ DELETES = [pytest.param("soft", 2, marks=SLOW), ("hard", 1), pytest.param("ignor
 
 
 @pytest.mark.parametrize(("deletes", "left"), DELETES)
-def test_deleted_rows(either: LogWorld | BinlogWorld, deletes: Any, left: int) -> None:
+def test_deleted_rows(either: Followed, deletes: Any, left: int) -> None:
     world = either
     world.settings["t"] = TableSettings(mode="log", deletes=deletes)
     world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
@@ -132,7 +111,7 @@ def test_deleted_rows(either: LogWorld | BinlogWorld, deletes: Any, left: int) -
     assert len(world.rows("t", "id")) == (2 if deletes == "ignore" else 1)
 
 
-def test_a_held_column_is_not_read_and_comes_whole_when_it_is_let_in(either: LogWorld | BinlogWorld) -> None:
+def test_a_held_column_is_not_read_and_comes_whole_when_it_is_let_in(either: Followed) -> None:
     world = either
     world.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
     world.sync()
@@ -203,9 +182,7 @@ def test_a_new_table_is_taken_in(world: LogWorld) -> None:
     assert world.differing() == {}
 
 
-def test_a_destination_that_cannot_ask_reads_all_keys(
-    either: LogWorld | BinlogWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_destination_that_cannot_ask_reads_all_keys(either: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     world = either
     plain = replace(world.destination.capabilities, merges_asked=False)
     monkeypatch.setattr(world.destination, "capabilities", plain)
@@ -229,7 +206,7 @@ def test_values_that_do_not_fit_are_held(world: LogWorld) -> None:
 
 
 @pytest.mark.slow
-def test_hashed_keys(either: LogWorld | BinlogWorld) -> None:
+def test_hashed_keys(either: Followed) -> None:
     world = either
     world.selection = Selection(hashed=(Pattern(f"{world.case.schema}.doc.id"),))
     world.run("CREATE TABLE doc (id int PRIMARY KEY, n int)", "INSERT INTO doc VALUES (1, 0), (2, 0), (3, 0)")
@@ -240,7 +217,7 @@ def test_hashed_keys(either: LogWorld | BinlogWorld) -> None:
 
 
 @pytest.mark.slow
-def test_a_backfill_and_a_restore_leave_no_gap(either: LogWorld | BinlogWorld) -> None:
+def test_a_backfill_and_a_restore_leave_no_gap(either: Followed) -> None:
     world = either
     world.run("CREATE TABLE doc (id int PRIMARY KEY, n int)", "INSERT INTO doc VALUES (1, 0), (2, 0), (3, 0)")
     world.sync()
