@@ -4,14 +4,17 @@ nowhere but in the driver."""
 from __future__ import annotations
 
 import base64
+import json
 import os
-import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import one_late_sync
 import pytest
 
 from contract.sources import Case
@@ -89,23 +92,44 @@ def test_every_way_of_loading_in_several_parts(postgres: Database, tmp_path: Pat
         assert len(world.rows("loose")) == 6
 
 
+FAULTY = {"bad": "1 / (id - 1) > 0", "slow": "md5(repeat('x', 300000000 + id)) > ''"}
+
+
+def tables_of_which_two_fail(database: Database) -> None:
+    for name in ("good", *FAULTY):
+        database.execute(f"CREATE TABLE {name} (id int PRIMARY KEY)")
+        database.execute(f"INSERT INTO {name} VALUES (1)")  # noqa: S608
+
+
+def say_why(errors: dict[str, str]) -> None:
+    assert errors["good"] == ""
+    assert "division by zero" in errors["bad"]
+    assert "canceling statement" in errors["slow"]
+    assert all("\n\tat " not in e for e in errors.values())
+
+
 def test_one_table_fails_alone_and_says_why(postgres: Database, tmp_path: Path) -> None:
     with world_of(postgres, tmp_path, query_timeout=1) as world:
-        world.run(
-            "CREATE TABLE good (id int PRIMARY KEY)", "INSERT INTO good VALUES (1)",
-            "CREATE TABLE bad (id int PRIMARY KEY)", "INSERT INTO bad VALUES (1)",
-            "CREATE TABLE slow (id int PRIMARY KEY)", "INSERT INTO slow VALUES (1)",
-        )  # fmt: skip
-        world.settings |= {
-            "bad": TableSettings(filter="1 / (id - 1) > 0"),
-            "slow": TableSettings(filter="md5(repeat('x', 300000000 + id)) > ''"),
-        }
+        tables_of_which_two_fail(postgres)
+        world.settings |= {table: TableSettings(filter=text) for table, text in FAULTY.items()}
         report = world.sync()
         assert world.statuses(report) == {"good": "done", "bad": "failed", "slow": "failed"}
-        errors = {t.table[1]: t.error for t in report.tables}
-        assert re.search("division by zero|session was started without its jar", errors["bad"])
-        assert re.search("canceling statement|session was started without its jar", errors["slow"])
-        assert all("\n\tat " not in e for e in errors.values())
+        say_why({t.table[1]: t.error for t in report.tables})
+
+
+def test_a_driver_that_comes_after_the_session_says_as_much(postgres: Database, tmp_path: Path) -> None:
+    """As in a process that syncs several connections, or in a session that somebody else has begun."""
+    tables_of_which_two_fail(postgres)
+    own = postgres.config
+    login = {"host": own.host, "port": own.port, "database": own.database, "user": own.user, "password": own.password}
+    tests = Path(__file__).parents[1]
+    script = [sys.executable, str(tests / "jdbc" / "one_late_sync.py"), str(tmp_path)]
+    env = {
+        **os.environ, one_late_sync.LOGIN: json.dumps([login, FAULTY]),
+        "PYTHONPATH": os.pathsep.join([str(tests), os.environ.get("PYTHONPATH", "")]),
+    }  # fmt: skip
+    done = subprocess.run(script, env=env, capture_output=True, text=True, check=True)
+    say_why(json.loads(done.stdout.splitlines()[-1]))
 
 
 @pytest.fixture

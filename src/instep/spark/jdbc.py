@@ -82,9 +82,11 @@ def load(spark: SparkSession, login: Login) -> Any:
     shared = spark._jsparkSession.sharedState().jarClassLoader()
     with _lock:
         have = {Path(url.getPath()).name for url in shared.getURLs()}
-        for jar in login.jars:
-            if Path(jar).name not in have:
-                spark._jsparkSession.sessionState().resourceLoader().addJar(jar)
+        new = [jar for jar in login.jars if Path(jar).name not in have]
+        for jar in new:
+            spark._jsparkSession.sessionState().resourceLoader().addJar(jar)
+        if new:
+            _let_in(jvm, shared)
     jvm.java.lang.Thread.currentThread().setContextClassLoader(shared)  # where Spark looks for drivers
     try:
         return jvm.java.lang.Class.forName(login.driver, True, shared)
@@ -96,6 +98,14 @@ def load(spark: SparkSession, login: Login) -> Any:
             f"the driver class {login.driver} is not in the source's jars ({jars})",
             hint="name the driver's jar under `jars`, with those that it needs, and its class under `driver`",
         ) from None
+
+
+def _let_in(jvm: Any, loader: Any) -> None:
+    """Lets the threads that take in what tasks answer find the classes of jars that came later: an exception whose
+    class they cannot load is lost with all that it says. Threads that these start have it from them."""
+    for thread in jvm.java.lang.Thread.getAllStackTraces().keySet():
+        if thread.getName().startswith(("task-result-getter", "dispatcher-")):
+            thread.setContextClassLoader(loader)
 
 
 @contextmanager
