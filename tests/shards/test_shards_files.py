@@ -294,13 +294,36 @@ def _while_spark_merges(shop: Shop, spark: Any) -> None:
     assert shop.differing() == {}
 
 
+def spec(shop: Shop) -> list[str]:
+    metadata = loaded(shop).metadata
+    return [f"{f.transform}({metadata.schema().find_column_name(f.source_id)})" for f in metadata.spec().fields]
+
+
 @pytest.mark.slow
-def test_sorts_and_partitions_are_for_tables_of_one_connection(shop: Shop) -> None:
-    shop["a"].settings["t"] = TableSettings(partition=("at",), sort=("id",))
-    (remark,) = shop["a"].preview().plan.remarks
-    assert remark == (
-        "main.t: `properties`, `sort` and `partition` are for tables of one connection alone, and it is shared"
-    )
+def test_partitions_of_users_follow_the_shard(shop: Shop) -> None:
+    """What a shard says holds for all; one that says nothing leaves it, and nobody takes turns."""
+    before = files(shop, "b")
+    for name, wanted in (("a", TableSettings(partition=("at",), sort=("id",))), ("b", TableSettings())):
+        shop[name].settings["t"] = wanted
+        assert len(shop[name].preview().plan.steps) == (name == "a")
+    shop.run("INSERT INTO t VALUES (3, 'z', 3)", "INSERT INTO t VALUES (4, 'z', 4)")
+    shop.sync()
+    assert spec(shop) == [f"identity({SHARD})", "identity(at)"]
+    assert shop["b"].preview().plan.steps == shop["a"].preview().plan.steps == ()
+    assert before < files(shop, "b")
+    assert (len(files(shop, "b")), shop.differing()) == (3, {})
+    shop["a"].sync(full=True)
+    shop["a"].settings["t"] = TableSettings(partition=("bucket(2, id)",))
+    shop["a"].sync()
+    assert spec(shop) == [f"identity({SHARD})", "bucket[2](id)"]
+    for shard in "abc":
+        maintained(shop, shard, moving=True)
+    assert {t.file.spec_id for t in loaded(shop).scan().plan_files()} == {loaded(shop).metadata.default_spec_id}
+    shop["a"].settings["t"] = TableSettings()
+    shop["c"].settings["t"] = TableSettings(mode="full_refresh")
+    shop.sync()
+    assert (spec(shop), shop.differing()) == ([f"identity({SHARD})"], {})
+    assert len(shop.rows("id")) == 12
 
 
 def test_a_rest_catalog_shares_no_tables(tmp_path: Path) -> None:

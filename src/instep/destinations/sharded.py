@@ -39,17 +39,20 @@ from instep.destinations.base import (
     Trial,
 )
 from instep.destinations.kept import Kept, Promoted, Promotes
+from instep.destinations.laid_out import LaidOut
 from instep.destinations.maintained import Layout, Maintained, Maintains, Upkeep, Vacuums
 from instep.destinations.savepoints import KeepsDropped
-from instep.destinations.shared import Reshaped, Shares, Whole, shard_column
+from instep.destinations.shared import Reshaped, Shares, SharesLayouts, Whole, shard_column
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.model import Check
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableRenamed, TableReplaced
 from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities
+from instep.schema.layout import TableLayout
 from instep.schema.maintenance import Maintenance
+from instep.schema.partition import PartitionTerm
 from instep.schema.shards import Scene, first, join, lacking, seen, strangers
-from instep.schema.step import Step, step
+from instep.schema.step import SetLayout, Step, step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
 from instep.stage.constants import value_of
@@ -193,12 +196,12 @@ class Sharded:
             return self._renamed(whole, change, steps, plain, commit)
         assert after is not None, "only a drop leads to no table"
         joined = join(Scene(whole.table if whole else None, others, mine, self.column, self.capabilities), steps, after)
-        anew = isinstance(change, TableReplaced)
-        if mine == after and not joined.steps and not anew:
+        anew, laid = isinstance(change, TableReplaced), tuple(s for s in steps if isinstance(s.change, SetLayout))
+        if mine == after and not joined.steps and not anew and not laid:
             return None
         shape = whole.shape if whole else 0
         part = PartChange(self.shard, self.column, commit.fence, after, shape, anew, joined.moves)
-        return joined.steps or steps, joined.after, replace(plain, part=part)
+        return (*joined.steps, *laid) or steps, joined.after, replace(plain, part=part)
 
     def _renamed(
         self, whole: Whole | None, change: TableRenamed, steps: Sequence[Step], plain: Commit, commit: Commit
@@ -329,9 +332,28 @@ class ShardedLake(Sharded):
         return self._kept.maintain(ref, work)
 
 
+class ShardedLaidOut(ShardedLake):
+    """Of a destination whose tables have the layout that one of their shards said last."""
+
+    @property
+    def _laid_out(self) -> LaidOut:
+        assert isinstance(self.part, LaidOut), "as `sharded` has found"
+        return self.part
+
+    def layouts(self, refs: Iterable[Ref]) -> Mapping[Ref, TableLayout]:
+        return self._laid_out.layouts(refs)
+
+    def property_fault(self, name: str) -> str:
+        return self._laid_out.property_fault(name)
+
+    def partition_fault(self, term: PartitionTerm, kind: DataType) -> str:
+        return self._laid_out.partition_fault(term, kind)
+
+
 def sharded(base: SharingDestination, shard: str, prefix: str) -> Sharded:
     """The destination as this shard has it; `prefix` begins system columns."""
-    kind = ShardedFile if isinstance(base, Vacuums) else ShardedLake if isinstance(base, Maintains) else Sharded
+    kinds = ((Vacuums, ShardedFile), (SharesLayouts, ShardedLaidOut), (Maintains, ShardedLake))
+    kind = next((made for able, made in kinds if isinstance(base, able)), Sharded)
     return kind(base, shard, shard_column(prefix))
 
 

@@ -86,6 +86,14 @@ class SharesSome(Protocol):
 
 
 @runtime_checkable
+class SharesLayouts(Protocol):
+    """One whose shared tables have properties, an order and partitions: those that one of their shards said last."""
+
+    @property
+    def shares_layouts(self) -> bool: ...
+
+
+@runtime_checkable
 class Shared(Protocol):
     """A destination as one connection has it that shares its tables with others."""
 

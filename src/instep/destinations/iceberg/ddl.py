@@ -119,10 +119,10 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
     fields = first_fields(table)
     properties = _facts(table, fields, [s.id for s in steps], commit)
     change = new_table(lake.catalog, ref, iceberg_schema(fields), lake.new_location(ref), properties)
-    lay_out(change, steps)
     if commit.part:
         change.update(*partitioned_by(change.metadata, [PartitionTerm("identity", commit.part.column)]))
         change.properties(part_properties({}, commit.part))
+    lay_out(change, steps, commit.part)
     if not isinstance(lake.catalog, MetastoreCatalog):
         change.append([], {})
     try:
@@ -177,7 +177,7 @@ def _alter(lake: Lake, ref: Ref, steps: Sequence[Step], after: Table, commit: Co
     done = [*changes_done(metadata), *(s.id for s in steps)]
     facts = _facts(after, evolution.fields, done, commit)
     change.properties({**facts, **kept})
-    lay_out(change, steps)
+    lay_out(change, steps, commit.part)
     _record_part(change, ref, commit)
     with rewritten(lake, table, change, evolution.rewrites, commit):
         change.land(commit.fence)
@@ -191,6 +191,7 @@ def _take_part(lake: Lake, ref: Ref, steps: Sequence[Step], commit: Commit) -> N
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
     change = Change(table)
     change.properties({CHANGES: done, RUN: commit.run})
+    lay_out(change, steps, commit.part)
     _record_part(change, ref, commit)
     if commit.part and commit.part.moves and (main := table.metadata.current_snapshot()) is not None:
         change.require(ref_is(MAIN, main.snapshot_id))

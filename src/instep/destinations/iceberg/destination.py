@@ -82,7 +82,7 @@ CAPABILITIES = Capabilities(
 class IcebergDestination:
     """See `destinations.base.Destination`. pyiceberg is imported where a table is written or read, not to inspect."""
 
-    kind = "iceberg"
+    kind, shares_layouts = "iceberg", True
 
     def __init__(self, config: IcebergConfig, lake: Lake | None = None) -> None:
         """`lake`: as one shard has it."""

@@ -6,7 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from instep.destinations.base import PartChange
 from instep.destinations.iceberg.partition import partitioned_by, same_partition_fields, terms
+from instep.destinations.iceberg.shards import own_name, shards_of, within_of
 from instep.schema.layout import TableLayout, layout_from_dict, layout_to_dict
 from instep.schema.partition import PartitionTerm
 from instep.schema.step import SetLayout, Step
@@ -46,10 +48,14 @@ def own_sort(metadata: Metadata) -> tuple[int, ...]:
 
 
 def layout_of(metadata: Metadata) -> TableLayout:
-    """As it is: of the properties and orders that are the settings', what the table says by now."""
+    """As it is: of the properties and orders that are the settings', what the table says by now. Of a table as one
+    shard has it, what that shard said last: others may have said something else since."""
     said, properties = recorded(metadata), metadata.get("properties", {})
+    if within_of(properties):
+        return said
     current = {name: properties[name] for name, _ in said.properties if name in properties}
-    partition = [t or _VOID for t in terms(metadata)] if said.partition else ()
+    apart = 1 if shards_of(properties) else 0
+    partition = [t or _VOID for t in terms(metadata)][apart:] if said.partition else ()
     return TableLayout.of(current, list(_terms(metadata)) if said.sort else (), partition)
 
 
@@ -75,8 +81,9 @@ def property_fault(name: str) -> str:
     return ""
 
 
-def lay_out(change: Change, steps: Sequence[Step]) -> None:
-    """Adds the layout steps to a commit whose columns are already those of the steps."""
+def lay_out(change: Change, steps: Sequence[Step], part: PartChange | None = None) -> None:
+    """Adds the layout steps to a commit whose columns are already those of the steps. `part`: of a table that is
+    partitioned by its shards first."""
     from instep.destinations.iceberg.updates import PROPERTIES, remove_properties
 
     for wanted in (s.change for s in steps if isinstance(s.change, SetLayout)):
@@ -90,7 +97,10 @@ def lay_out(change: Change, steps: Sequence[Step]) -> None:
             change.update(*_sorted_by(change, wanted.after))
         if wanted.before.partition != wanted.after.partition:
             change.require(same_partition_fields(change.metadata))
-            change.update(*partitioned_by(change.metadata, wanted.after.partition))
+            first = [PartitionTerm("identity", part.column)] if part else []
+            change.update(*partitioned_by(change.metadata, [*first, *wanted.after.partition]))
+        if part:
+            change.properties({own_name(part.shard, LAYOUT): json.dumps(layout_to_dict(wanted.after))})
 
 
 def _sorted_by(change: Change, wanted: TableLayout) -> tuple[TableUpdate, ...]:

@@ -23,7 +23,7 @@ SHAPE = "instep.shape"
 WITHIN = "instep.within"
 """Of a table as one shard has it: the shard column and the shard's name. No table has it in its metadata."""
 PLACE, TOTALS = "instep.place", "instep.totals"
-_OWN = ("fence", "run", "accepted", "state", "maintained", "place", "totals")
+_OWN = ("fence", "run", "accepted", "state", "maintained", "place", "totals", "layout")
 _PART = re.compile(re.escape(SHARD) + r"\.([^.]+)\.table")
 _COUNTED = {
     "records": ("added-records", "deleted-records"),
