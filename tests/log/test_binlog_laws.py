@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from instep.errors import ReadError
 from instep.sources.mysql.binlog.collect import Pass, Upon
 from instep.sources.mysql.binlog.ddl import Edit, edits
+from instep.sources.mysql.binlog.foreign import ForeignKey, parsed
 from instep.sources.mysql.binlog.gtid import GtidSet
 from instep.sources.mysql.binlog.log import Position, numbered
 from instep.sources.mysql.binlog.tables import cascades
@@ -118,6 +119,29 @@ def test_what_follows_by_foreign_keys(
 ) -> None:
     wanted = {(S, n): Upon(*(frozenset((S, p) for p in names) for names in sets)) for n, sets in expected.items()}
     assert {ref: upon for ref, upon in cascades(rows).items() if upon != Upon()} == wanted
+
+
+MADE = """CREATE TABLE `child` (
+  `id` int(11) NOT NULL COMMENT 'CONSTRAINT `no` FOREIGN KEY (`a`) REFERENCES `p` (`id`)',
+  PRIMARY KEY (`id`),
+  KEY `p` (`p`),
+  CONSTRAINT `plain` FOREIGN KEY (`p`) REFERENCES `par` (`id`),
+  CONSTRAINT `a``b` FOREIGN KEY (`p`, `q`) REFERENCES `other`.`par` (`id`, `x y`) ON DELETE CASCADE ON UPDATE SET NULL,
+  CONSTRAINT `last` FOREIGN KEY (`p`) REFERENCES `par` (`id`) ON UPDATE NO ACTION
+) ENGINE=InnoDB"""
+STATED = [
+    ("in backticks", MADE),
+    ("in double quotes", MADE.replace("``", "#").replace("`", '"').replace("#", "`")),
+]
+
+
+@pytest.mark.parametrize("statement", [s[1] for s in STATED], ids=[s[0] for s in STATED])
+def test_foreign_keys_of_a_statement(statement: str) -> None:
+    assert parsed(statement) == {
+        "plain": ForeignKey("RESTRICT", "RESTRICT", frozenset({"id"})),
+        "a`b": ForeignKey("CASCADE", "SET NULL", frozenset({"id", "x y"})),
+        "last": ForeignKey("RESTRICT", "NO ACTION", frozenset({"id"})),
+    }
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

@@ -37,6 +37,24 @@ def test_a_user_who_may_not_read_the_log(alone: BinlogWorld) -> None:
     assert alone.differing() == {}
 
 
+def test_rows_that_follow_a_foreign_key_are_seen_with_the_right_to_select_alone(mariadb: MariaDatabase, tmp_path: Path
+) -> None:  # fmt: skip
+    grant(mariadb, mariadb.reader.user)
+    world = BinlogWorld.of(mariadb, tmp_path)
+    world.restricted = True
+    world.run(
+        *TABLE, "CREATE TABLE gone (id int PRIMARY KEY, t int, FOREIGN KEY (t) REFERENCES t (id) ON DELETE CASCADE)",
+        "CREATE TABLE kept (id int PRIMARY KEY, t int, FOREIGN KEY (t) REFERENCES t (id))",
+        "INSERT INTO t VALUES (2, 2)", "INSERT INTO gone VALUES (1, 1), (2, 2)", "INSERT INTO kept VALUES (1, 2)",
+    )  # fmt: skip
+    world.sync()
+    world.run("DELETE FROM t WHERE id = 1")
+    report = world.sync()
+    assert world.differing() == {}
+    assert {t.table[1]: t.read for t in report.tables} == {"t": 0, "gone": 1, "kept": 0}
+    world.close()
+
+
 @pytest.mark.slow
 def test_a_server_that_logs_statements(binlog_world: BinlogWorld) -> None:
     binlog_world.run(*TABLE)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.sources.log import Followed, Ref
 from instep.sources.mysql.binlog.collect import Upon
+from instep.sources.mysql.binlog.foreign import foreign_keys
 from instep.sources.mysql.binlog.values import KeyColumn
 from instep.sources.mysql.connect import run
 from instep.sources.mysql.sql import literal
@@ -21,10 +22,6 @@ _TABLES = "SELECT table_schema, table_name, table_type, engine FROM information_
 _COLUMNS = (
     "SELECT table_schema, table_name, column_name, column_type, character_set_name, column_key"
     " FROM information_schema.columns WHERE {where} ORDER BY table_schema, table_name, ordinal_position"
-)
-_FOREIGN = (
-    "SELECT r.constraint_schema, r.table_name, r.unique_constraint_schema, r.referenced_table_name, r.delete_rule,"
-    " r.update_rule, r.unique_constraint_name FROM information_schema.referential_constraints r"
 )
 _ENGINES = frozenset({"innodb", "myisam", "aria", "rocksdb", "tokudb", "memory"})
 _QUIET = ("RESTRICT", "NO ACTION")
@@ -101,7 +98,7 @@ def log_tables(connection: pymysql.Connection[Any], refs: Iterable[Ref]) -> LogT
         )
         for s, n, kind, engine in run(connection, _TABLES.format(where=where))
     }
-    return LogTables(tables, cascades(run(connection, _FOREIGN)))
+    return LogTables(tables, cascades(foreign_keys(connection, unique)))
 
 
 def _text(value: Any) -> str:
