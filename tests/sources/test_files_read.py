@@ -15,6 +15,7 @@ import pytest
 
 from files_world import new_store, touch, write, write_parquet
 from instep.errors import ConnectError, ReadError
+from instep.sources.base import CursorRange
 from instep.sources.files import listing, split
 from instep.sources.files.config import FilesConfig, Options
 from instep.sources.files.source import FilesSource
@@ -267,6 +268,27 @@ def test_metadata_columns(drop: Drop, folder: Path) -> None:
     assert found["_file"] == ["t/a.csv", "t/b.parquet", "t/b.parquet"]
     assert (found["_line"], found["src__file"]) == ([2, 1, 2], ["x", None, None])
     assert found["_file_number"] == sorted(found["_file_number"])
+
+
+def test_columns_that_are_called_like_metadata_are_the_files_own(drop: Drop, folder: Path) -> None:
+    write(folder / "t/a.csv", "_line,_file,_file_number\n7,x,100\n8,y,200\n")
+    assert drop.values() == {"_line": [7, 8], "_file": ["x", "y"], "_file_number": [100, 200]}
+    read = accept(find(drop(), "t"))
+    with drop().snapshot() as snapshot:
+        found = batches(snapshot, snapshot.chunks(read, "t", CursorRange("_file_number", "150", "200")))
+    assert [v for b in found for v in b.column(0).to_pylist()] == [8]
+
+
+NO_ROWS = [
+    ("one JSON array", "a.json", '[{"a":1},{"a":2}]\n'),
+    ("JSON over several lines", "a.json", '{\n"a":1\n}\n'),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), [n[1:] for n in NO_ROWS], ids=[n[0] for n in NO_ROWS])
+def test_files_of_records_that_are_all_none_are_told(drop: Drop, folder: Path, name: str, content: str) -> None:
+    write(folder / "t" / name, content)
+    assert f"t/{name} is a row: each has to be one JSON object" in drop().discover().denied["files", "t"]
 
 
 BROKEN = [

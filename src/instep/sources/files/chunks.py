@@ -18,12 +18,14 @@ Piece = tuple[File, Part | None]
 
 
 def scans(
-    spec: str, table: Table, files: Sequence[File], wanted: Sequence[str], bound: Column | None, rows: CursorRange
-) -> list[Chunk]:
-    """The chunks of a table, under `Chunk.table = spec`; those of a table with a key share a lane."""
+    spec: str, table: Table, files: Sequence[File], wanted: Sequence[str], bound: Column | None, rows: CursorRange,
+    *, numbered: bool = True,
+) -> list[Chunk]:  # fmt: skip
+    """The chunks of a table, under `Chunk.table = spec`; those of a table with a key share a lane. `numbered`: a column
+    `_file_number` is ours and not one of the files."""
     key = {k: table.by_name[k].type for k in table.key}
     scan = Scan(table.name, {n: table.by_name[n].type for n in wanted}, (), key=key)
-    if bound is not None and bound.name == NUMBER and (rows.lower or rows.upper):
+    if numbered and bound is not None and bound.name == NUMBER and (rows.lower or rows.upper):
         files = [f for f in files if _between(f.number, rows)]
     elif bound is not None and (rows.lower is not None or rows.upper is not None):
         scan = replace(scan, where=(bound.name, bound.type, rows.lower, rows.upper))

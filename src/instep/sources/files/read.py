@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from instep.errors import ReadError
 from instep.schema.types import DataType, parse
-from instep.sources.files.config import FILE, METADATA, NUMBER, FilesConfig
+from instep.sources.files.config import FILE, NUMBER, FilesConfig
 from instep.sources.files.formats import pieces
 from instep.sources.files.listing import FileState
 from instep.sources.files.seen import File
@@ -152,11 +152,12 @@ def count_keys(config: FilesConfig, table: str, files: Sequence[File], key: Mapp
 
 def records(config: FilesConfig, table: str, file: File, part: Part | None, wanted: set[str]) -> Iterator[Piece]:
     """The records of a file with all columns that are wanted: NULL where the file lacks them."""
-    own = sorted(wanted - METADATA.keys())
+    about = wanted & set(config.metadata)
+    own = sorted(wanted - about)
     for piece in pieces(config, config.options_of(table), file.state, file.shape, part, own):
         rows = len(piece.lines)
         arrays: dict[str, Any] = {n: piece.arrays.get(n, pa.nulls(rows)) for n in own}
-        arrays |= {n: _about(n, file, piece) for n in wanted & METADATA.keys()}
+        arrays |= {n: _about(n, file, piece) for n in about}
         yield Piece(arrays, piece.lines, piece.refused)
 
 

@@ -107,8 +107,13 @@ def _inspected(
         shapes = list(pool.map(one, fresh))
     for (table, _), shape in zip(fresh, shapes, strict=True):
         if isinstance(shape, ReadError):
-            broken.setdefault(table, str(shape))
+            broken.setdefault(table, told(shape))
     return [(f, s) for f, s in zip(fresh, shapes, strict=True) if isinstance(s, Shape)]
+
+
+def told(error: ReadError) -> str:
+    """An error as one line."""
+    return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
 def _record(config: FilesConfig, table: str, state: FileState, shape: Shape) -> SeenFile:

@@ -25,7 +25,7 @@ from instep.sources.files.chunks import scans
 from instep.sources.files.config import NUMBER, SCHEMA, FilesConfig
 from instep.sources.files.numbers import number_bounds
 from instep.sources.files.read import FilesReader, count_keys, records
-from instep.sources.files.seen import File, Records, Seen, look
+from instep.sources.files.seen import File, Records, Seen, look, told
 from instep.sources.files.values import comparable
 from instep.sources.lookback import moved_back
 from instep.sources.query import cursor_source, digest, wanted
@@ -89,10 +89,12 @@ class FilesSnapshot:
             try:
                 table = table_of_files(self.config, name, files)
             except ReadError as error:
-                denied[SCHEMA, name] = str(error)
+                denied[SCHEMA, name] = told(error)
                 continue
             if any(f.shape.columns for f in files):
                 found[table.ref] = table
+            elif none := next((f for f in files if f.shape.refused), None):
+                denied[SCHEMA, name] = _without_rows(none)
         return found, denied
 
     def discover(self) -> Discovery:
@@ -111,7 +113,8 @@ class FilesSnapshot:
         declared key is read in one lane, the newest file first."""
         names = [c.name for c in wanted(read, columns)]
         bound = None if rows.column is None else cursor_source(read, rows.column)
-        return scans(key, read.source, self._files(read), names, bound, rows)
+        numbered = NUMBER in self.config.metadata
+        return scans(key, read.source, self._files(read), names, bound, rows, numbered=numbered)
 
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
@@ -147,6 +150,12 @@ class FilesSnapshot:
             why = self.seen.broken.get(read.source.name, "there is no file of it")
             raise ReadError(f"{read.source.path}: {why}", hint="run `instep source test`")
         return files
+
+
+def _without_rows(file: File) -> str:
+    """Why a table whose files have records and no columns is none."""
+    what = "has to be one JSON object" if file.format == "jsonl" else "needs a header"
+    return f"none of the {file.shape.refused:,} records of {file.state.name} is a row: each {what}"
 
 
 def _shown(value: pa.Scalar | None) -> str | None:
