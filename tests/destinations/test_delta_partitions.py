@@ -3,29 +3,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from delta_spark import ask, plain
+from delta_spark import Rows, ask, plain
 from delta_world import Warehouse
 from deltalake import DeltaTable
-from test_delta_readers import WANTED, by_delta_rs, row, told
+from test_delta_readers import WANTED, by_delta_rs, row, told, widened
 
 from instep.destinations.base import Commit
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.files import path_of
 from instep.destinations.delta.partition import texts, values_of
 from instep.destinations.delta.shape import DeltaField
+from instep.destinations.sharded import sharded
+from instep.destinations.shared import shard_column
 from instep.errors import IllegalChange, StageError
 from instep.schema.change import ColumnRemoved, ColumnRenamed, TableAdded
 from instep.schema.layout import TableLayout
 from instep.schema.partition import PartitionTerm
 from instep.schema.step import SetLayout
 from instep.stage.partition import Partition
-from lake import REF
+from lake import ID, PREFIX, REF, create, stage, table
 
 ODD = ("a/b=c%d", " ", "__HIVE_DEFAULT_PARTITION__", "ä€😀", None, "x\ny", "null", "%20")
 
@@ -71,6 +75,7 @@ def test_delta_rs_reads_the_same_and_no_other_files(tmp_path: Path) -> None:
 
 
 BY = (("name",), ("amount", "day", "key"), ("tz", "at", "small"))
+SHARD = shard_column(PREFIX)
 SEEKS: list[tuple[str, Any]] = [
     ("id > 3", lambda r: r["id"] > 3), ("name = 'a/b=c%d'", lambda r: r["name"] == "a/b=c%d"),
     ("name IS NULL", lambda r: r["name"] is None), ("name = ' '", lambda r: r["name"] == " "),
@@ -82,43 +87,69 @@ SEEKS: list[tuple[str, Any]] = [
 ]  # fmt: skip
 
 
+def read_back(folder: Path) -> Iterator[tuple[str, Rows]]:
+    """Statements over tables that are partitioned in many ways, and the rows that they have to find."""
+    for number, names in enumerate(BY):
+        shop = loaded(folder / str(number), *names)
+        at, rows = f"delta.`{shop.held.folder}`", shop.to.read(REF).read_all().to_pylist()
+        yield f"SELECT * FROM {at}", told(shop)
+        for where, says in SEEKS:
+            yield f"SELECT id FROM {at} WHERE {where}", plain([{"id": r["id"]} for r in rows if says(r)])
+    shop = loaded(folder / "wider", "n", "amount", "small")
+    widened(shop)
+    shop.append(row(8, id=88, n=2**40, amount=Decimal("1.2345"), small=2**20, ratio=0.1))
+    yield f"SELECT * FROM delta.`{shop.held.folder}`", told(shop)
+    yield f"SELECT id FROM delta.`{shop.held.folder}` WHERE n = 1099511627776 AND amount = 1.2345", [{"id": "88"}]
+    yield f"SELECT id FROM delta.`{shop.held.folder}` WHERE n = 2", [{"id": "2"}]
+
+
+def only(shop: Warehouse, name: str, value: str) -> str:
+    """The files of other partitions are gone: a reader who looks at them fails."""
+    for file in shop.held.files:
+        if file["partitionValues"][name] != value:
+            Path(str(path_of(shop.held, file))).unlink()
+    return f"delta.`{shop.held.folder}`"
+
+
+def shared(folder: Path) -> Warehouse:
+    """The table of two shards."""
+    shop = Warehouse.__new__(Warehouse)
+    shop.to = DeltaDestination(DeltaConfig("lake", str(folder / "delta")))
+    for name in ("eu", "us"):
+        to = sharded(shop.to, name, PREFIX)
+        create(to, table(ID), Commit("r1", 1))
+        to.append(REF, [stage(to, REF, [{SHARD: name, "id": n} for n in range(3)])], Commit("r2", 2))
+    return shop
+
+
 @pytest.mark.slow
 def test_spark_reads_the_same_and_no_other_files(tmp_path: Path) -> None:
-    asked, wanted = list[str](), list[Any]()
-    for number, names in enumerate(BY):
-        shop = loaded(tmp_path / str(number), *names)
-        at, rows = f"delta.`{shop.held.folder}`", shop.to.read(REF).read_all().to_pylist()
-        asked.append(f"SELECT * FROM {at}")
-        wanted.append(told(shop))
-        for where, says in SEEKS:
-            asked.append(f"SELECT id FROM {at} WHERE {where}")
-            wanted.append(plain([{"id": r["id"]} for r in rows if says(r)]))
+    asked = [*read_back(tmp_path)]
     shop = loaded(tmp_path / "pruned", "name")
     renamed(shop)
-    for file in shop.held.files:
-        if file["partitionValues"]["name"] != "a/b=c%d":
-            Path(str(path_of(shop.held, file))).unlink()
-    asked.append(f"SELECT id FROM delta.`{shop.held.folder}` WHERE called = 'a/b=c%d'")
-    wanted.append([{"id": "2"}])
-    said = ask(tmp_path, asked)
-    for statement, theirs, ours in zip(asked, said, wanted, strict=True):
+    asked += [(f"SELECT id FROM {only(shop, 'name', 'a/b=c%d')} WHERE called = 'a/b=c%d'", [{"id": "2"}])]
+    both = shared(tmp_path / "shards")
+    count = f"SELECT {SHARD} AS s, count(*) AS n FROM delta.`{both.held.folder}` GROUP BY ALL"
+    said = ask(tmp_path, [statement for statement, _ in asked] + [count, *written(tmp_path / "written")])
+    for (statement, ours), theirs in zip(asked, said, strict=False):
         assert theirs == ours, statement
+    assert said[len(asked)] == [{"n": "3", "s": "eu"}, {"n": "3", "s": "us"}]
+    shop = Warehouse.__new__(Warehouse)
+    shop.to, shop.fence = DeltaDestination(DeltaConfig("lake", str(tmp_path / "written" / "delta"))), 50
+    assert said[-1] == told(shop), "files that Spark writes have no partition columns"
+    shop.merge(row(5, id=998), row(6, id=999))
+    assert len(told(shop)) == len(said[-1])
+    assert {("998", "n5"), ("999", "n6")} <= {(r["id"], r["name"]) for r in told(shop)}
 
 
-@pytest.mark.slow
-def test_files_that_spark_writes_are_read_with_the_values_of_the_log(tmp_path: Path) -> None:
-    shop = loaded(tmp_path, "name", "tz", "amount")
-    at = f"delta.`{shop.held.folder}`"
-    said = ask(tmp_path, [
+def written(folder: Path) -> list[str]:
+    """What Spark writes into a table of ours, and reads of it then."""
+    at = f"delta.`{loaded(folder, 'name', 'tz', 'amount').held.folder}`"
+    return [
         f"INSERT INTO {at} (id, name, tz, amount) VALUES (998, 'a/b', timestamp'2020-02-02 02:02:02.5Z', -1.50)",
         f"INSERT INTO {at} (id, name) VALUES (999, NULL)",
         f"UPDATE {at} SET n = 7 WHERE id = 3", f"DELETE FROM {at} WHERE id = 2", f"SELECT * FROM {at}",
-    ])  # fmt: skip
-    assert said[-1] == told(shop)
-    shop.merge(row(5, id=998), row(6, id=999))
-    assert len(told(shop)) == len(said[-1])
-    there = {(r["id"], r["name"]) for r in told(shop)}
-    assert {("998", "n5"), ("999", "n6")} <= there
+    ]  # fmt: skip
 
 
 def test_partition_columns_stay(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,24 @@ from deltalake import DeltaTable, QueryBuilder
 from shard_world import REF, SHARD, Shop, opened
 
 from contract import destinations
-from instep.destinations.base import Commit
+from instep.destinations.base import Commit, Merge
 from instep.destinations.delta.change import Change
+from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.held import Held, find
+from instep.destinations.sharded import Sharded, sharded
 from instep.errors import Conflict, Fenced
 from instep.model import TableSettings
+from instep.schema.change import ColumnWidened
 from instep.schema.maintenance import Maintenance
+from instep.schema.step import step
 from instep.sync.maintain import maintain
 from instep.sync.progress import Silent
+from lake import ID, PREFIX, column, create, stage, table
 from s3_server import Bucket
 from sync_world import cursor
 
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, at int)"
+OF = table(ID).ref
 ROWS = ("INSERT INTO t VALUES (1, 'x', 1)", "INSERT INTO t VALUES (2, 'y', 2)")
 
 
@@ -169,3 +176,53 @@ def test_loads_beside_each_other_lose_no_row(tmp_path: Path) -> None:
             list(pool.map(work, names))
         assert [(r[0], r[1]) for r in shop.rows("id")] == [(n, i) for n in names for i in range(1, 7)]
         assert shop.differing() == {}
+
+
+def part(folder: str, shard: str) -> Sharded:
+    return sharded(DeltaDestination(DeltaConfig("lake", folder)), shard, PREFIX)
+
+
+def at_once(folder: str, shard: str) -> None:
+    """What one process does: a table, rows, the same key again and again, now and then all rows."""
+    to, wanted = part(folder, shard), table(ID, column("v", "string"), column(f"of_{shard}", "int32"))
+    create(to, wanted, Commit(f"{shard}-1", 1))
+    for n in range(8):
+        commit = Commit(f"{shard}-{n}", n + 2, "", "x")
+        to.claim(OF, commit.fence)
+        rows = [{SHARD: shard, "id": n, "v": shard}, {SHARD: shard, "id": 100, "v": str(n)}]
+        if n == 4:
+            rows += [{SHARD: shard, "id": i, "v": shard} for i in range(4)]
+            to.overwrite(OF, [stage(to, OF, rows)], commit)
+        else:
+            to.merge(None, OF, [stage(to, OF, rows)], Merge(("id",)), commit)
+
+
+@pytest.mark.slow
+def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    names, folder = ["eu", "us", "eu-2"], str(tmp_path / "lake")
+    with ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for done in [pool.submit(at_once, folder, name) for name in names]:
+            done.result()
+    read = part(folder, "eu").base.read(OF).read_all().to_pylist()
+    expected = {(s, n, s) for s in names for n in range(8)} | {(s, 100, "7") for s in names}
+    assert {(r[SHARD], r["id"], r["v"]) for r in read} == expected
+    assert len(read) == len(expected)
+    states = [part(folder, s).state(OF) for s in names]
+    assert [(s.run, s.fence, s.rows) for s in states if s] == [(f"{s}-7", 9, 9) for s in names]
+
+
+def test_a_type_that_another_shard_widens_while_files_are_written(tmp_path: Path) -> None:
+    """They are adopted, and merged, as the table has them by then."""
+    eu, us = (part(str(tmp_path / "lake"), name) for name in ("eu", "us"))
+    narrow, wide = (table(ID, column("n", kind)) for kind in ("int32", "int64"))
+    for to in (eu, us):
+        create(to, narrow, Commit("r1", 1))
+    early = [stage(eu, OF, [{SHARD: "eu", "id": n, "n": n}]) for n in range(3)]
+    widened = ColumnWidened(OF, narrow.by_name["n"], wide.by_name["n"])
+    us.execute(OF, [step(OF, widened)], wide, Commit("r2", 2))
+    eu.overwrite(OF, early[:1], Commit("r3", 3))
+    eu.append(OF, early[1:2], Commit("r4", 4))
+    eu.merge(None, OF, early[2:], Merge(("id",)), Commit("r5", 5))
+    eu.merge(None, OF, [stage(eu, OF, [{SHARD: "eu", "id": 0, "n": 2**40}])], Merge(("id",)), Commit("r6", 6))
+    rows = eu.read(OF, ["id", "n"]).read_all().to_pylist()
+    assert sorted((r["id"], r["n"]) for r in rows) == [(0, 2**40), (1, 1), (2, 2)]

@@ -153,7 +153,8 @@ def adopted(
             continue
         footer = read_footer(file)
         names = [f.name for f in footer.schema.to_arrow_schema()]
-        if names == [f.physical for f in fields] and is_one_of(held.only_partition or file.partition, by):
+        same = names == [f.physical for f in fields] and not _widened(held, footer, fields)
+        if same and is_one_of(held.only_partition or file.partition, by):
             assert_written(footer, spec(held, fields, run))
             out.append(action(held, fields, file, by, footer))
         else:
@@ -172,7 +173,7 @@ def copied(
     out = []
     for file in files:
         if file.rows:
-            check_ids(file, read_footer(file), fields)
+            check_ids(held, file, read_footer(file), fields)
             out += write(held, fields, run, batches(staged_path(held, file), fields, by_id=True), by)
     return out
 
@@ -187,16 +188,35 @@ def read_footer(file: StagedFile) -> pq.FileMetaData:
     return footer
 
 
-def check_ids(file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
-    """StageError unless the file has these columns, by id, in these types."""
+def _widened(held: Held, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> bool:
+    """Whether another shard has widened a column since the file was staged."""
+    if held.record.within is None:
+        return False
+    found = {f.name: f.type for f in footer.schema.to_arrow_schema()}
+    return any(f.physical in found and _grows(found[f.physical], arrow_type(f.type)) for f in fields)
+
+
+def check_ids(held: Held, file: StagedFile, footer: pq.FileMetaData, fields: Sequence[DeltaField]) -> None:
+    """StageError unless the file has these columns, by id, in these types; of a shard narrower ones will do, for others
+    may have widened them since."""
     found = {_known_by(f, by_id=True): f.type for f in footer.schema.to_arrow_schema()}
+    shared = held.record.within is not None
     for wanted in fields:
-        kind = found.get(str(wanted.id))
-        if kind is None or not _alike(kind, arrow_type(wanted.type)):
+        kind, own = found.get(str(wanted.id)), arrow_type(wanted.type)
+        if kind is None or not (_alike(kind, own) or (shared and _grows(kind, own))):
             raise StageError(
                 f"staged file {file.path} does not have the column {wanted.name!r} as the table needs it",
                 hint="nothing was committed; the destination table changed during the run: sync again",
             )
+
+
+def _grows(before: pa.DataType, after: pa.DataType) -> bool:
+    """Whether the one becomes the other without a change of any value."""
+    if pa.types.is_decimal(before) and pa.types.is_decimal(after):
+        more = after.scale >= before.scale and after.precision - after.scale >= before.precision - before.scale
+        return bool(before != after and more)
+    both = (pa.types.is_integer, pa.types.is_floating)
+    return any(is_one(before) and is_one(after) for is_one in both) and before.bit_width < after.bit_width
 
 
 def _alike(a: pa.DataType, b: pa.DataType) -> bool:

@@ -119,7 +119,7 @@ def merge(
         raise DestinationError(f"table {named(ref)} has no key to merge by", hint="name one in `key:`")
     change = Change(held, held.record)
     for file in files:
-        check_ids(file, read_footer(file), held.fields)
+        check_ids(held, file, read_footer(file), held.fields)
     outcome = _since(change, files, how, commit) if how.since else _upsert(change, files, how, commit, prefix)
     marks = how.deletes == "soft" and how.since is None and outcome.deleted > 0
     deleted = marks and bool(SystemColumns.of(held.record.table, prefix).deleted)
