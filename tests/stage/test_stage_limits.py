@@ -8,7 +8,18 @@ import pyarrow as pa
 import pytest
 
 from instep.stage.cast import Cast
-from instep.stage.limits import HALF, NO_JSON, NUL, VALID_JSON, WHOLE_JSON, WITHOUT_NUL, limited
+from instep.stage.limits import (
+    EMPTY,
+    FAR,
+    HALF,
+    IN_PARTITIONS,
+    NO_JSON,
+    NUL,
+    VALID_JSON,
+    WHOLE_JSON,
+    WITHOUT_NUL,
+    limited,
+)
 
 LIST = pa.large_list(pa.field("element", pa.large_string()))
 CASES: list[tuple[str, pa.DataType, list[Any], list[Any], list[int]]] = [
@@ -50,3 +61,24 @@ def test_what_servers_take_for_json(text: str, valid: str, whole: str) -> None:
         done = limited(before, pa.field("v", pa.large_string(), metadata=limit))
         assert dict(done.misfits) == ({1: reason} if reason else {})
         assert done.values.to_pylist() == [None, None if reason else text]
+
+
+DAY, AT, TZ = pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")
+EARLY = -62_135_596_800_000_000
+"""0001-01-01 in microseconds since 1970."""
+TOLD: list[tuple[str, pa.DataType, list[Any], dict[int, str]]] = [
+    ("texts", pa.large_string(), ["a", "", None, " ", ""], {1: EMPTY, 4: EMPTY}),
+    ("no texts", pa.int32(), [0, None], {}),
+    ("days", DAY, [-719_162, -719_163, 2_932_896, 2_932_897, None], {1: FAR, 3: FAR}),
+    ("times", AT, [EARLY, EARLY - 1, 253_402_300_799_999_999, 253_402_300_800_000_000], {1: FAR, 3: FAR}),
+    ("moments", TZ, [EARLY, EARLY - 1, None], {1: FAR}),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "odd"), [c[1:] for c in TOLD], ids=[c[0] for c in TOLD])
+def test_what_a_partition_cannot_tell(kind: pa.DataType, given: list[Any], odd: dict[int, str]) -> None:
+    stored = kind if pa.types.is_large_string(kind) else pa.int64() if kind.bit_width == 64 else pa.int32()
+    before = Cast(pa.array(given, stored).cast(kind))
+    done = limited(before, pa.field("v", kind, metadata=IN_PARTITIONS))
+    kept = pa.array([None if at in odd else value for at, value in enumerate(given)], stored)
+    assert (done.values.equals(kept.cast(kind)), dict(done.misfits)) == (True, odd)

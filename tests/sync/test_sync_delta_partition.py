@@ -24,6 +24,7 @@ from instep.sync.changes.rekey import prepare as rekeying
 from instep.sync.changes.restore import prepare, restore
 from instep.sync.maintain import maintain
 from instep.sync.progress import Silent
+from lake import with_spark
 from sync_world import MakeWorld, World, cursor, preset
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, region varchar(40), at timestamp, amount decimal(9,2), note text)"
@@ -327,3 +328,25 @@ def test_the_steps_as_sql(world: World) -> None:
     assert [step_from_dict(step_to_dict(s)) for s in steps] == list(steps)
     [made] = world.destination.ddl(steps)
     assert made.endswith("\n) USING delta\nPARTITIONED BY (`region`, `at`);")
+
+
+@pytest.mark.slow
+def test_versions_of_rows_in_partitions(served: World) -> None:
+    served.settings["t"] = TableSettings(history=True, partition=("region",))
+    served.run(TABLE, ROWS)
+    assert (served.sync().status, wrong_places(served)) == ("done", [])
+    served.run("UPDATE t SET region = 'b' WHERE id = 1", "DELETE FROM t WHERE id = 4")
+    assert (served.sync().status, wrong_places(served)) == ("done", [])
+    rows = served.rows("t", "id", "region", "_instep_current", deleted=True)
+    assert [r[1:] for r in rows if r[0] == 1] == [("a/b=c%d", False), ("b", True)]
+    assert served.differing() == {}
+
+
+@with_spark
+@pytest.mark.slow
+def test_tasks_of_spark_write_files_of_one_partition(make_world: MakeWorld) -> None:
+    world = delta(make_world())
+    world.engine = "spark"
+    begun(world, "region", "at")
+    changed(world, *MOVES)
+    assert len(held(world).files) >= 5
