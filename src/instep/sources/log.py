@@ -17,6 +17,8 @@ from instep.sources.base import Snapshot
 from instep.stage.spec import Chunk
 
 Ref = tuple[str, str]
+PART = "part "
+"""Begins the names of partitions in a shape."""
 Key = tuple[str, ...]
 
 
@@ -46,15 +48,29 @@ class LogState:
 class Followed:
     """A table whose changes are in the log, or `why` they are not. `pending`: it was taken in after the snapshot at
     hand began. A position from before says nothing any more once something of the `shape` of then is otherwise: the
-    key, the type of a column."""
+    key, the type of a column, what stands for a partition. Partitions that were `born` as such brought no rows."""
 
     shape: Mapping[str, str] = field(default_factory=dict)
     why: str = ""
     pending: bool = False
+    born: frozenset[str] = frozenset()
 
     def holds(self, before: Mapping[str, str]) -> bool:
         """Whether positions of the time of that shape still count; what only one of the two has does no harm."""
-        return all(self.shape.get(name, value) == value for name, value in before.items())
+        return all(self.shape.get(name, value) == value for name, value in before.items() if not name.startswith(PART))
+
+    def parts_hold(self, before: Mapping[str, str]) -> bool:
+        """Whether no partition has come, gone or changed since then with rows of which the log has nothing."""
+        now, then = _parts(self.shape), _parts(before)
+        return then.items() <= now.items() and now.keys() - then.keys() <= self.born
+
+    def has_grown(self, before: Mapping[str, str]) -> bool:
+        """Whether there are partitions that have to be written down, for the day on which they go."""
+        return _parts(self.shape).keys() != _parts(before).keys()
+
+
+def _parts(shape: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: value for name, value in shape.items() if name.startswith(PART)}
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ class Following:
         if whole or position is None or why:
             return replace(load, notes=(*load.notes, f"read as a whole: {why}") if why else load.notes)
         self._base[ref] = state.cursor if state else ""
-        if not changed.keys:
+        if not changed.keys and not said.has_grown((_log(self._base[ref]) or {})["shape"]):
             self._idle.add(ref)
         scans = load.choice.deletes != "ignore" and not self.pipe.destination.capabilities.merges_asked
         return replace(load, complete=False, changed=changed, keys=scans)
@@ -202,6 +202,8 @@ class Following:
             return None, ""
         if not said.holds(last["shape"]):
             return None, "its key, a column's type or its place in the publication is another one"
+        if not said.parts_hold(last["shape"]):
+            return None, "a partition was attached, detached, dropped, truncated or written anew, which is in no log"
         seen = self._seen(state.cursor)
         at = max(last["at"], seen, key=self.log.order)
         return self._checked(ref, at, whole=whole)

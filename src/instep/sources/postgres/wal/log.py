@@ -26,6 +26,7 @@ from instep.sources.postgres.connect import PostgresConfig, dial, settings, tran
 from instep.sources.postgres.snapshot import PostgresSnapshot
 from instep.sources.postgres.sql import literal, quote
 from instep.sources.postgres.wal.collect import Collected, Visible, collect
+from instep.sources.postgres.wal.partitions import Partition, partitions
 from instep.sources.postgres.wal.sql import key_chunks, row_chunks, sorted_keys
 from instep.sources.postgres.wal.tables import LogTable, additions, followed, log_tables
 from instep.sources.postgres.wal.wire import Message, decode
@@ -78,6 +79,7 @@ class PostgresLog:
     wait: float = WAIT
     _known: dict[Ref, LogTable] = field(default_factory=dict)
     _listed: frozenset[Ref] = frozenset()
+    _parts: Mapping[Ref, Sequence[Partition]] = field(default_factory=dict)
     _mark: int = 0
 
     def order(self, position: str) -> int:
@@ -177,7 +179,10 @@ class PostgresLog:
             if new and not why:
                 known = log_tables(session, self.names.publication, keys)
             self._known |= known
-            found = {ref: followed(known.get(ref), key, pending=ref not in self._listed) for ref, key in keys.items()}
+            found = {
+                ref: followed(known.get(ref), key, self._parts.get(ref, ()), pending=ref not in self._listed)
+                for ref, key in keys.items()
+            }
         lack = {k.ref for k in new} if why else set()
         return {ref: Followed(f.shape, why) if ref in lack else f for ref, f in found.items()}
 
@@ -199,6 +204,7 @@ class PostgresLog:
         with self._session() as session:
             listed = _LISTED.replace("{publication}", literal(self.names.publication))
             self._listed = frozenset((s, n) for s, n in session.execute(listed.encode()).fetchall())
+            self._parts = partitions(session)
             following = int(_one(session, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")[0])
             self._mark = following
             ends = time.monotonic() + (self.wait if wait else 0)

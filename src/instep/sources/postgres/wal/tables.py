@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.sources.log import Followed, Ref
 from instep.sources.postgres.sql import literal, quote, quote_table
+from instep.sources.postgres.wal.partitions import Partition, partitions, unnamed
 
 if TYPE_CHECKING:
     import psycopg
@@ -30,7 +31,6 @@ LEFT JOIN pg_publication p ON p.pubname = {publication}
 LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
 LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname
 """
-_IDENTITY = {"n": "nothing", "d": "a primary key that is checked at once", "i": "an index"}
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
@@ -50,10 +50,10 @@ class LogTable:
     publication: int
     membership: int
     listed: Mapping[str, Any] | None
+    parts: tuple[Partition, ...] = ()
 
     def why_not(self, key: Sequence[str]) -> str:
         """Why its changes cannot be followed by this key (source columns), whatever a publication says."""
-        path = quote_table(*self.ref)
         if not key:
             return "its key has no source"
         if self.kind not in "rp":
@@ -62,13 +62,8 @@ class LogTable:
             return "it is not logged"
         if self.inherited:
             return "other tables inherit from it, and their rows are logged as theirs alone"
-        if self.identity is not None and not set(key) <= self.identity:
-            what = _IDENTITY[self.replica] if self.replica != "i" or self.identity else "an index that is gone"
-            fix = "DEFAULT" if self.replica == "n" else "FULL"
-            return (
-                f"the log names its rows by {what}, not by {', '.join(key)}: ALTER TABLE {path} REPLICA IDENTITY {fix};"
-            )
-        return ""
+        own = unnamed(self.ref, self.replica, self.identity, key)
+        return own or next((why for part in self.parts if (why := part.why_not(key))), "")
 
     def cut_off(self, key: Sequence[str]) -> str:
         """Why the publication tells too little of it."""
@@ -96,24 +91,32 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
     if not values:
         return {}
     statement = _TABLES.replace("{values}", values).replace("{publication}", literal(publication))
+    parts: Mapping[Ref, tuple[Partition, ...]] | None = None
     found = {}
     for row in connection.execute(statement.encode()).fetchall():
         schema, name, oid, kind, persistence, replica, identity, inherited, columns, pub, member, listed = row
         named = None if replica == "f" else frozenset(identity or ())
         ref = (schema, name)
+        if kind == "p" and parts is None:
+            parts = partitions(connection)
         found[ref] = LogTable(
             ref, oid, kind, persistence, replica, named, inherited, tuple(map(tuple, columns or ())), pub, member,
-            listed,
+            listed, (parts or {}).get(ref, ()),
         )  # fmt: skip
     return found
 
 
-def followed(table: LogTable | None, key: Sequence[str], *, pending: bool = False) -> Followed:
-    """What is known of a table that should be followed by this key."""
+def followed(
+    table: LogTable | None, key: Sequence[str], parts: Sequence[Partition] = (), *, pending: bool = False
+) -> Followed:
+    """What is known of a table that should be followed by this key. `parts` are its partitions from before the snapshot
+    that reads it: what comes to pass with them later has to be found by the next sync. One that came meanwhile is
+    written down without a state, whether the snapshot shows it or not."""
     if table is None:
         return Followed(why="it is gone")
     why = table.why_not(key) or table.cut_off(key)
-    return Followed(table.shape(key), why, pending and not why)
+    shape = table.shape(key) | {p.name: "" for p in table.parts} | {p.name: p.state for p in parts}
+    return Followed(shape, why, pending and not why, frozenset(p.name for p in (*table.parts, *parts) if p.born))
 
 
 def additions(tables: Iterable[LogTable], publication: str) -> str:
