@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,38 @@ def test_without_its_partition_nothing_is_loaded(shop: Shop) -> None:
     assert "not partitioned by _instep_shard any more" in table.error
     with pytest.raises(DestinationError, match="cannot be told apart"):
         shop["b"].pipe.destination.append(REF, [], Commit("r", 9))
+
+
+def busy(shop: Shop, name: str) -> list[str]:
+    """One shard's columns come and go, its rows change, its files are put together; what has failed."""
+    chance, have, failed, one = random.Random(name), set[str](), list[str](), shop[name]
+    for turn in range(6):
+        column = chance.choice("uvw")
+        one.run(
+            f"ALTER TABLE t {'DROP' if column in have else 'ADD'} COLUMN {column}{'' if column in have else ' int'}"
+        )
+        have ^= {column}
+        one.run(
+            f"DELETE FROM t WHERE id = {turn // 2}",
+            f"INSERT INTO t VALUES ({', '.join(map(str, [turn + 9, turn, *['5'] * len(have)]))})",
+        )
+        failed += [t.error for t in one.sync(full=chance.random() < 0.3).tables if t.status != "done"]
+        if chance.random() < 0.5:
+            maintained(shop, name, moving=True, deep=False)
+    return failed
+
+
+@pytest.mark.slow
+def test_all_of_them_are_busy_at_once(tmp_path: Path) -> None:
+    with opened(tmp_path, destinations.iceberg(tmp_path)) as shop:
+        for shard in shop.shards.values():
+            shard.policy = preset("propagate_all")
+        shop.run("CREATE TABLE t (id int PRIMARY KEY, at int)", "INSERT INTO t VALUES (0, 0), (1, 1), (2, 2)")
+        with ThreadPoolExecutor(3) as pool:
+            assert list(pool.map(lambda name: busy(shop, name), "abc")) == [[], [], []]
+        shop.sync()
+        assert shop.differing() == {}
+        assert {row[:2] for row in shop.rows("id")} == {(s, *row) for s in "abc" for row in shop[s].rows("t", "id")}
 
 
 def at_once(folder: str, shard: str) -> None:

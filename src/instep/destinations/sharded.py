@@ -229,7 +229,8 @@ class Sharded:
         return self.part.refill(ref, column, commit)
 
     def forget(self, refs: Iterable[Ref], fence: int) -> list[str]:
-        return self.base.forget(refs, 0) if isinstance(self.base, KeepsDropped) else []
+        base, named = self.base, list(refs)
+        return landed(lambda: base.forget(named, 0)) if isinstance(base, KeepsDropped) else []
 
     def misfits(self, ref: Ref, column: str, kind: DataType) -> Misfits:
         return self.part.misfits(ref, column, kind)

@@ -31,9 +31,9 @@ from instep.destinations.iceberg.layout import check_rows, check_writable
 from instep.destinations.iceberg.partition import carried
 from instep.destinations.iceberg.positions import Deletes, RowDelta
 from instep.destinations.iceberg.produce import Append, Producer
-from instep.destinations.iceberg.shard_table import ShardTable
+from instep.destinations.iceberg.shard_table import ShardTable, let_go
 from instep.destinations.iceberg.shards import SHARD, totals
-from instep.destinations.iceberg.updates import creation, set_properties
+from instep.destinations.iceberg.updates import creation, set_properties, spec_is
 from instep.errors import Conflict, DestinationError
 
 
@@ -110,9 +110,10 @@ class Change:
         check_rows(self._table, self.metadata)
         return self._snapshot(kind(self._staged, self._table, replaced, self._said(summary)), files)
 
-    @staticmethod
-    def _snapshot(producer: _SnapshotProducer[Any], files: Iterable[DataFile]) -> int:
-        with producer:
+    def _snapshot(self, producer: _SnapshotProducer[Any], files: Iterable[DataFile]) -> int:
+        if isinstance(self._table, ShardTable):  # another shard's settings may have changed it
+            self.require(spec_is(self._table.metadata.default_spec_id))
+        with let_go(self._table), producer:
             for file in files:
                 producer.append_data_file(file)
         return producer.snapshot_id

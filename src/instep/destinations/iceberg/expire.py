@@ -30,6 +30,7 @@ from instep.destinations.iceberg.shard_table import ShardTable, own_data
 from instep.destinations.iceberg.shards import shards_of
 from instep.destinations.iceberg.undo import now_ms
 from instep.destinations.maintained import Upkeep
+from instep.errors import Conflict
 from instep.schema.maintenance import DAY_MS, Maintenance, expirable
 from instep.stage.place import Place
 
@@ -89,13 +90,22 @@ def expire(lake: Lake, ref: Ref, work: Upkeep) -> tuple[int, int]:
     change = Change(table)
     change.update(RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(gone)}), *_specs(table, rest))
     change.properties(maintained_now(change))
-    change.land(work.fence)
+    _land(change, table, work.fence)
     crashpoint("maintain.expired")
     if table.metadata.properties.get("gc.enabled", "true") != "true":
         return len(gone), 0
     removed = sum(_deleted(table.io, file) for file in sorted(files))
     crashpoint("maintain.removed")
     return len(gone), removed
+
+
+def _land(change: Change, table: Table, fence: int) -> None:
+    try:
+        change.land(fence)
+    except ValueError as error:  # pyiceberg's word for a snapshot, or a spec, that is gone
+        if not isinstance(table, ShardTable):
+            raise
+        raise Conflict(f"another shard has maintained table {'.'.join(table.name())} meanwhile") from error
 
 
 def _specs(table: Table, rest: Sequence[Snapshot]) -> Iterator[TableUpdate]:

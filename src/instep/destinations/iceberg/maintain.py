@@ -82,7 +82,7 @@ def _again(step: Callable[[], T]) -> T:
             return step()
         except Fenced:
             raise
-        except Conflict:
+        except (Conflict, FileNotFoundError):  # the latter: another shard has let go of a snapshot that was looked at
             if not left:
                 raise
     raise AssertionError("unreachable")

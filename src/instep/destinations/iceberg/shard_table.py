@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
@@ -49,8 +50,21 @@ class ShardTable(Table):
         return self
 
     def _do_commit(self, updates: tuple[TableUpdate, ...], requirements: tuple[Any, ...]) -> None:
-        super()._do_commit(tuple(self._recorded(update) for update in updates), requirements)
+        recorded = tuple(self._recorded(update) for update in updates)
+        response = self.catalog.commit_table(self, requirements, recorded)
+        old = self.metadata
+        self._check_uuid(old, response.metadata)
+        self.metadata, self.metadata_location = response.metadata, response.metadata_location
         self._project()
+        self._forget(old)
+
+    def _forget(self, old: TableMetadata) -> None:
+        """Deletes metadata files that the table lists no more; another shard's commit may have done so."""
+        if self.metadata.properties.get("write.metadata.delete-after-commit.enabled") != "true":
+            return
+        for file in {e.metadata_file for e in old.metadata_log} - {e.metadata_file for e in self.metadata.metadata_log}:
+            with suppress(OSError):
+                self.io.delete(file)
 
     def _recorded(self, update: TableUpdate) -> TableUpdate:
         """The update with the shard's own properties under the names that they have in the table's metadata."""
@@ -70,7 +84,8 @@ class ShardTable(Table):
 
     def tasks(self) -> list[FileScanTask]:
         """The shard's files; DestinationError if one of them may have rows of others."""
-        found = list(self.scan().plan_files())
+        with let_go(self):
+            found = list(self.scan().plan_files())
         if odd := next((t.file.file_path for t in found if not self.has(t.file)), ""):
             raise DestinationError(
                 f"table {'.'.join(self.name())} has a file with rows of several shards, which another program has "
@@ -120,6 +135,17 @@ class ShardTable(Table):
             at = staged.snapshot_by_id(parent) if parent is not None else None
         old = totals(json.loads(self.metadata.model_dump_json())) if TOTALS in self.metadata.properties else {}
         return {TOTALS: json.dumps(grown(old, found))}
+
+
+@contextmanager
+def let_go(table: Table) -> Iterator[None]:
+    """Raises Conflict where another shard's maintenance has let go of the snapshot that is looked at."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not isinstance(table, ShardTable):
+            raise
+        raise Conflict(f"table {'.'.join(table.name())} moved under this run", hint="run the sync again") from error
 
 
 def _listed(table: ShardTable) -> set[tuple[str, ...]]:

@@ -14,6 +14,7 @@ from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSortOrderUpdate,
     AssertCurrentSchemaId,
+    AssertDefaultSpecId,
     AssertLastAssignedFieldId,
     AssertRefSnapshotId,
     AssignUUIDUpdate,
@@ -90,6 +91,11 @@ def schema_is(schema_id: int, last_column_id: int) -> tuple[AssertCurrentSchemaI
         AssertCurrentSchemaId.model_validate({"current-schema-id": schema_id}),
         AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": last_column_id}),
     )
+
+
+def spec_is(spec_id: int) -> AssertDefaultSpecId:
+    """New files still belong under this partition spec."""
+    return AssertDefaultSpecId.model_validate({"default-spec-id": spec_id})
 
 
 def creation(schema: Schema, location: str, properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:
