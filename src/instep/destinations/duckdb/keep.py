@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -13,12 +12,9 @@ from instep.destinations.duckdb.file import DatabaseFile, Session
 from instep.destinations.duckdb.load import loading, rows
 from instep.destinations.duckdb.records import dropped, find, named, prepare, put, remove, remove_dropped
 from instep.destinations.duckdb.shape import physical
-from instep.destinations.sql.evolve import latest
+from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, revived
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
-from instep.errors import Conflict, DestinationError
-
-DAY_MS = 86_400_000
 
 
 def is_kept(file: DatabaseFile, ref: Ref, source_id: str | None) -> bool:
@@ -28,20 +24,10 @@ def is_kept(file: DatabaseFile, ref: Ref, source_id: str | None) -> bool:
 
 
 def revival(file: DatabaseFile, ref: Ref, column: str) -> Revival:
-    """A dropped column waits in the table itself: only rows that came since have no value in it."""
     with file.reading() as session:
-        record = find(session, ref) if session is not None else None
-        there = {p.name for p in physical(session).get(ref, ())} if session is not None else set[str]()
-    if record is None:
-        return Revival(f"table {named(ref)} is not there")
-    old = latest(record.parked, column)
-    if old is None:
-        return (
-            Revival()
-            if column in record.table.by_name.keys() & there
-            else Revival(f"no column {column!r} is kept any more")
-        )
-    return Revival(written=old.written)
+        if session is None:
+            return revived(ref, None, column, ())
+        return revived(ref, find(session, ref), column, [p.name for p in physical(session).get(ref, ())])
 
 
 def forget(file: DatabaseFile, refs: Iterable[Ref], fence: int, days: float) -> list[str]:
@@ -79,14 +65,11 @@ def keep(file: DatabaseFile, ref: Ref, place: Ref, commit: Commit) -> int | None
         count = rows(session, record)
         if record.state is None or not count:
             return None
-        origin = json.dumps([record.place, record.version])
-        if (there := find(session, place)) is not None and there.copy == origin:
+        made = copy_of(record, place)
+        if is_made(made, find(session, place)):
             return count
-        if there is not None:
-            raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
-        table = replace(record.table, schema=place[0], name=place[1])
-        made = make(session, replace(record, table=table, place=f"copy of {record.place}", parked=(), copy=origin))
-        names = columns([c.name for c in table.columns])
+        made = make(session, made)
+        names = columns([c.name for c in made.table.columns])
         session.run(f"INSERT INTO {session.name(*place)} ({names}) SELECT {names} FROM {session.name(*ref)}")
         put(session, made)
     return count
@@ -99,9 +82,6 @@ def purge(file: DatabaseFile, place: Ref) -> None:
         record = find(session, place)
         if record is None:
             return
-        if not record.copy:
-            raise DestinationError(
-                f"table {named(place)} is no copy of ours", hint="it is left alone: look at it first"
-            )
+        check_copy(record)
         session.run(f"DROP TABLE {session.name(*place)}")
         remove(session, place)

@@ -17,14 +17,13 @@ from instep.destinations.duckdb.records import find, named, prepare, put, requir
 from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
-from instep.destinations.sql.staged import consume, filled
+from instep.destinations.sql.staged import ORDER, consume, filled
 from instep.errors import DestinationError, StageError
 from instep.stage.place import local
 from instep.stage.spec import StagedFile, SystemColumns
 
 _WILD = re.compile(r"([*?\[])")
 OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_instep_staged"
-ORDER = "_instep_order"
 
 
 @contextmanager

@@ -22,14 +22,12 @@ from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import sql_type
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.records import Record
-from instep.destinations.sql.staged import StagingArea, filled
+from instep.destinations.sql.staged import ORDER, StagingArea, filled
 from instep.errors import DestinationError, InstepError, StageError
 from instep.schema.table import Table
 from instep.stage.spec import StagedFile
 
 BATCH = 50_000
-ORDER = "_instep_order"
-"""Numbers staged rows as they came."""
 _FILE = 1 << 40
 
 

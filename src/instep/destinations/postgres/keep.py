@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -15,12 +14,9 @@ from instep.destinations.postgres.load import loading, rows
 from instep.destinations.postgres.records import dropped, find, named, prepare, put, remove, remove_dropped
 from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import relations
-from instep.destinations.sql.evolve import latest
+from instep.destinations.sql.keep import DAY_MS, check_copy, copy_of, is_made, revived
 from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Parked, Record
-from instep.errors import Conflict, DestinationError
-
-DAY_MS = 86_400_000
 
 
 def is_kept(server: Server, ref: Ref, source_id: str | None) -> bool:
@@ -30,20 +26,9 @@ def is_kept(server: Server, ref: Ref, source_id: str | None) -> bool:
 
 
 def revival(server: Server, ref: Ref, column: str) -> Revival:
-    """A dropped column waits in the table itself: only rows that came since have no value in it."""
     with server.reading() as session:
-        record, relation = find(session, ref), relations(session, [ref]).get(ref)
-    if record is None:
-        return Revival(f"table {named(ref)} is not there")
-    old = latest(record.parked, column)
-    if old is None:
-        there = {p.name for p in relation.columns} if relation else set[str]()
-        return (
-            Revival()
-            if column in record.table.by_name.keys() & there
-            else Revival(f"no column {column!r} is kept any more")
-        )
-    return Revival(written=old.written)
+        relation = relations(session, [ref]).get(ref)
+        return revived(ref, find(session, ref), column, [p.name for p in relation.columns] if relation else [])
 
 
 def forget(server: Server, refs: Iterable[Ref], fence: int, days: float) -> list[str]:
@@ -90,18 +75,14 @@ def keep(server: Server, ref: Ref, place: Ref, commit: Commit) -> int | None:
         count = rows(session, record)
         if record.state is None or not count:
             return None
-        origin = json.dumps([record.place, record.version])
-        if (there := find(session, place)) is not None and there.copy == origin:
+        made = copy_of(record, place)
+        if is_made(made, find(session, place)):
             return count
-        if there is not None:
-            raise Conflict(f"table {named(place)} is there already", hint="rename or purge that one first")
-        table = replace(record.table, schema=place[0], name=place[1])
-        made = replace(record, table=table, place=f"copy of {record.place}", parked=(), copy=origin)
         made = make(session, made, indexed=False)
-        names, target = columns([c.name for c in table.columns]), session.name(*place)
+        names, target = columns([c.name for c in made.table.columns]), session.name(*place)
         session.run(f"INSERT INTO {target} ({names}) SELECT {names} FROM {session.name(*ref)}")
-        if table.key:
-            index(session, target, table.key, record.place)
+        if made.table.key:
+            index(session, target, made.table.key, record.place)
         put(session, made)
     return count
 
@@ -113,9 +94,6 @@ def purge(server: Server, place: Ref) -> None:
         record = find(session, place, lock=True)
         if record is None:
             return
-        if not record.copy:
-            raise DestinationError(
-                f"table {named(place)} is no copy of ours", hint="it is left alone: look at it first"
-            )
+        check_copy(record)
         session.run(f"DROP TABLE {session.name(*place)}")
         remove(session, place)

@@ -16,13 +16,14 @@ from typing import TypeVar
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.postgres.index import loosen
-from instep.destinations.postgres.ingest import ORDER, Staging, rows_of, whole
+from instep.destinations.postgres.ingest import Staging, rows_of, whole
 from instep.destinations.postgres.records import find, named, prepare, put, require
 from instep.destinations.postgres.server import Server, Session, literal
 from instep.destinations.postgres.shape import as_document, sql_type
 from instep.destinations.postgres.swap import exchange, next_generation
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
+from instep.destinations.sql.staged import ORDER
 from instep.errors import Conflict, DestinationError, InstepError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
 

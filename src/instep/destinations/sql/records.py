@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
@@ -137,6 +137,12 @@ class Record:
         parked = tuple(replace(p, written=p.written + new) for p in self.parked)
         runs = _last((*self.runs, commit.run))
         return replace(self, loaded=loaded, parked=parked, runs=runs, version=self.version + 1)
+
+    def after_fill(self, commit: Commit, rows: int, backfills: Iterable[int]) -> Record:
+        """As the commit of these backfills leaves it: the cursor and what is accepted stay."""
+        assert self.state is not None, "only what is loaded is filled"
+        own = replace(commit, cursor=self.state.cursor, accepted=self.state.accepted)
+        return replace(self.after_load(own, rows, new=0), fills=_last((*self.fills, *backfills)))
 
     def after_changes(self, commit: Commit, changes: Sequence[str]) -> Record:
         made = replace(self, changes=_last((*self.changes, *changes)), version=self.version + 1)

@@ -16,6 +16,8 @@ from instep.stage.place import children, clear_errors, keep_only, remove
 from instep.stage.spec import StagedFile
 
 THREADS = 4
+ORDER = "_instep_order"
+"""The column that numbers staged rows as they came, where they are a table."""
 Files = Sequence[StagedFile]
 
 
