@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -110,6 +111,21 @@ class Filters(Protocol):
     def fault(self, read: TableRead) -> str:
         """Why the source cannot evaluate the filter, "" if it can. Reads no rows."""
         ...
+
+
+class WholeCatalog(ABC):
+    """Of sources that have no shorter way to tell whether their catalog is unchanged than to read it."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[Snapshot]: ...
+
+    def fingerprint(self) -> str:
+        """A digest of the whole catalog, which is read for it."""
+        return self.discover().fingerprint
+
+    def discover(self) -> Discovery:
+        with self.snapshot() as snapshot:
+            return snapshot.discover()
 
 
 class Source(Protocol):

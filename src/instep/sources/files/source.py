@@ -19,7 +19,7 @@ from instep.model import Check
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.types import DataType
-from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats
+from instep.sources.base import CursorBounds, CursorRange, Discovery, TableStats, WholeCatalog
 from instep.sources.files.catalog import table_of_files
 from instep.sources.files.chunks import scans
 from instep.sources.files.config import NUMBER, SCHEMA, FilesConfig
@@ -33,8 +33,8 @@ from instep.stage.spec import Chunk
 from instep.stage.text import to_text
 
 
-class FilesSource:
-    """See the module. `records` keeps what was found in each file."""
+class FilesSource(WholeCatalog):
+    """See the module. `records` keeps what was found in each file: those that have not changed are not opened."""
 
     kind = "files"
     default_schema = SCHEMA
@@ -58,14 +58,6 @@ class FilesSource:
             *(Check(f"read {'.'.join(ref)}", False, why, "repair it, or `exclude` the table")
               for ref, why in found.denied.items()),
         ]  # fmt: skip
-
-    def fingerprint(self) -> str:
-        """A digest of all tables; files that have not changed are not opened."""
-        return self.discover().fingerprint
-
-    def discover(self) -> Discovery:
-        with self.snapshot() as snapshot:
-            return snapshot.discover()
 
     @contextmanager
     def snapshot(self) -> Iterator[FilesSnapshot]:

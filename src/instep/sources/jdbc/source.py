@@ -19,7 +19,7 @@ from instep.model import Check
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog, Column, fingerprint
 from instep.schema.types import DataType
-from instep.sources.base import CursorBounds, CursorRange, Discovery
+from instep.sources.base import CursorBounds, CursorRange, Discovery, WholeCatalog
 from instep.sources.jdbc.catalog import tables
 from instep.sources.jdbc.checks import checks
 from instep.sources.jdbc.config import JdbcConfig
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class JdbcSource:
+class JdbcSource(WholeCatalog):
     """See the module. `start` gives the Spark session whose JVM the driver runs in."""
 
     kind = "jdbc"
@@ -58,14 +58,6 @@ class JdbcSource:
         except InstepError as error:
             name = "connect" if isinstance(error, ConnectError) else "set up the driver"
             return [Check(name, False, error.message, error.hint)]
-
-    def fingerprint(self) -> str:
-        """A digest of the whole catalog, which is read for it: JDBC has no shorter way."""
-        return self.discover().fingerprint
-
-    def discover(self) -> Discovery:
-        with self.snapshot() as snapshot:
-            return snapshot.discover()
 
     @contextmanager
     def snapshot(self) -> Iterator[JdbcSnapshot]:
