@@ -21,6 +21,7 @@ from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.delta.files import path_of
 from instep.destinations.delta.partition import texts, values_of
 from instep.destinations.delta.shape import DeltaField
+from instep.destinations.kept import Kept
 from instep.destinations.sharded import sharded
 from instep.destinations.shared import shard_column
 from instep.errors import IllegalChange, StageError
@@ -28,6 +29,7 @@ from instep.schema.change import ColumnRemoved, ColumnRenamed, TableAdded
 from instep.schema.layout import TableLayout
 from instep.schema.partition import PartitionTerm
 from instep.schema.step import SetLayout
+from instep.schema.types import String
 from instep.stage.partition import Partition
 from lake import ID, PREFIX, REF, create, stage, table
 
@@ -169,6 +171,19 @@ def test_a_writer_that_meets_an_empty_text_fails_before_it_commits(tmp_path: Pat
     assert set(map(str, Path(str(shop.held.folder / "data")).glob("*rewrite*"))) == {
         str(path_of(shop.held, f)) for f in shop.held.snapshot.files.values() if "rewrite" in f["path"]
     } | {str(path_of(shop.held, f)) for f in shop.held.snapshot.gone.values() if "rewrite" in f["path"]}
+
+
+def test_kept_values_move_rows_to_their_partitions(tmp_path: Path) -> None:
+    shop = partitioned(tmp_path, "name")
+    docs = ('{"x":"new"}', '{"x":""}', None, '{"x":"other","y":1}')
+    shop.overwrite(*(row(n + 1, name=None, doc=doc) for n, doc in enumerate(docs)), row(5, name="has", doc='{"x":"b"}'))
+    done = shop.to.promote(REF, {"name": Kept("x", String())}, "doc", shop.commit())
+    assert (done.rows, done.misfits) == (2, 1)
+    assert [(r["id"], r["name"], r["doc"]) for r in told(shop)] == [
+        ("1", "new", None), ("2", None, '{"x":""}'), ("3", None, None), ("4", "other", '{"y":1}'),
+        ("5", "has", '{"x":"b"}'),
+    ]  # fmt: skip
+    assert sorted(str(f["partitionValues"]["name"]) for f in shop.held.files) == ["None", "has", "new", "other"]
 
 
 def test_a_copy_has_the_partitions_of_its_table(tmp_path: Path) -> None:

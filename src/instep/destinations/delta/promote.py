@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Ref
+from instep.destinations.delta import partition
 from instep.destinations.delta.change import Change
 from instep.destinations.delta.engine import as_table, engine, fields_by_name, table_rows
 from instep.destinations.delta.held import Held, require
@@ -22,6 +23,7 @@ from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.kept import Kept, Promoted
 from instep.stage.conform import compact_json
 from instep.stage.extra import from_texts, text_of
+from instep.stage.limits import limited
 
 
 def promote(warehouse: Warehouse, ref: Ref, columns: Mapping[str, Kept], extra: str, commit: Commit) -> Promoted:
@@ -50,13 +52,15 @@ def _found(held: Held, columns: Mapping[str, Kept], extra: str) -> tuple[Edit, i
         rows = as_table(db, f"SELECT * FROM t WHERE c0 IS NOT NULL AND ({lacks})")
     objects: list[dict[str, Any]] = [json.loads(text) for text in rows.column(0).to_pylist()]
     got: list[set[str]] = [set() for _ in objects]
+    plain = pa.schema([pa.field(f.name, arrow_type(f.type)) for f in fields_by_name(held, list(columns))])
+    schema = partition.limited(plain, (f.name for f in held.by))
     values, misfits = dict[str, Any](), 0
     for place, (name, kept) in enumerate(columns.items(), 1):
-        kind = arrow_type(fields_by_name(held, [name])[0].type)
+        kind = schema.field(name).type
         old = rows.column(place).cast(kind).combine_chunks()
         lack = old.is_null().to_pylist()
         texts = [text_of(o.get(kept.name)) if n else None for o, n in zip(objects, lack, strict=True)]
-        done = from_texts(texts, kept.type, kind)
+        done = limited(from_texts(texts, kept.type, kind), schema.field(name))
         misfits += len(done.misfits)
         order = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))
         values[name] = pa.concat_arrays([old, done.values]).take(pa.array(order))
