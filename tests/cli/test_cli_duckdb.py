@@ -100,3 +100,15 @@ def test_status_tells_of_the_tables_that_are_read(filed: Shop) -> None:
     synced(filed)
     found = filed.json("status")["connections"][0]["tables"]
     assert [t["table"][1] for t in found] == ["customer", "purchase"]
+
+
+def test_verify_says_what_it_could_not_compare(filed: Shop) -> None:
+    synced(filed)
+    settings = 'policy: careful, tables: {main.customer: {filter: "nope = 1"}}}'
+    filed.write(text=FILE.replace("policy: careful}", settings))
+    said = filed.run("verify")
+    assert said.code == 1
+    first, *rest = said.out.splitlines()
+    assert first == "DIFFERS main.customer: it could not be compared"
+    assert "nope" in rest[0]
+    assert rest[1].strip().startswith("correct it in instep.yml")

@@ -118,6 +118,9 @@ def test_what_cannot_be_kept_is_refused(world: World, table: str, settings: Tabl
     world.run(table)
     world.settings = {"t": settings}
     assert reason in why(world)
+    world.settings = {"t": replace(settings, history=False)}
+    done(world)
+    assert not world.accepted("t").history, "nothing was begun that cannot be taken back"
 
 
 def test_another_table_of_the_same_key_goes_on(from_postgres: World) -> None:

@@ -107,7 +107,8 @@ def _show_verdicts(out: Screen, verdicts: list[Verdict]) -> None:
         out.print("nothing to compare: no table has been synced yet")
     for v in verdicts:
         mark = cell("equal  ", "green") if v.equal else cell("DIFFERS", "bold red")
-        text = f" {v.table}: {v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
+        found = f"{v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
+        text = f" {v.table}: {found if v.compared else 'it could not be compared'}"
         out.print(mark, cell(text), sep="")
-        for line in v.differences:
+        for line in (part for said in v.differences for part in said.splitlines()):
             out.write(f"         {line}", "yellow")

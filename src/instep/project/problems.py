@@ -34,6 +34,15 @@ _SAID: Mapping[str, str] = {
     "union_tag_not_found": "needs a type",
 }
 
+_SPELLED: Mapping[str, str] = {
+    "slot": "lower-case letters, digits and _ only (63 at most)",
+    "prefix": "lower-case letters, digits and _ only; it starts and ends with _",
+    "shard": "letters, digits, _ and - only (63 at most); it starts with a letter or a digit",
+    "maven": "group:name:version",
+    "sha256": "64 hexadecimal digits",
+}
+"""What is taken at keys with a pattern."""
+
 
 def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[Problem]:
     """(line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
@@ -102,6 +111,8 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
             return f"must be at most {context['le']}"
         case "string_pattern_mismatch" if str(detail["loc"][-1]) == "[key]":
             return "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
+        case "string_pattern_mismatch" if path and path[-1] in _SPELLED:
+            return f"must be {_SPELLED[str(path[-1])]}"
         case "literal_error" | "union_tag_invalid":
             return f"must be one of {context.get('expected') or context.get('expected_tags')}{_close(detail, context)}"
         case _ if isinstance(detail.get("input"), Reference) and detail["type"] in _SAID:

@@ -33,7 +33,8 @@ def choose(table: Table, settings: TableSettings) -> Choice:
     """The way to sync an accepted table; raises ProjectError for settings that the table cannot follow."""
     if not (table.history or settings.history):
         return _choice(table, settings)
-    _check_history(table, settings)
+    if (refused := why_no_history(table, settings)) is not None:
+        raise refused
     made = _choice(table, settings)
     return replace(made, why=f"{made.why}; every version is kept")
 
@@ -59,23 +60,24 @@ def _choice(table: Table, settings: TableSettings) -> Choice:
     return Choice(mode, cursor if mode != "full_refresh" else None, deletes, "set in the project file")
 
 
-def _check_history(table: Table, settings: TableSettings) -> None:
-    """Raises ProjectError where versions of rows cannot be told or would be lost."""
+def why_no_history(table: Table, settings: TableSettings) -> ProjectError | None:
+    """What is wrong where versions of rows cannot be told or would be lost."""
     if not table.key:
-        raise ProjectError(
+        return ProjectError(
             f"table {table.path} has no primary key, so that the versions of its rows cannot be told apart",
             hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or take out `history`',
         )
     if settings.mode in ("append", "full_refresh"):
-        raise ProjectError(
+        return ProjectError(
             f"table {table.path}: `mode: {settings.mode}` compares no rows, so that it finds no versions for `history`",
             hint="leave `mode` out, or use `mode: upsert` or `mode: log`",
         )
     if settings.deletes == "hard":
-        raise ProjectError(
+        return ProjectError(
             f"table {table.path}: `deletes: hard` removes rows, and `history: true` keeps their versions",
             hint="leave `deletes` out: a row that leaves the source ends its version",
         )
+    return None
 
 
 def _automatic(table: Table, cursor: str | None, settings: TableSettings) -> Choice:

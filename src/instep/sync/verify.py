@@ -31,13 +31,15 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Verdict:
-    """`differences` are sentences for people; none when the table is equal."""
+    """`differences` are sentences for people; none when the table is equal. Not `compared`: they say why not, and
+    nothing is known of its rows."""
 
     table: str
     equal: bool
     source_rows: int
     destination_rows: int
     differences: tuple[str, ...] = ()
+    compared: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,14 @@ def verify(pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | 
         closed = {**faulty_filters(pipe, snapshot, found), **detection.denied}
         for number, read in enumerate(r for r in found if not only or r.table.path in only):
             if why := closed.get(read.table.ref):
-                verdicts.append(Verdict(read.table.path, False, 0, 0, (why,)))
+                verdicts.append(Verdict(read.table.path, False, 0, 0, (why,), compared=False))
                 continue
             told.table(read.table.path, step="verifying")
             verdicts.append(_verify(pipe, snapshot, read, number))
             told.table(read.table.path, rows=verdicts[-1].source_rows, step="done")
     for gone in missing:
         if not only or gone.table.path in only:
-            verdicts.append(Verdict(gone.table.path, False, 0, 0, (gone.why,)))
+            verdicts.append(Verdict(gone.table.path, False, 0, 0, (gone.why,), compared=False))
     return verdicts
 
 

@@ -9,6 +9,7 @@ from instep.schema.change import KeyChanged, KeyRemoved, TableReplaced
 from instep.schema.names import destination_ref
 from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Table
+from instep.sync.choose import why_no_history
 from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe, Ref
 
@@ -35,7 +36,11 @@ def _replaced(decisions: Sequence[Decision], before: Catalog, after: Catalog) ->
 
 
 def _begins(pipe: Pipe, table: Table) -> bool:
-    return not table.history and not table.retained and bool(table.key) and pipe.settings(table).history
+    """Not with settings that are refused: who takes `history` out of them has a table as before."""
+    if table.history or table.retained:
+        return False
+    settings = pipe.settings(table)
+    return settings.history and why_no_history(table, settings) is None
 
 
 def goes_on(pipe: Pipe, after: Catalog) -> list[str]:
