@@ -199,6 +199,12 @@ def test_a_later_file_corrects_rows_of_an_earlier_one(drop: Drop) -> None:
     assert world.differing() == {}
 
 
+def test_values_that_are_not_quite_what_they_were_are_told(drop: Drop) -> None:
+    moments = pa.array([1_000, 1_001, None], pa.timestamp("ns"))
+    write_parquet(drop.folder / "t/a.parquet", pa.table({"at": moments, "n": [1, 2, 3]}))
+    assert drop.world.sync().notes == ("files.t.at: digits below a microsecond cut (1 value)",)
+
+
 def test_a_declared_misfit_policy_refuses_records_that_are_no_rows(drop: Drop) -> None:
     world, world.settings = drop.world, {"t": TableSettings(misfit="fail")}
     drop.write("t/a.csv", "a,b\n1,2\n3\n")

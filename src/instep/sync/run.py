@@ -147,6 +147,8 @@ class _Sync:
         with self.pipe.destination_open():
             done = commit_all(self.pipe, self.engine, kept, staged, self.run, self.told)
         self.outcome.loaded += done
+        for text in (text for one in done for text in one.changed):
+            self.outcome.note(text)
         again = self.unfinished([load for load in loads if load.read.source.ref in moved])
         return again | self.follow.settle(done)
 

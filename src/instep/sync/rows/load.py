@@ -32,13 +32,19 @@ from instep.sync.rows.unique import check_unique
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of one load."""
+    """What became of one load. `casts`: how many values are not quite what they were, by `column: why`."""
 
     load: Load
     result: TableRun
     misfits: int = 0
     casts: Mapping[str, int] | None = None
     error: InstepError | None = None
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """What `casts` says, for the report."""
+        told = (self.casts or {}).items()
+        return tuple(f"{self.load.table.path}.{what} ({n:,} value{'s' * (n != 1)})" for what, n in told)
 
 
 @dataclass(frozen=True)
