@@ -108,6 +108,7 @@ def test_a_commit_comes_on_top_of_those_of_other_shards(lake: Shop) -> None:
     assert b.state(REF).run == "b2"
 
 
+@pytest.mark.slow
 def test_a_commit_from_before_a_change_of_schema_is_made_anew(lake: Shop) -> None:
     loaded(lake)
     late = Change(held(lake, "a"), held(lake, "a").record.after_load(Commit("late", 9), 2, new=0))
@@ -119,6 +120,7 @@ def test_a_commit_from_before_a_change_of_schema_is_made_anew(lake: Shop) -> Non
     assert (len(lake.rows("id", "more")), lake.differing()) == (7, {})
 
 
+@pytest.mark.slow
 def test_maintenance_of_one_shard_is_about_its_own_files(lake: Shop) -> None:
     loaded(lake, t=cursor("at", deletes="ignore"))
     for number in range(3, 6):

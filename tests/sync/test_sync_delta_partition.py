@@ -173,6 +173,7 @@ def test_other_partitions_come_with_the_next_whole_load(world: World) -> None:
     assert by(world) == []
 
 
+@pytest.mark.slow
 def test_maintenance_puts_files_of_one_partition_together(world: World) -> None:
     world.settings["t"] = TableSettings(partition=("odd",))
     world.run("CREATE TABLE t (id int PRIMARY KEY, odd int)", "INSERT INTO t VALUES (0, 0)")
