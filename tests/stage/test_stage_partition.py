@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from pyiceberg.transforms import parse_transform
 from instep.errors import SchemaError, StageError
 from instep.schema.partition import PartitionTerm, partition_term
 from instep.stage import partitioned
+from instep.stage.constants import with_value
 from instep.stage.partition import Partitioning, by_partition
-from instep.stage.partitioned import PartitionedWriter
+from instep.stage.partitioned import PartitionedWriter, only_partition, writer_for
 from instep.stage.spec import StageSpec, SystemColumns
 from instep.stage.transforms import transformed
 
@@ -150,6 +152,28 @@ def test_a_file_holds_one_partition(
     assert ids == Counter(range(200))
     if spill > 1_000:
         assert len({f.partition for f in files}) == len(files)
+
+
+CONSTANT = pa.schema([SCHEMA.field("id"), with_value(SCHEMA.field("s"), "eu")])
+SHARD = PartitionTerm("identity", "s")
+
+
+@pytest.mark.parametrize(
+    ("terms", "found"),
+    [
+        ((SHARD,), ("eu",)), ((SHARD, None), ("eu", None)), ((SHARD, PartitionTerm("identity", "id")), None),
+        ((PartitionTerm("bucket", "s", 4),), None),
+    ],
+)  # fmt: skip
+def test_rows_of_one_partition_go_into_files_as_they_come(tmp_path: Path, terms: Any, found: Any) -> None:
+    by, rows = Partitioning(2, terms), pa.table([range(5), ["eu"] * 5], schema=CONSTANT)
+    one = only_partition(CONSTANT, by)
+    assert (one.values if one else None) == found
+    writer = writer_for(replace(_spec(tmp_path, by), schema=CONSTANT), 0, 0)
+    assert isinstance(writer, PartitionedWriter) == (found is None)
+    for batch in rows.to_batches():
+        writer.write(batch)
+    assert {f.partition for f in writer.close()} == {partition for partition, _ in by_partition(rows, by)}
 
 
 def test_one_file_is_open_however_many_partitions_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

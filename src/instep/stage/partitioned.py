@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 
 from instep.errors import StageError
+from instep.stage.constants import value_of
 from instep.stage.partition import Partition, Partitioning, by_partition
 from instep.stage.place import clear_errors
 from instep.stage.spec import StagedFile, StageSpec
@@ -28,7 +29,37 @@ MAX_PARTITIONS = 10_000
 
 def writer_for(spec: StageSpec, chunk: int, attempt: int) -> Buffering:
     """What writes the files of one chunk."""
-    return ChunkWriter(spec, chunk, attempt) if spec.partition is None else PartitionedWriter(spec, chunk, attempt)
+    if spec.partition is None:
+        return ChunkWriter(spec, chunk, attempt)
+    one = only_partition(spec.schema, spec.partition)
+    return OnePartitionWriter(spec, chunk, attempt, one) if one else PartitionedWriter(spec, chunk, attempt)
+
+
+def only_partition(schema: pa.Schema, by: Partitioning) -> Partition | None:
+    """The partition of all rows, if that is told by columns that have one value in each of them."""
+    values = list[str | None]()
+    for term in by.terms:
+        value = value_of(schema.field(term.column)) if term and term.transform == "identity" else None
+        if term and value is None:
+            return None
+        values.append(value)
+    return Partition(by.spec, tuple(values))
+
+
+class OnePartitionWriter(Buffering):
+    """Rows of one `partition` go into the files as they come."""
+
+    def __init__(self, spec: StageSpec, chunk: int, attempt: int, partition: Partition) -> None:
+        super().__init__(spec, chunk, attempt)
+        self.partition = partition
+
+    def close(self) -> tuple[StagedFile, ...]:
+        self._hand_on(self._taken())
+        self._finish(self.partition)
+        return tuple(self.files)
+
+    def _hand_on(self, group: list[pa.RecordBatch]) -> None:
+        self._put(group, self.partition)
 
 
 class PartitionedWriter(Buffering):

@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
 from instep.destinations.savepoints import KeepsSavepoints, Savepoint
+from instep.destinations.shared import Shared
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import TableRestored
 from instep.model import Run, TableRun
@@ -83,6 +84,11 @@ def savepoints(pipe: Pipe, path: str) -> tuple[Table, Sequence[Savepoint]]:
 def _keeper(pipe: Pipe) -> KeepsSavepoints:
     if isinstance(pipe.destination, KeepsSavepoints):
         return pipe.destination
+    if isinstance(pipe.destination, Shared):
+        raise InstepError(
+            "a table that connections share is not put back: its snapshots have the rows of all of them",
+            hint="`instep sync --full` loads the rows of this connection again",
+        )
     raise InstepError(f"a destination of type {pipe.destination.kind} keeps no snapshots", hint="restore a backup")
 
 
