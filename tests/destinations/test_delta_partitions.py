@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -14,6 +15,8 @@ import pytest
 from delta_spark import Rows, ask, plain
 from delta_world import Warehouse
 from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
 from test_delta_readers import WANTED, by_delta_rs, row, told, widened
 
 from instep.destinations.base import Commit
@@ -76,7 +79,7 @@ def test_delta_rs_reads_the_same_and_no_other_files(tmp_path: Path) -> None:
     assert by_delta_rs(DeltaTable(str(shop.held.folder))) == told(shop), "from a checkpoint"
 
 
-BY = (("name",), ("amount", "day", "key"), ("tz", "at", "small"))
+BY = (("name",), ("amount", "day", "key", "tz", "at", "small"))
 SHARD = shard_column(PREFIX)
 SEEKS: list[tuple[str, Any]] = [
     ("id > 3", lambda r: r["id"] > 3), ("name = 'a/b=c%d'", lambda r: r["name"] == "a/b=c%d"),
@@ -122,6 +125,13 @@ def shared(folder: Path) -> Warehouse:
         create(to, table(ID), Commit("r1", 1))
         to.append(REF, [stage(to, REF, [{SHARD: name, "id": n} for n in range(3)])], Commit("r2", 2))
     return shop
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("names", BY)
+def test_delta_rs_reads_values_of_each_type(tmp_path: Path, names: tuple[str, ...]) -> None:
+    shop = loaded(tmp_path, *names)
+    assert by_delta_rs(DeltaTable(str(shop.held.folder))) == told(shop)
 
 
 @pytest.mark.slow
@@ -211,6 +221,24 @@ def test_how_the_log_spells_a_value(kind: str, value: Any, text: str | None) -> 
         back.cast(pa.int64()) if kind.startswith("timestamp") else back.cast(pa.int32()) if kind == "date" else back
     )
     assert stored.as_py() == value
+
+
+_FIRST, _LAST = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "byte": st.integers(-128, 127), "long": st.integers(-(2**63), 2**63 - 1), "boolean": st.booleans(),
+    "string": st.text(min_size=1), "date": st.integers(-719_162, 2_932_896), "timestamp": st.integers(_FIRST, _LAST),
+    "timestamp_ntz": st.integers(_FIRST, _LAST),
+    "decimal(38,9)": st.decimals(-(10**28), 10**28, places=9, allow_nan=False, allow_infinity=False),
+}  # fmt: skip
+
+
+@given(st.data(), st.sampled_from(sorted(VALUES)))
+def test_what_the_log_spells_reads_back(data: st.DataObject, kind: str) -> None:
+    made, value = DeltaField(1, "p", "c", kind), data.draw(st.none() | VALUES[kind])
+    said = json.loads(json.dumps(texts(Partition(0, (value,)), [made])))
+    back = values_of({"partitionValues": said}, [made])["p"]
+    plain_types = {"date": pa.int32(), "timestamp": pa.int64(), "timestamp_ntz": pa.int64()}
+    assert back.cast(plain_types.get(kind, back.type)).as_py() == value
 
 
 def test_a_time_that_no_reader_knows_is_not_written() -> None:
