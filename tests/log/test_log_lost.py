@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from followed import TABLES, failing_for_t, notes
+from followed import NAMES, TABLES, failing_for_t, notes
 from log_world import LogWorld
 
 from instep import crash
@@ -34,6 +37,41 @@ def test_a_slot_that_is_gone_fails_its_tables_until_somebody_says_so(loaded: Log
     assert loaded.differing() == {}
     loaded.run("UPDATE t SET v = 7 WHERE id = 3")
     assert counts(loaded.sync(), "t")[0] == 1
+
+
+def test_a_publication_that_is_gone_fails_its_tables_until_somebody_says_so(loaded: LogWorld) -> None:
+    loaded.run("DROP PUBLICATION instep_shop", "UPDATE t SET v = 0 WHERE id = 1")
+    report = loaded.sync()
+    assert "publication instep_shop is gone" in report.tables[0].error
+    assert "instep sync --full" in report.tables[0].error
+    loaded.sync(full=True)
+    assert loaded.differing() == {}
+    loaded.run("UPDATE t SET v = 7 WHERE id = 3")
+    assert counts(loaded.sync(), "t")[0] == 1
+
+
+def test_a_publication_that_somebody_made_again(loaded: LogWorld) -> None:
+    again = "CREATE PUBLICATION instep_shop FOR TABLE t, u WITH (publish_via_partition_root = true)"
+    loaded.run("DROP PUBLICATION instep_shop", "UPDATE t SET v = 0 WHERE id = 1", again)
+    """Servers before 18 do not read changes from before it was made."""
+    report = loaded.sync()
+    if int(loaded.sql("SHOW server_version_num")) < 180000:
+        assert "instep_shop was dropped and made again" in report.tables[0].error
+        source: Any = loaded.pipe.source
+        assert source.log(NAMES).drop()
+        loaded.sync(full=True)
+    assert loaded.differing() == {}
+
+
+def test_a_slot_of_another_database_is_left_alone(world: LogWorld) -> None:
+    other = replace(world.database, config=replace(world.database.config, database="postgres"))
+    other.execute("SELECT pg_create_logical_replication_slot('instep_shop', 'pgoutput')")
+    try:
+        world.run("CREATE TABLE t (id int PRIMARY KEY)")
+        for full in (False, True):
+            assert "name another slot" in world.sync(full=full).tables[0].error
+    finally:
+        assert other.execute(DROP), "it is still there"
 
 
 @pytest.mark.slow

@@ -48,6 +48,7 @@ TABLES = 200
 OLDEST = 130_000
 Done = TypeVar("Done")
 PLUGIN = "pgoutput"
+OTHER = "name another slot in the connection's `log:`"
 PUBLISHED = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
 
 _SERVER = """
@@ -64,6 +65,7 @@ SELECT s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status, s.active,
        current_database(), pg_current_wal_lsn()::text
 FROM pg_replication_slots s WHERE s.slot_name = {slot}
 """
+_OWNER = "SELECT plugin, database, current_database() FROM pg_replication_slots WHERE slot_name = {slot}"
 _LISTED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = {publication}"
 _PUBLICATION = "SELECT to_json(p) FROM pg_publication p WHERE p.pubname = {publication}"
 
@@ -102,17 +104,30 @@ class PostgresLog:
         if row is None:
             return LogState(server, trouble=trouble, hint=hint)
         confirmed, restart, status, active, plugin, of, behind, kept, here, now = row
-        if plugin != PLUGIN or of != here:
-            trouble = f"the slot {self.names.slot} is one of {plugin} in the database {of}"
-            hint = "name another slot in the connection's `log:`"
+        if strange := self._strange(plugin, of, here):
+            trouble, hint = strange, OTHER
         elif status == "lost" or restart is None:
             trouble = f"the server has given up the log of the slot {self.names.slot} (wal_status {status})"
             hint = "raise max_slot_wal_keep_size or sync more often"
         elif self.order(now) < self.order(confirmed):
             trouble, hint = f"the server's log ({now}) has gone back behind the slot {self.names.slot}", ""
+        elif not trouble and not self._published(session):
+            trouble = f"the publication {self.names.publication} is gone, and with it what changed since the last sync"
         return LogState(
             server, True, confirmed or "", restart or "", behind or 0, kept or 0, status or "", active, trouble, hint
         )
+
+    def _strange(self, plugin: str, database: str, here: str) -> str:
+        """Why the slot cannot be this connection's, "" if it can."""
+        if plugin == PLUGIN and database == here:
+            return ""
+        return f"the slot {self.names.slot} is one of {plugin} in the database {database}"
+
+    def _published(self, session: psycopg.Connection[Any]) -> Any:
+        """The publication as the server describes it, None if there is none."""
+        statement = _PUBLICATION.replace("{publication}", literal(self.names.publication))
+        row = session.execute(statement.encode()).fetchone()
+        return row[0] if row else None
 
     def _missing(self, session: psycopg.Connection[Any], level: str, may: bool, timeline: str) -> tuple[str, str]:
         """What the server or the user lacks, and the statement that brings it."""
@@ -124,13 +139,11 @@ class PostgresLog:
             return f"wal_level is {level}", "ALTER SYSTEM SET wal_level = logical; then restart the server"
         if not may:
             return f"user {self.config.user} may not read the log", f"ALTER ROLE {quote(self.config.user)} REPLICATION;"
-        row = session.execute(
-            _PUBLICATION.replace("{publication}", literal(self.names.publication)).encode()
-        ).fetchone()
-        if row is None:
+        found = self._published(session)
+        if found is None:
             return "", ""
         wanted = ("pubinsert", "pubupdate", "pubdelete", "pubtruncate", "pubviaroot")
-        if not all(row[0][name] for name in wanted):
+        if not all(found[name] for name in wanted):
             fix = f"ALTER PUBLICATION {quote(self.names.publication)} SET ({PUBLISHED});"
             return f"the publication {self.names.publication} leaves changes out", fix
         return "", ""
@@ -139,8 +152,7 @@ class PostgresLog:
         """The publication first: the slot cannot be read for what was before it."""
         with self._session() as session:
             publication, slot = quote(self.names.publication), literal(self.names.slot)
-            known = session.execute(_PUBLICATION.replace("{publication}", literal(self.names.publication)).encode())
-            if known.fetchone() is None:
+            if self._published(session) is None:
                 hint = f"let somebody who may run: CREATE PUBLICATION {publication} WITH ({PUBLISHED});"
                 with _hinted(hint):
                     session.execute(f"CREATE PUBLICATION {publication} WITH ({PUBLISHED})".encode())
@@ -149,10 +161,13 @@ class PostgresLog:
                 session.execute(f"SELECT pg_create_logical_replication_slot({slot}, '{PLUGIN}')".encode())
 
     def drop(self) -> bool:
-        """The slot, and the publication if it is this user's and bears the slot's name, as by default."""
+        """The slot, and the publication if it is this user's and bears the slot's name, as by default. Never a slot of
+        somebody else."""
         with self._session() as session:
             slot = literal(self.names.slot)
-            known = session.execute(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot}".encode()).fetchone()
+            known = session.execute(_OWNER.replace("{slot}", slot).encode()).fetchone()
+            if known and (strange := self._strange(*known)):
+                raise InstepError(strange, hint=OTHER)
             if known:
                 self._held(lambda: session.execute(f"SELECT pg_drop_replication_slot({slot})".encode()))
             owned = "SELECT 1 FROM pg_publication WHERE pubname = {} AND pg_get_userbyid(pubowner) = current_user"
@@ -249,9 +264,24 @@ class PostgresLog:
         )
         with session.transaction(), session.cursor(name="instep_log", binary=True) as cursor:
             cursor.itersize = FETCH
-            cursor.execute(peek.encode())
-            for (data,) in cursor:
-                yield decode(data)
+            with self._as_published():
+                cursor.execute(peek.encode())
+                for (data,) in cursor:
+                    yield decode(data)
+
+    @contextmanager
+    def _as_published(self) -> Iterator[None]:
+        """The server looks publications up as they were at the time of each change."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.errors.UndefinedObject:
+            raise InstepError(
+                f"the publication {self.names.publication} was dropped and made again, and the slot {self.names.slot} "
+                "has changes from before, which cannot be read any more",
+                hint="drop the slot and read the tables again: instep source log drop, then instep sync --full",
+            ) from None
 
     def rows(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
         return row_chunks(read, key, changed)
