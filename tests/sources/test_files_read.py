@@ -325,6 +325,17 @@ def test_a_wrong_encoding_is_told(drop: Drop, folder: Path) -> None:
     assert "t/a.csv cannot be read as CSV" in found.denied["files", "t"]
 
 
+def test_another_encoding_than_the_one_that_is_said(
+    drop: Drop, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(folder / "t/a.csv", "a,b\n1,é\n".encode("utf-16"))
+    write(folder / "u/a.csv", "a,b\n1,é\né,2,3\n".encode("latin-1"))
+    denied = drop().discover().denied
+    assert denied["files", "t"] == "t/a.csv is UTF-16, its first bytes say (set `encoding: utf-16` for its table)"
+    assert "a record has too many or too few values, and bytes that are no text" in denied["files", "u"]
+    assert capfd.readouterr().err == ""
+
+
 def test_a_key_that_is_no_column(drop: Drop, folder: Path) -> None:
     write(folder / "t/a.csv", "a\n1\n")
     assert "its key id is no column of its files" in drop({"key": ("id",)}).discover().denied["files", "t"]

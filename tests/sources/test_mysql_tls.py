@@ -96,6 +96,12 @@ def test_tls(shown: Shown, name: str, mode: SslMode, ca: str, cause: str, step: 
     assert (found.ok, found.detail) == (True, f"encrypted; the server's certificate {checked} checked")
 
 
+def test_an_authority_s_file_that_is_not_there(tmp_path: Path) -> None:
+    config = MySqlConfig("127.0.0.1", "shop", "u", ssl="verify-ca", ssl_ca=str(tmp_path / "none.pem"))
+    (failed,) = [c for c in MySqlSource(config).test() if not c.ok]
+    assert "tls.ca or tls.cert: [Errno 2]" in failed.detail
+
+
 @pytest.mark.slow
 def test_a_client_s_certificate_is_asked_for(shown: Shown) -> None:
     admin = shown.show("good")

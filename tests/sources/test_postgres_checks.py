@@ -90,6 +90,12 @@ def test_where_replicas_are(given: tuple[str, ...], expected: list[tuple[str, in
     assert [(c.host, c.port, c.read_replica) for c in found] == [(host, port, ()) for host, port in expected]
 
 
+def test_another_kind_of_server_is_told() -> None:
+    error = translate(PostgresConfig("h", "d", "u"), "failed: received invalid response to SSL negotiation: h", "")
+    assert "what answers there is no PostgreSQL" in error.message
+    assert "`type`" in error.hint
+
+
 def test_a_conflict_with_recovery_is_no_timeout() -> None:
     error = translate(
         PostgresConfig("h", "d", "u"), "ERROR: canceling statement due to conflict with recovery", "40001"

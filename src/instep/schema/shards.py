@@ -104,7 +104,8 @@ def _fits(scene: Scene, after: Table) -> None:
         if table.key != after.key:
             raise IllegalChange(
                 f"table {after.path} has the key ({', '.join(after.key)}) here and ({', '.join(table.key)}) in shard "
-                f"{shard}: shards of one table have one key (name it in `tables: ...: key:`)"
+                f"{shard}: shards of one table have one key (give it a `name` of its own in `tables:`, or a `key` "
+                "where its source has none)"
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -77,11 +78,40 @@ class _Nothing(Exception):
     """There is no record."""
 
 
+class _Aside:
+    """Takes the records that are no rows; `no_text`: one of them had bytes that are no text, and was not handed on."""
+
+    def __init__(self) -> None:
+        self.bad: list[Refused] = []
+        self.no_text = False
+
+    def __call__(self, row: csv.InvalidRow) -> str:
+        why = f"{row.actual_columns} values where {row.expected_columns} columns are"
+        self.bad.append(Refused(row.number, row.text, why))
+        return "skip"
+
+
+def _listen() -> None:
+    """pyarrow tells of bytes that it cannot decode for us as of an exception that nobody can catch, on stderr."""
+    before = sys.unraisablehook
+    if getattr(before, "listens", False):
+        return
+
+    def hook(found: Any) -> None:
+        if isinstance(found.object, _Aside):
+            found.object.no_text = True
+        else:
+            before(found)
+
+    hook.listens = True  # type: ignore[attr-defined]
+    sys.unraisablehook = hook
+
+
 class _Reader:
     """Batches of text columns f0, f1, ...; `bad` grows while they are read."""
 
-    def __init__(self, reader: csv.CSVStreamingReader, bad: list[Refused], name: str) -> None:
-        self.reader, self.bad, self.name = reader, bad, name
+    def __init__(self, reader: csv.CSVStreamingReader, aside: _Aside, name: str) -> None:
+        self.reader, self.aside, self.bad, self.name = reader, aside, aside.bad, name
         self.names = reader.schema.names
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -91,12 +121,15 @@ class _Reader:
             except StopIteration:
                 return
             except (pa.ArrowInvalid, UnicodeError) as error:
-                raise broken(self.name, error) from None
+                raise broken(self.name, error, self.aside) from None
 
 
-def broken(name: str, error: Exception) -> ReadError:
+def broken(name: str, error: Exception, aside: _Aside) -> ReadError:
     """What the parser said about the file as a whole."""
     said = str(error).splitlines()[0]
+    if aside.no_text:
+        what = "a record has too many or too few values, and bytes that are no text"
+        return ReadError(f"{name} cannot be read as CSV: {what}", hint="correct the file, or its `encoding`")
     hint = "correct the file, or its `delimiter`, `quote`, `escape` and `encoding`"
     if "straddling" in said:
         hint = f"a record is longer than {BLOCK >> 20} MB: is a closing quote missing?"
@@ -104,13 +137,8 @@ def broken(name: str, error: Exception) -> ReadError:
 
 
 def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reader:
-    bad: list[Refused] = []
-
-    def refuse(row: csv.InvalidRow) -> str:
-        why = f"{row.actual_columns} values where {row.expected_columns} columns are"
-        bad.append(Refused(row.number, row.text, why))
-        return "skip"
-
+    aside = _Aside()
+    _listen()
     names = None if width is None else [f"f{at}" for at in range(width)]
     read = csv.ReadOptions(
         use_threads=False, block_size=BLOCK, encoding=options.encoding, column_names=names,
@@ -118,16 +146,16 @@ def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reade
     )  # fmt: skip
     parse = csv.ParseOptions(
         delimiter=options.delimiter, quote_char=options.quote or False, escape_char=options.escape or False,
-        newlines_in_values=True, invalid_row_handler=refuse,
+        newlines_in_values=True, invalid_row_handler=aside,
     )  # fmt: skip
     try:
-        return _Reader(csv.open_csv(stream, read, parse, _texts(options, width)), bad, name)
+        return _Reader(csv.open_csv(stream, read, parse, _texts(options, width)), aside, name)
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
             raise _Nothing from None
-        raise broken(name, error) from None
+        raise broken(name, error, aside) from None
     except (UnicodeError, LookupError) as error:
-        raise broken(name, error) from None
+        raise broken(name, error, aside) from None
 
 
 def _texts(options: Options, width: int | None) -> csv.ConvertOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,8 +26,18 @@ def inspect(config: FilesConfig, options: Options, state: FileState) -> Shape:
         if kind == "parquet":
             return parquet.inspect(stream, config.metadata)
         room = csv if kind == "csv" else jsonl
+        _check_mark(config, options, state)
         shape = room.inspect(stream, options_for(options, state), config.metadata, state.name)
     return split.divided(shape, lambda: _opened(config, state, None, whole=True), state, options, kind)
+
+
+def _check_mark(config: FilesConfig, options: Options, state: FileState) -> None:
+    """Raises ReadError for a text that begins with the mark of another encoding."""
+    if options.encoding.lower() not in ("utf-8", "utf8"):
+        return
+    with _opened(config, state, None, whole=False) as stream:
+        if stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE):
+            raise ReadError(f"{state.name} is UTF-16, its first bytes say", hint="set `encoding: utf-16` for its table")
 
 
 def pieces(

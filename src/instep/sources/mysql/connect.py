@@ -182,7 +182,8 @@ def translated(config: MySqlConfig, what: str = "") -> Iterator[None]:
         text = str(error.args[1] if len(error.args) > 1 else error)
         raise translate(config, code, text, what) from None
     except (OSError, RuntimeError) as error:  # TLS files, and ciphers that need another package
-        text = config.without_secret(str(error))
+        said = "tls.ca or tls.cert: " if isinstance(error, FileNotFoundError) and not error.filename else ""
+        text = said + config.without_secret(str(error))
         raise ConnectError(f"{what or config.place}: {text}", hint="check the source's TLS settings") from None
 
 
@@ -217,7 +218,10 @@ _LOST = (2006, 2013, 2014, 1927, 1317, 1053, 1969, 3024, 1205, 1213)
 _CONNECT = {
     1045: ("the server refuses this user and password", "check the source's user and password"),
     1698: ("the server refuses this user and password", "check the source's user and password"),
-    1044: ("the user may not use this database", "GRANT SELECT ON `{c.database}`.* TO the user {c.user}"),
+    1044: (
+        "the user may not use this database",
+        "check the source's database, or let the user read it: GRANT SELECT ON `{c.database}`.* TO '{c.user}'@'%'",
+    ),
     1049: ("the database does not exist", "check the source's database ({c.database})"),
     1040: ("the server has no free connection", "raise max_connections or lower parallelism"),
     1203: ("the user has no free connection", "raise max_user_connections or lower parallelism"),

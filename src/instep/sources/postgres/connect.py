@@ -174,6 +174,11 @@ _CONNECT = (
     ("password authentication failed", "wrong user or password", "check the source's user and password"),
     ("no password supplied", "the server asks for a password", "set the source's password"),
     ('database ".*" does not exist', "the server has no such database", "check the source's database ({c.database})"),
+    (
+        "invalid response to SSL negotiation",
+        "what answers there is no PostgreSQL",
+        "check host and port, and the source's `type`",
+    ),
     ("could not translate host name", "the host is unknown", "check the source's host ({c.host})"),
     ("failed to resolve host", "the host is unknown", "check the source's host ({c.host})"),
     ("Name or service not known", "the host is unknown", "check the source's host ({c.host})"),
