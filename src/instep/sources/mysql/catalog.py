@@ -60,7 +60,7 @@ class _Part:
     def rows(self) -> str:
         texts = ", ".join(f"COALESCE(HEX(CAST({name} AS CHAR)), '-')" for name in self.fields.split(", "))
         source = f"FROM information_schema.{self.view} WHERE {self.where}"
-        return f"SELECT {self.fields}, MD5(CONCAT_WS('|', {texts})) AS h {source}"
+        return f"SELECT {self.fields}, LEFT(SHA2(CONCAT_WS('|', {texts}), 256), 32) AS h {source}"
 
     @property
     def digest(self) -> str:
