@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from cli_world import Shop
+
+from instep.crash import VARIABLE
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 
 PROJECT = """\
 version: 1
@@ -83,3 +91,33 @@ def test_values_of_one_shard_that_did_not_fit_go_into_its_rows(shards: Shop, lak
         {"s": "eu", "id": 1, "v": "abc"}, {"s": "eu", "id": 2, "v": "7"}, {"s": "us", "id": 1, "v": "5"},
     ]  # fmt: skip
     assert shards.run("sync", "us").code == shards.run("verify", "us").code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["merge.merged", "apply.table.after"])
+def test_a_shard_that_is_killed_leaves_the_others_as_they_are(shards: Shop, point: str) -> None:
+    """A process of its own, by SIGKILL: it goes on where it was, and what it left behind is swept."""
+    text = shards.folder.joinpath("instep.yml").read_text()
+    shards.folder.joinpath("instep.yml").write_text(
+        text.replace("duckdb, path: lake.duckdb", "iceberg, warehouse: lake")
+    )
+    for name in ("eu", "us"):
+        shards.ok("sync", name)
+    shards.sql("alter table t add column n int; insert into t values (2, 'z', 3); update t set v = 'new' where id = 1")
+    words = [sys.executable, "-m", "instep.cli.main", "--project", str(shards.folder), "sync", "eu"]
+    killed = subprocess.run(words, env={**os.environ, VARIABLE: f"{point}=kill"}, capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed
+    assert shards.run("sync", "us").code == shards.run("verify", "us").code == 0
+    with closing(sqlite3.connect(shards.folder / ".instep" / "state.db", timeout=30)) as store, store:
+        store.execute("UPDATE runs SET lease_until = '2000-01-01 00:00:00.000000' WHERE status = 'running'")
+    shards.ok("sync", "eu")
+    assert shards.run("verify", "eu").code == shards.run("verify", "us").code == 0
+    rows = shards.json("query", "select _instep_shard as s, id, v, n from shop.t order by all")["rows"]
+    assert [tuple(row.values()) for row in rows] == [
+        ("eu", 1, "new", None), ("eu", 2, "z", 3), ("us", 1, "y", None)
+    ]  # fmt: skip
+    table = IcebergDestination(IcebergConfig("lake", str(shards.folder / "lake"))).lake.load(("shop", "t"))
+    assert table is not None
+    there = {p.name for p in Path(table.location().removeprefix("file://")).joinpath("data").rglob("*.parquet")}
+    manifests = [m for s in table.metadata.snapshots for m in s.manifests(table.io)]
+    assert there <= {e.data_file.file_path.split("/")[-1] for m in manifests for e in m.fetch_manifest_entry(table.io)}

@@ -33,6 +33,7 @@ from instep.sync.changes.restore import savepoints
 from instep.sync.changes.shards import unable
 from instep.sync.changes.undo import find, prepare, takeback
 from lake import ID, PREFIX, column, create, spark, stage, table, with_spark  # noqa: F401
+from s3_server import Bucket
 from sync_world import cursor, preset
 
 MAKE = "CREATE TABLE t (id int PRIMARY KEY, v text, at int)"
@@ -327,6 +328,26 @@ def _while_spark_merges(shop: Shop, spark: Any) -> None:
     assert merged == ["b", "a"]
     assert shop.rows("id", "v") == [("a", 2, "n"), ("a", 7, "a"), ("b", 1, "again"), ("b", 5, "b")]
     assert shop.differing() == {}
+
+
+@pytest.mark.slow
+def test_in_an_object_store(tmp_path: Path, bucket: Bucket) -> None:
+    with opened(tmp_path, destinations.iceberg_in_s3(tmp_path, bucket), "ab") as shop:
+        shop.run(MAKE, *ROWS)
+        shop.sync()
+        untouched = files(shop, "b")
+        shop["a"].run("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (1, 'new', 5)")
+        shop["a"].sync()
+        assert maintained(shop, "a").files == 1
+        shop["a"].run("ALTER TABLE t RENAME COLUMN v TO w")
+        shop["a"].sync()
+        shop["a"].answer("approved", "column.renamed")
+        shop["a"].sync()
+        assert files(shop, "b") == untouched
+        assert shop.rows("id", "v", "w") == [
+            ("a", 1, None, "new"), ("a", 2, None, "y"), ("b", 1, "x", None), ("b", 2, "y", None),
+        ]  # fmt: skip
+        assert shop.differing() == {}
 
 
 @pytest.mark.slow
