@@ -99,6 +99,7 @@ def _kind(column: list[str | None]) -> Any:
 @settings(max_examples=40)
 @given(TABLES, st.sampled_from(["\n", "\r\n"]), st.integers(8, 60))
 @example([["1", "2"], ["\r\n", "3"]], "\r\n", 8)
+@example([["\r\n", None, None]], "\n", 8)
 def test_blocks_may_end_at_any_byte(rows: Rows, newline: str, block: int) -> None:
     """A record that is longer than a block is said; nothing is ever read in pieces."""
     data = written(rows, newline)
@@ -110,6 +111,15 @@ def test_blocks_may_end_at_any_byte(rows: Rows, newline: str, block: int) -> Non
             assert longest * 2 > block
             return
     assert (shape.rows, texts(found), lines(found)) == (len(rows), rows, list(range(2, len(rows) + 2)))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+def test_a_line_end_in_a_value_stays_wherever_blocks_end(encoding: str) -> None:
+    rows: Rows = [["é" * n + "\r\n" + "ü", "x"] for n in range(6)]
+    data = written(rows).decode().encode(encoding)
+    for block in range(40, 64):
+        with sizes(block):
+            assert texts(read(data, Options(encoding=encoding))[1]) == rows
 
 
 SIMPLE = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters=',"'), min_size=1, max_size=9)

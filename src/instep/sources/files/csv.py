@@ -136,12 +136,34 @@ def broken(name: str, error: Exception, aside: _Aside) -> ReadError:
     return ReadError(f"{name} cannot be read as CSV: {said}", hint=hint)
 
 
+class _Unsplit:
+    """A stream of UTF-8 of which no read ends between a carriage return and what follows: the parser takes a line feed
+    with which a block begins for the end of the line before it, in the middle of a value as well."""
+
+    closed = False
+
+    def __init__(self, stream: Any, encoding: str) -> None:
+        native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, "r")
+        self._stream = pa.transcoding_input_stream(native, encoding, "utf8")
+        self._kept = b""
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._kept + self._stream.read(max(size - len(self._kept), 1))
+        if data == b"\r":
+            data += self._stream.read(1)
+        self._kept = b"\r" if len(data) > 1 and data.endswith(b"\r") else b""
+        return data[:-1] if self._kept else data
+
+    def close(self) -> None:
+        """The stream is its owner's."""
+
+
 def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reader:
     aside = _Aside()
     _listen()
     names = None if width is None else [f"f{at}" for at in range(width)]
     read = csv.ReadOptions(
-        use_threads=False, block_size=BLOCK, encoding=options.encoding, column_names=names,
+        use_threads=False, block_size=BLOCK, column_names=names,
         autogenerate_column_names=names is None,
     )  # fmt: skip
     parse = csv.ParseOptions(
@@ -149,7 +171,8 @@ def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reade
         newlines_in_values=True, invalid_row_handler=aside,
     )  # fmt: skip
     try:
-        return _Reader(csv.open_csv(stream, read, parse, _texts(options, width)), aside, name)
+        unsplit = _Unsplit(stream, options.encoding)
+        return _Reader(csv.open_csv(unsplit, read, parse, _texts(options, width)), aside, name)
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
             raise _Nothing from None
