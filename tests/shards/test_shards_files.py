@@ -157,6 +157,8 @@ def test_a_table_that_was_put_back_by_hand_is_read_again(shop: Shop) -> None:
     shop.sync()
     assert shop.differing() == {}
     assert len(shop.rows("id")) == 9
+    states = [shop[name].pipe.destination.state(REF) for name in "abc"]
+    assert [(s.rows, s.files) for s in states if s] == [(3, len(files(shop, name))) for name in "abc"]
 
 
 @pytest.mark.slow

@@ -155,7 +155,12 @@ def loaded_at(metadata: Metadata) -> set[int]:
 
 def is_rolled_back(metadata: Metadata, shard: str) -> bool:
     """Whether somebody has put a shared table back to before a shard's last load."""
-    saved = json.loads(metadata["properties"].get(own_name(shard, STATE), "null"))
+    return load_is_gone(metadata, own_name(shard, STATE))
+
+
+def load_is_gone(metadata: Metadata, state: str = STATE) -> bool:
+    """The same of the load that the property `state` records."""
+    saved = json.loads(metadata["properties"].get(state, "null"))
     return saved is not None and _rolled_back(metadata, saved["snapshot"])
 
 

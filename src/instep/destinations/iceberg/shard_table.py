@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, Reference
 from pyiceberg.expressions.literals import literal
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.table import DataScan, FileScanTask, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -18,7 +18,7 @@ from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate, 
 from instep.destinations.iceberg.exchange import Replaced
 from instep.destinations.iceberg.files import iceberg_schema
 from instep.destinations.iceberg.partition import check_apart
-from instep.destinations.iceberg.records import current_fields, read_table
+from instep.destinations.iceberg.records import current_fields, load_is_gone, read_table
 from instep.destinations.iceberg.shards import PLACE, TOTALS, Within, as_shard, grown, own_name, totals
 from instep.destinations.sharded import TRIES, wait
 from instep.errors import Conflict, DestinationError, Fenced
@@ -133,8 +133,21 @@ class ShardTable(Table):
             found.append(at.summary.additional_properties if at.summary else {})
             parent = at.parent_snapshot_id
             at = staged.snapshot_by_id(parent) if parent is not None else None
-        old = totals(json.loads(self.metadata.model_dump_json())) if TOTALS in self.metadata.properties else {}
-        return {TOTALS: json.dumps(grown(old, found))}
+        return {TOTALS: json.dumps(grown(self._totals(), found))}
+
+    def _totals(self) -> dict[str, int]:
+        """What the shard has now: counted where somebody has put the table back to before its last load."""
+        metadata = json.loads(self.metadata.model_dump_json())
+        if not load_is_gone(metadata):
+            return totals(metadata)
+        tasks = self.tasks()
+        files = {f.file_path: f for t in tasks for f in (t.file, *t.delete_files)}.values()
+        gone = [f for f in files if f.content != DataFileContent.DATA]
+        return {
+            "records": sum(t.file.record_count for t in tasks), "data-files": len(tasks),
+            "files-size": sum(f.file_size_in_bytes for f in files), "delete-files": len(gone),
+            "position-deletes": sum(f.record_count for f in gone),
+        }  # fmt: skip
 
 
 @contextmanager
