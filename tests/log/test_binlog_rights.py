@@ -83,4 +83,9 @@ def test_commands(project: Callable[..., Callable[..., str]], mariadb: MariaData
     assert "a binary log has no slots" in run("source", "log", "drop", "--yes", code=1)
     run("sync")
     assert "0 bytes and 0 s behind" in run("status")
+    mariadb.execute("CREATE TABLE other (id int PRIMARY KEY)")
     mariadb.execute("DROP TABLE t")
+    run("sync")
+    mariadb.execute("INSERT INTO other VALUES (1)")
+    run("sync")
+    assert "0 bytes and 0 s behind" in run("source", "log", "show"), "a table that is gone keeps nobody behind"

@@ -60,10 +60,18 @@ def logged(app: App, connection: str) -> dict[str, Any]:
     found = {"connection": connection, "slot": names.slot, "publication": names.publication}
     try:
         log = _log(app, connection)[0]
-        log.resume(places(app.store.cursors.of(connection)))
+        log.resume(places(_going_on(app, connection)))
         return found | asdict(log.state())
     except InstepError as error:
         return found | {"exists": False, "ours": True, "trouble": error.message, "hint": error.hint or ""}
+
+
+def _going_on(app: App, connection: str) -> dict[tuple[str, str], Any]:
+    """Where the tables stand that syncs read: one that is paused or gone asks nothing of the log."""
+    accepted, paused = app.store.accepted.catalog(connection), app.store.pauses.tables(connection)
+    records = app.store.cursors.of(connection)
+    gone = {ref for ref in records if (table := accepted.get(ref)) is None or table.retained}
+    return {ref: record for ref, record in records.items() if ref not in gone and ref not in paused}
 
 
 def log_checks(app: App, source: str | None) -> list[Check]:
