@@ -113,12 +113,11 @@ class Sharded:
 
     def _seen(self, ref: Ref) -> Table | None:
         """The shard's table, with columns that no shard knows of; DestinationError for a table that is not shared."""
-        whole = self.base.whole(ref)
-        if whole is not None and not whole.parts:
-            raise alone(ref)
+        whole = self.base.whole(ref) or self._made_meanwhile(ref)
         if whole is None:
-            self.base.inspect([ref])  # raises for a table that is not ours
             return None
+        if not whole.parts:
+            raise alone(ref)
         part = whole.parts.get(self.shard)
         if part is None:
             return None
@@ -126,11 +125,22 @@ class Sharded:
         odd = strangers(whole.table, (p.table for p in whole.parts.values()), self.column)
         return replace(table, columns=(*table.columns, *odd))
 
+    def _made_meanwhile(self, ref: Ref) -> Whole | None:
+        """The table that another shard has made since it was looked for; DestinationError for one that is not ours."""
+        try:
+            self.base.inspect([ref])
+        except DestinationError:
+            if whole := self.base.whole(ref):
+                return whole
+            raise
+        return None
+
     def foreign(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         found = {ref: self.base.whole(ref) for ref in refs}
         mine = {ref for ref, whole in found.items() if whole and whole.parts}
         lone = {ref: str(alone(ref)) for ref, whole in found.items() if whole and not whole.parts}
-        return {**self.base.foreign([ref for ref in found if ref not in mine]), **lone}
+        odd = self.base.foreign([ref for ref in found if ref not in mine])
+        return {ref: why for ref, why in odd.items() if not ((w := self.base.whole(ref)) and w.parts)} | lone
 
     def claim(self, ref: Ref, fence: int) -> None:
         self.part.claim(ref, fence)
