@@ -47,7 +47,7 @@ from hypothesis.stateful import get_state_machine_test
 from memory.machine import Machine, MachineWithoutIds
 
 FIXED = "INSTEP_RANDOM" not in os.environ
-EXAMPLES, STEPS, PARTS = 200, 50, 4
+EXAMPLES, STEPS, PARTS = 120, 50, 4
 MACHINES = (Machine, MachineWithoutIds)
 
 

@@ -247,7 +247,7 @@ def test_a_removed_column_that_is_held_keeps_its_old_values(world: World) -> Non
 
 
 def test_hashed_values_are_never_in_clear(world: World) -> None:
-    secret = "tom@example.org"
+    secret, pin = "tom@example.org", "4711 canary of the pin"
     world.selection = Selection(hashed=patterns(["public.t.mail"]), exclude_columns=patterns(["public.t.pin"]))
     world.run(
         "CREATE TABLE t (id int PRIMARY KEY, mail text, pin text, v int)",
@@ -261,7 +261,7 @@ def test_hashed_values_are_never_in_clear(world: World) -> None:
         "UPDATE t SET v = 2",
         "ALTER TABLE t ALTER v TYPE varchar(20)",
     )
-    world.run(f"INSERT INTO t VALUES (2, '{secret}', '9999', '{'x' * 20}')")
+    world.run(f"INSERT INTO t VALUES (2, '{secret}', '{pin}', '{'x' * 20}')")
     for _ in range(2):
         world.sync()
         assert world.reviews() == {
@@ -274,7 +274,7 @@ def test_hashed_values_are_never_in_clear(world: World) -> None:
         if file.is_file():
             data = file.read_bytes()
             assert secret.encode() not in data, file
-            assert b"9999" not in data or file.suffix == ".crc", file
+            assert pin.encode() not in data, file
 
 
 def test_a_declared_key_has_to_be_unique(world: World) -> None:
