@@ -98,6 +98,14 @@ def metadata(line: list[int], tags: tuple[int, ...] = (), dead: tuple[int, ...] 
     return {"snapshots": snapshots, "current-snapshot-id": line[-1], "properties": properties, "refs": refs}
 
 
+def orphaned(given: dict[str, Any]) -> dict[str, Any]:
+    """Parents that are not there are forgotten, as pyiceberg does when it expires them."""
+    there = {s["snapshot-id"] for s in given["snapshots"]}
+    for one in given["snapshots"]:
+        one["parent-snapshot-id"] = one["parent-snapshot-id"] if one["parent-snapshot-id"] in there else None
+    return given
+
+
 @pytest.mark.parametrize(
     ("what", "given", "gone"),
     [
@@ -121,6 +129,7 @@ def test_snapshots_that_may_go(what: str, given: dict[str, Any], gone: tuple[int
         ("expired", metadata([4, 5], us=2), False),
         ("beside it, and younger than its begin", metadata([1, 2], dead=(3,), us=3), True),
         ("kept by a tag, what lies between has expired", metadata([4, 5], dead=(2,), us=2), False),
+        ("the same, and nobody knows the parent any more", orphaned(metadata([4, 5], dead=(2,), us=2)), False),
         ("never loaded", metadata([1]), False),
     ],
 )

@@ -176,16 +176,14 @@ def exact_rows(metadata: Metadata, snapshot: int) -> int | None:
 
 def _rolled_back(metadata: Metadata, snapshot: int) -> bool:
     """Whether `snapshot` is still known and `main` no longer stands on it. Where what lies between has expired, it was
-    looked at before: see expire.py."""
+    looked at before (see expire.py): `main` then begins with a later one, whose parent pyiceberg has forgotten."""
     saved = _snapshot(metadata, snapshot)
     if saved is None:
         return False
     line = list(_ancestors(metadata))
     if any(s["snapshot-id"] == snapshot for s in line):
         return False
-    begins = line[-1] if line else None
-    expired = begins is not None and begins.get("parent-snapshot-id") is not None
-    return not (expired and begins and saved.get("sequence-number", 0) < begins.get("sequence-number", 0))
+    return not line or saved.get("sequence-number", 0) >= line[-1].get("sequence-number", 0)
 
 
 def _summarised(metadata: Metadata) -> dict[str, Any] | None:
