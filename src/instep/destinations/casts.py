@@ -1,4 +1,4 @@
-"""Casts of values that a destination holds, tried without writing."""
+"""Casts of values that a destination holds: all of them, or tried without writing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.destinations.base import Misfits, Trial
+from instep.errors import IllegalChange
 from instep.schema.types import DataType, String
 from instep.stage.cast import cast
 from instep.stage.trial import differing
+
+
+def cast_all(name: str, values: pa.Array, old: DataType, new: DataType, target: pa.DataType) -> pa.Array:
+    """The values of column `name` as `new`, held as the Arrow type `target`; IllegalChange if one does not fit."""
+    done = cast(values, old, target, new)
+    if done.misfits:
+        reason = next(iter(done.misfits.values()))
+        raise IllegalChange(
+            f"column {name!r}: values do not fit {new} ({reason})",
+            hint="load the whole table again with `instep sync --full`: misfits are kept in quarantine there",
+        )
+    return done.values
 
 
 def misfits_in(parts: Iterable[pa.Array], old: DataType, new: DataType, target: pa.DataType) -> Misfits:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from instep.destinations.base import Commit, PartChange
+from instep.destinations.casts import cast_all
 from instep.destinations.delta.change import Change
 from instep.destinations.delta.files import as_type, rows_in, write
 from instep.destinations.delta.held import Held
@@ -155,7 +156,10 @@ def again(
         for batch in rows_in(held, held.snapshot.files[path], old):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             for physical, (before, source) in casts.items():
-                columns[physical] = _cast(columns[before.physical], source, schema.field(physical).type)
+                was, column = source.before, source.column
+                assert was is not None, "a column that is written again was there before"
+                kind = schema.field(physical).type
+                columns[physical] = cast_all(column.name, columns[before.physical], was.type, column.type, kind)
             if path in own:
                 columns |= {name: move.values(columns, len(batch)) for name, move in moves.items()}
             yield pa.RecordBatch.from_arrays([columns[n] for n in schema.names], schema=schema)
@@ -194,15 +198,3 @@ def _moves(change: Change, part: PartChange, layout: Mapping[str, DeltaField]) -
         if old in there:
             found.setdefault(there[old].physical, _Move(None, there[old]))
     return found
-
-
-def _cast(values: pa.Array, source: Source, target: pa.DataType) -> pa.Array:
-    assert source.before is not None, "a column that is written again was there before"
-    done = cast(values, source.before.type, target, source.column.type)
-    if done.misfits:
-        reason = next(iter(done.misfits.values()))
-        raise IllegalChange(
-            f"column {source.column.name!r}: values do not fit {source.column.type} ({reason})",
-            hint="load the whole table again with `instep sync --full`: misfits are kept in quarantine there",
-        )
-    return done.values

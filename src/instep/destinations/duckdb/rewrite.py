@@ -7,13 +7,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from instep.destinations.casts import cast_all
 from instep.destinations.duckdb.file import Session
 from instep.destinations.duckdb.shape import arrow_type, sql_type
 from instep.destinations.sql.merge import q
-from instep.errors import IllegalChange
 from instep.schema.table import Column
 from instep.schema.types import DataType, Json
-from instep.stage.cast import cast
 
 BATCH = 100_000
 
@@ -28,14 +27,8 @@ def rewrite(session: Session, table: str, place: str, before: DataType, column: 
 
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in session.batches(sql, BATCH):
-            done = cast(batch.column(1), before, target, column.type)
-            if done.misfits:
-                reason = next(iter(done.misfits.values()))
-                raise IllegalChange(
-                    f"column {column.name!r}: values do not fit {column.type} ({reason})",
-                    hint="load the whole table again with `instep sync --full`: misfits are kept in quarantine there",
-                )
-            yield pa.record_batch([batch.column(0), done.values], schema=schema)
+            values = cast_all(column.name, batch.column(1), before, column.type, target)
+            yield pa.record_batch([batch.column(0), values], schema=schema)
 
     made = pa.Table.from_batches(list(batches()), schema)
     session.run(f"ALTER TABLE {table} ADD COLUMN {q(column.name)} {sql_type(column.type)}")

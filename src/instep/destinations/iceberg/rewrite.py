@@ -14,6 +14,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.base import Commit, PartChange
+from instep.destinations.casts import cast_all
 from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.commit import Change
 from instep.destinations.iceberg.evolve import Rewrite
@@ -23,9 +24,8 @@ from instep.destinations.iceberg.records import current_fields
 from instep.destinations.iceberg.schema import IcebergField, data_type
 from instep.destinations.iceberg.shard_table import ShardTable, shard_of
 from instep.destinations.iceberg.shards import PLACE, TOTALS, own_name, shards_of
-from instep.errors import IllegalChange, InstepError
+from instep.errors import InstepError
 from instep.schema.types import DataType
-from instep.stage.cast import cast
 from instep.stage.partitioned import writer_for
 from instep.stage.place import keep_only
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
@@ -107,7 +107,7 @@ class _Casts:
             return values
         new = pa.nulls(len(values), field.type)
         if move is not None:
-            new = _cast(field, by_id[move.field], move.type, move.to)
+            new = cast_all(field.name, by_id[move.field], move.type, move.to, field.type)
         at, shard = self.moves.within
         return pc.if_else(pc.equal(by_id[at].cast(pa.string()), shard), new, values)
 
@@ -166,18 +166,7 @@ def _id(field: pa.Field) -> int:
 
 
 def _rewritten(field: pa.Field, by_id: Mapping[int, pa.Array], own: Rewrite) -> pa.Array:
-    return _cast(field, by_id[own.before.id], own.step.before.type, own.step.after.type)
-
-
-def _cast(field: pa.Field, values: pa.Array, before: DataType, after: DataType) -> pa.Array:
-    done = cast(values, before, field.type, after)
-    if done.misfits:
-        reason = next(iter(done.misfits.values()))
-        raise IllegalChange(
-            f"column {field.name!r}: values do not fit {after} ({reason})",
-            hint="load the whole table again with `instep sync --full`: misfits are kept in quarantine there",
-        )
-    return done.values
+    return cast_all(field.name, by_id[own.before.id], own.step.before.type, own.step.after.type, field.type)
 
 
 def _kept(field: pa.Field, by_id: Mapping[int, pa.Array], rows: int) -> pa.Array:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from instep.destinations.casts import cast_all
 from instep.destinations.postgres.server import Session
 from instep.destinations.postgres.shape import arrow_type, as_document, sql_type
 from instep.destinations.sql.merge import q
-from instep.errors import IllegalChange
 from instep.schema.table import Column
 from instep.schema.types import DataType
-from instep.stage.cast import cast
 
 BATCH = 20_000
 _NEW = "_instep_values"
@@ -47,14 +46,8 @@ def _cast(
         cursor.execute(sql.encode())
         while rows := cursor.fetchmany(BATCH):
             old = pa.array([_plain(v) for _, v in rows], arrow_type(before))
-            done = cast(old, before, target, column.type)
-            if done.misfits:
-                reason = next(iter(done.misfits.values()))
-                raise IllegalChange(
-                    f"column {column.name!r}: values do not fit {column.type} ({reason})",
-                    hint="load the whole table again with `instep sync --full`: misfits are kept in quarantine there",
-                )
-            yield [(n, v) for (n, _), v in zip(rows, done.values.to_pylist(), strict=True)]
+            new = cast_all(column.name, old, before, column.type, target)
+            yield [(n, v) for (n, _), v in zip(rows, new.to_pylist(), strict=True)]
 
 
 def shown(name: str, kind: DataType, side: str = "") -> str:
