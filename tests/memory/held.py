@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from instep.destinations.base import Commit, LoadState, Misfits
+from instep.destinations.casts import misfits_in
 from instep.destinations.types import ICEBERG_PROMOTIONS
 from instep.errors import DestinationError, Fenced, IllegalChange
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed
@@ -201,11 +202,8 @@ def _cast(values: Sequence[Any], before: DataType, after: DataType) -> Any:
 
 def misfits_of(held: Held, column: str, kind: DataType) -> Misfits:
     field, before = held.ids[column], held.table.by_name[column].type
-    values = [row.get(field) for row in held.rows]
-    odd = [*_cast(values, before, kind).misfits]
-    if isinstance(kind, String) and kind.length is not None:
-        odd += [n for n, v in enumerate(values) if v is not None and len(v) > kind.length]
-    return Misfits(len(odd), str(values[odd[0]]) if odd else "")
+    values = pa.array([row.get(field) for row in held.rows], arrow_type(before))
+    return misfits_in([values], before, kind, arrow_type(kind))
 
 
 BY_HAND = "by_hand"
