@@ -21,6 +21,7 @@ from instep.store.files import SourceFiles
 from instep.store.loaded import LoadedColumns
 from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
+from instep.store.objects import Objects
 from instep.store.old_names import OldNames
 from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
@@ -82,6 +83,7 @@ class Store:
         self.loaded = LoadedColumns(self._db)
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
+        self.objects = Objects(self._db)
 
     @property
     def file(self) -> Path | None:

@@ -45,6 +45,9 @@ class Utc(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+ByCharacter = String().with_variant(String(collation="C"), "postgresql")
+"""Text in the order of its characters, whatever language a server sorts by."""
+
 metadata = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
@@ -456,3 +459,47 @@ old_names = Table(
     sqlite_autoincrement=True,
 )
 Index("ix_old_names_connection", old_names.c.connection)
+
+objects = Table(
+    "objects",
+    metadata,
+    Column("kind", String, primary_key=True),
+    Column("name", ByCharacter, primary_key=True),
+    Column("id", String, nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("tags", JSON, nullable=False),
+    Column("created", Utc, nullable=False),
+    _text("created_by"),
+    Column("updated", Utc, nullable=False),
+    _text("updated_by"),
+)
+Index("uq_objects_id", objects.c.id, unique=True)
+
+object_links = Table(
+    "object_links",
+    metadata,
+    Column("kind", String, primary_key=True),
+    Column("name", ByCharacter, primary_key=True),
+    Column("what", String, primary_key=True),
+    Column("value", String, primary_key=True),
+)
+Index(None, object_links.c.what, object_links.c.value, object_links.c.kind, object_links.c.name)
+
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("field", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("key", String, nullable=False),
+    Column("wrapped", Text, nullable=False),
+    Column("sealed", Text, nullable=False),
+    _text("origin"),
+    Column("at", Utc, nullable=False),
+    _text("who"),
+)
+Index("uq_secrets_place", secrets.c.kind, secrets.c.name, secrets.c.field, secrets.c.version, unique=True)
+Index(None, secrets.c.key, secrets.c.id)

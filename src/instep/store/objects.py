@@ -1,0 +1,179 @@
+"""What the server manages: sources, destinations, connections, policies and channels as documents.
+
+A document has the very shape of its section in instep.yml. `links` are what it is found by: the names of other
+objects that it uses, and its tags.
+"""
+
+from __future__ import annotations
+
+import secrets as random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, get_args
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, update
+
+from instep.errors import Conflict
+from instep.store.database import Database
+from instep.store.tables import object_links as links
+from instep.store.tables import objects
+
+ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
+LinkKind = Literal["source", "destination", "policy", "channel", "tag", "shard"]
+Link = tuple[LinkKind, str]
+KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
+_ID_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"
+_ID_LENGTH = 20  # 100 bits
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """`version` counts the writes of the object, from 1; `id` is never used again. Secrets in `spec` are references
+    `${secret:ID}`."""
+
+    kind: ObjectKind
+    name: str
+    id: str
+    spec: Mapping[str, Any]
+    version: int
+    tags: tuple[str, ...]
+    created: datetime
+    created_by: str
+    updated: datetime
+    updated_by: str
+
+
+class Objects:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def put(
+        self,
+        kind: ObjectKind,
+        name: str,
+        spec: Mapping[str, Any],
+        *,
+        who: str,
+        tags: Sequence[str] = (),
+        links: Iterable[Link] = (),
+        expected: int | None = None,
+    ) -> StoredObject:
+        """Writes an object. `expected` is the version that it must have, 0 for one that must not exist, None for
+        any; Conflict if it has another."""
+        with self._db.write() as transaction:
+            self.check(kind, name, expected)
+            known, now = _row(transaction, kind, name), self._db.now()
+            values = {"spec": dict(spec), "tags": list(tags), "updated": now, "updated_by": who}
+            if known is None:
+                first = {"kind": kind, "name": name, "id": new_id(), "version": 1, "created": now, "created_by": who}
+                transaction.execute(insert(objects).values(**first, **values))
+            else:
+                transaction.execute(update(objects).where(*_is(kind, name)).values(version=known.version + 1, **values))
+            _link(transaction, kind, name, [*links, *(("tag", tag) for tag in tags)])
+            found = _row(transaction, kind, name)
+            assert found is not None
+            return _object(found)
+
+    def check(self, kind: ObjectKind, name: str, expected: int | None) -> None:
+        """Conflict if the object does not have the expected version; see `put`."""
+        found = self.get(kind, name) if expected is not None else None
+        version = found.version if found else 0
+        if expected is None or version == expected:
+            return
+        if found is None:
+            raise Conflict(f"{kind} {name} does not exist any more", hint="read the list again")
+        if expected == 0:
+            raise Conflict(f"{kind} {name} exists already", hint="choose another name, or change the one there is")
+        raise Conflict(
+            f"{kind} {name} was changed meanwhile by {found.updated_by or 'somebody'}: it is at version {version}, "
+            f"this change was made from version {expected}",
+            hint="read it again and repeat the change",
+        )
+
+    def get(self, kind: ObjectKind, name: str) -> StoredObject | None:
+        with self._db.read() as transaction:
+            row = _row(transaction, kind, name)
+        return _object(row) if row else None
+
+    def by_id(self, id: str) -> StoredObject | None:
+        with self._db.read() as transaction:
+            row = transaction.execute(select(objects).where(objects.c.id == id)).first()
+        return _object(row) if row else None
+
+    def names(self, kind: ObjectKind) -> tuple[str, ...]:
+        """All names in their order."""
+        query = select(objects.c.name).where(objects.c.kind == kind)
+        with self._db.read() as transaction:
+            return tuple(sorted(transaction.execute(query).scalars()))
+
+    def list(
+        self,
+        kind: ObjectKind,
+        *,
+        after: str = "",
+        limit: int = 100,
+        name: str = "",
+        links: Iterable[Link] = (),
+    ) -> list[StoredObject]:
+        """A page in the order of names, from the first one behind `after`. `name`: a part of it, in any case;
+        `links`: it has all of these."""
+        query = _filtered(select(objects), kind, name, links)
+        query = query.where(objects.c.name > after).order_by(objects.c.name).limit(limit)
+        with self._db.read() as transaction:
+            return [_object(row) for row in transaction.execute(query)]
+
+    def count(self, kind: ObjectKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
+        with self._db.read() as transaction:
+            query = _filtered(select(func.count()).select_from(objects), kind, name, links)
+            return int(transaction.execute(query).scalar_one())
+
+    def users(self, kind: LinkKind, name: str) -> list[tuple[ObjectKind, str]]:
+        """(kind, name) of the objects that use an object, or have a tag."""
+        query = select(links.c.kind, links.c.name).where(links.c.what == kind, links.c.value == name)
+        with self._db.read() as transaction:
+            return sorted((row.kind, row.name) for row in transaction.execute(query))
+
+    def delete(self, kind: ObjectKind, name: str, *, expected: int | None = None) -> StoredObject | None:
+        """Deletes an object and answers what it was, None if there was none; Conflict as `put`."""
+        with self._db.write() as transaction:
+            self.check(kind, name, expected)
+            row = _row(transaction, kind, name)
+            _link(transaction, kind, name, ())
+            transaction.execute(delete(objects).where(*_is(kind, name)))
+        return _object(row) if row else None
+
+
+def new_id() -> str:
+    """An identifier that nobody can guess, of lower-case letters and digits; it begins with a letter."""
+    rest = (random.choice(_ID_CHARACTERS) for _ in range(_ID_LENGTH - 1))
+    return random.choice(_ID_CHARACTERS[:24]) + "".join(rest)
+
+
+def _is(kind: ObjectKind, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    return objects.c.kind == kind, objects.c.name == name
+
+
+def _row(transaction: Connection, kind: ObjectKind, name: str) -> Row[Any] | None:
+    return transaction.execute(select(objects).where(*_is(kind, name))).first()
+
+
+def _object(row: Row[Any]) -> StoredObject:
+    return StoredObject(**{**row._mapping, "tags": tuple(row.tags)})
+
+
+def _link(transaction: Connection, kind: ObjectKind, name: str, wanted: Iterable[Link]) -> None:
+    transaction.execute(delete(links).where(links.c.kind == kind, links.c.name == name))
+    rows = [{"kind": kind, "name": name, "what": what, "value": value} for what, value in dict.fromkeys(wanted)]
+    if rows:
+        transaction.execute(insert(links), rows)
+
+
+def _filtered(query: Select[Any], kind: ObjectKind, name: str, wanted: Iterable[Link]) -> Select[Any]:
+    query = query.where(objects.c.kind == kind)
+    if name:
+        query = query.where(objects.c.name.icontains(name, autoescape=True))
+    for what, value in wanted:
+        has = select(links.c.name).where(links.c.kind == kind, links.c.what == what, links.c.value == value)
+        query = query.where(objects.c.name.in_(has))
+    return query
