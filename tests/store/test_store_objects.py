@@ -86,7 +86,7 @@ def test_pages_and_filters(any_store: Store, asked: dict[str, Any], names: list[
     for name in ("ab", "Zoo"):
         put("connection", name, {}, who="")
     put("source", "aa", {}, who="", tags=["eu"])
-    assert [o.name for o in any_store.objects.list("connection", **asked)] == names
+    assert [o.name for o in any_store.objects.page("connection", **asked)] == names
     if not asked.keys() & {"after", "limit"}:
         assert any_store.objects.count("connection", **asked) == len(names)
 
@@ -110,7 +110,7 @@ def test_pages_name_each_object_once(store: Store, names: set[str], limit: int) 
         for name in names:
             store.objects.put("policy", name, {}, who="")
     seen, after = [], ""
-    while page := store.objects.list("policy", after=after, limit=limit):
+    while page := store.objects.page("policy", after=after, limit=limit):
         seen += [found.name for found in page]
         after = page[-1].name
     assert seen == sorted(names) == list(store.objects.names("policy"))

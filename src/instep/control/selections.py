@@ -10,6 +10,7 @@ from typing import Literal
 from instep.errors import Blocked, InstepError
 from instep.events import SelectionChanged
 from instep.model import Review
+from instep.project.documents import value_at
 from instep.project.project import Project, TableOptions
 from instep.schema.personal import by_name
 from instep.schema.policy import Policy
@@ -88,11 +89,9 @@ def place_of(project: Project, store: Store, connection: str) -> Place:
 
 
 def _line(project: Project, connection: str, section: str, entry: str) -> str:
-    """Where an entry stands in the file."""
+    """Where an entry stands: in the file, or in what a server keeps."""
     place: tuple[str | int, ...] = ("connections", connection, *section.split("."))
-    data = project.tree.data
-    for part in place:
-        data = data[part]
+    data = value_at(project.tree.data, place)
     if isinstance(data, list):
         return project.where((*place, data.index(entry)))
     return project.where((*place, entry, "enabled") if isinstance(data, dict) else place)

@@ -84,7 +84,7 @@ def _links(tree: Tree) -> Iterator[Problem]:
     """What one section says of another, read from the data so that other errors hide none of it."""
     for name, connection in _section(tree.data, "connections").items():
         if isinstance(connection, dict):
-            for problem, field in _connection_links(tree.data, connection):
+            for problem, field in connection_links(tree.data, connection):
                 path: Place = ("connections", name, *field)
                 yield tree.line(path), f"{dotted(path)}: {problem}"
     for problem, name in _shard_links(tree.data):
@@ -109,7 +109,8 @@ def _shard_links(data: Any) -> Iterator[tuple[str, str]]:
         known.setdefault((to, str(namespace), shard), name)
 
 
-def _connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
+def connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
+    """(problem, place within the connection) of what it says of other sections; of these only the names count."""
     for field in ("source", "destination"):
         known, given = _section(data, f"{field}s"), connection.get(field)
         if isinstance(given, str) and given not in known:

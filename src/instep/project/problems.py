@@ -46,13 +46,19 @@ _SPELLED: Mapping[str, str] = {
 
 def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[Problem]:
     """(line, text) of every error; `seen` is the validation context, which knows the model of each mapping."""
+    found = [(tree.line(path), f"{dotted(path)}: {said}") for path, said in placed_problems(error, tree, seen)]
+    return list(dict.fromkeys(found))
+
+
+def placed_problems(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[tuple[Path, str]]:
+    """(place, text) of every error, as `problems_of`."""
     found, wrong = [], [detail["loc"] for detail in error.errors(include_url=False)]
     for detail in error.errors(include_url=False):
         if detail["type"] == "too_short" and any(_inside(place, detail["loc"]) for place in wrong):
             continue  # pydantic does not count the items that are wrong
         path = data_path(tree.data, detail)
-        found.append((tree.line(path), f"{dotted(path)}: {_text(detail, path, tree, seen)}"))
-    return list(dict.fromkeys(found))
+        found.append((path, _text(detail, path, tree, seen)))
+    return found
 
 
 def _inside(place: tuple[int | str, ...], around: tuple[int | str, ...]) -> bool:

@@ -18,7 +18,7 @@ from instep.project.chosen import chosen
 from instep.project.detector import Detector, Layer, detector
 from instep.project.models import Connection, Detect, ProjectFile, TableSection
 from instep.project.policies import to_policy
-from instep.project.problems import near, raise_all
+from instep.project.problems import near
 from instep.project.reference import Environment, Reference
 from instep.project.tree import Path as TreePath
 from instep.project.tree import Tree
@@ -84,6 +84,10 @@ class Project:
     def connections(self) -> tuple[str, ...]:
         """Names in the order of the file."""
         return tuple(self.model.connections)
+
+    def of(self, connection: str) -> Project:
+        """The project as one run of the connection has it, whatever is written meanwhile."""
+        return self
 
     def selected(self, names: Iterable[str] = ()) -> tuple[str, ...]:
         """The named connections, or all; ProjectError for an unknown one or when there is none."""
@@ -253,8 +257,15 @@ class Project:
             checked = type(section).model_validate(values, context={"resolved": True})
         except ValidationError as error:
             wrong = {(*path, *detail["loc"]) for detail in error.errors(include_input=False)}
-            raise_all(self.file.name, [self._misfit(place) for place in wrong], "correct the variable or the file")
+            said = "\n".join(
+                f"{self.where(place)}: the referenced value does not fit here"
+                for place in sorted(wrong, key=self._order)
+            )
+            raise ProjectError(said, hint="correct the variable or the file") from None
         return Settings(getattr(section, "type", ""), self._placed(checked).arguments())
+
+    def _order(self, path: TreePath) -> tuple[int, str]:
+        return self.tree.line(path), str(path)
 
     def _placed(self, section: Section) -> Section:
         """With paths that begin at the project's folder, in sections within it, too."""
@@ -268,12 +279,9 @@ class Project:
                 placed[name] = str(self.root / Path(inner[name]).expanduser())
         return section.model_copy(update=placed)
 
-    def _misfit(self, place: TreePath) -> tuple[int, str]:
-        return self.tree.line(place), f"{'.'.join(map(str, place))}: the referenced value does not fit here"
-
     def _resolved(self, value: Any, path: TreePath) -> Any:
         if isinstance(value, Reference):
-            return self.environment.resolve(value, self.where(path))
+            return self.environment.resolve(value, self.where(path), path)
         if isinstance(value, Section):
             given = {name: getattr(value, name) for name in value.model_fields_set}
             found = {name: self._resolved(item, (*path, name)) for name, item in given.items()}

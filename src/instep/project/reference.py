@@ -1,4 +1,5 @@
-"""References to values that do not stand in the file: `${env:X}`, `${env:X:-default}`, `${file:/path}`.
+"""References to values that do not stand in the file: `${env:X}`, `${env:X:-default}`, `${file:/path}`; in what a
+server keeps, `${secret:ID}`.
 
 They are kept as text and resolved where the value is used; a value that was resolved is never kept.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from instep.errors import ProjectError
 
 _ANY = re.compile(r"\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+
+Place = tuple[str | int, ...]
+Opens = Callable[[str, Place], str]
+"""The value of a sealed secret by its id, for the place in the project where it stands."""
 
 
 def is_reference(text: str) -> bool:
@@ -49,20 +54,22 @@ class Reference:
             kind, colon, rest = match[1].partition(":")
             if not match[2]:
                 return f"{self.text!r} lacks its closing brace"
-            if not colon or kind not in ("env", "file"):
+            if not colon or kind not in ("env", "file", "secret"):
                 near = f"${{env:{match[1]}}}" if _NAME.fullmatch(match[1]) else "${env:NAME} or ${file:/path}"
                 return f"unknown reference ${{{match[1]}}}: write {near}"
             if not rest or (kind == "env" and not _NAME.fullmatch(rest.partition(":-")[0])):
-                return f"${{{match[1]}}} names no {'variable' if kind == 'env' else 'file'}"
+                return f"${{{match[1]}}} names no {'variable' if kind == 'env' else kind}"
         return ""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Where references are looked up: the process environment, then the `.env` file beside the project file."""
+    """Where references are looked up: the process environment, then the `.env` file beside the project file. `opens`
+    is a server's way to its secrets."""
 
     root: Path
     variables: Mapping[str, str] = field(repr=False)
+    opens: Opens | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, root: Path, variables: Mapping[str, str] | None = None) -> Environment:
@@ -70,12 +77,19 @@ class Environment:
         own = os.environ if variables is None else variables
         return cls(root, {**read_env_file(root / ".env"), **own})
 
-    def resolve(self, reference: Reference, where: str) -> str:
-        """The value; raises ProjectError that starts with `where` and names the variable or file."""
-        return _ANY.sub(lambda match: self._one(match[1], where), reference.text)
+    def resolve(self, reference: Reference, where: str, place: Place = ()) -> str:
+        """The value; raises ProjectError that starts with `where` and names the variable or file. `place`: where it
+        stands in the project."""
+        return _ANY.sub(lambda match: self._one(match[1], where, place), reference.text)
 
-    def _one(self, inside: str, where: str) -> str:
+    def _one(self, inside: str, where: str, place: Place) -> str:
         kind, _, rest = inside.partition(":")
+        if kind == "secret":
+            if self.opens is None:
+                raise ProjectError(
+                    f"{where}: the secret is one that a server keeps", hint="write ${env:NAME} or ${file:/path}"
+                )
+            return self.opens(rest, place)
         if kind == "file":
             return self._file(rest, where)
         name, default, value = rest.partition(":-")

@@ -26,6 +26,7 @@ from instep.schema.regex import check_regex
 
 SECRET_NAME = re.compile(r"passw|secret|token|credential|private.?key|api.?key|webhook", re.IGNORECASE)
 URL_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s$]+@")
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 
@@ -145,4 +146,4 @@ Seconds = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=floa
 TablePattern = Annotated[str, AfterValidator(_pattern)]
 Patterns = Annotated[tuple[TablePattern, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 Words = Annotated[tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
+Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]

@@ -107,7 +107,7 @@ class Objects:
         with self._db.read() as transaction:
             return tuple(sorted(transaction.execute(query).scalars()))
 
-    def list(
+    def page(
         self,
         kind: ObjectKind,
         *,

@@ -18,6 +18,7 @@ from instep.store.database import BUSY_SECONDS, Database
 from instep.store.discoveries import Detections, Discoveries
 from instep.store.events import Events
 from instep.store.files import SourceFiles
+from instep.store.keyring import Keyring
 from instep.store.loaded import LoadedColumns
 from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
@@ -28,6 +29,7 @@ from instep.store.plans import Plans, Steps
 from instep.store.reviews import Reviews
 from instep.store.runs import LEASE, Runs
 from instep.store.schemas import Schemas
+from instep.store.secrets import Secrets
 from instep.store.switches import Switches
 from instep.store.undos import Undos
 from instep.store.watermarks import Watermarks
@@ -52,8 +54,10 @@ class Store:
         now: Callable[[], datetime] = utc_now,
         lease: timedelta = LEASE,
         busy: float = BUSY_SECONDS,
+        keys: Keyring | None = None,
     ) -> None:
-        """`url` is an SQLAlchemy URL; `busy` are the seconds to wait for another writer."""
+        """`url` is an SQLAlchemy URL; `busy` are the seconds to wait for another writer; `keys` open and seal
+        secrets, which nothing else needs."""
         self._db = Database(url, now, busy)
         try:
             upgrade(self._db)
@@ -84,6 +88,7 @@ class Store:
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
         self.objects = Objects(self._db)
+        self.secrets = Secrets(self._db, keys)
 
     @property
     def file(self) -> Path | None:

@@ -1,0 +1,168 @@
+"""Sections of the project file that stand alone: what a server keeps, each as a document of JSON.
+
+The file's own checks tell which values are secrets: those that must not stand in the file in plain text.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from instep.errors import ProjectError
+from instep.project.models import Channel, Connection, Destination, Source
+from instep.project.policies import PolicySection
+from instep.project.problems import data_path, dotted, placed_problems
+from instep.project.reference import Reference, is_reference
+from instep.project.tree import Path, Tree
+from instep.project.values import NAME, Section
+
+MASK = "******"
+PLURALS: Mapping[str, str] = {
+    "source": "sources",
+    "destination": "destinations",
+    "policy": "policies",
+    "channel": "channels",
+    "connection": "connections",
+}
+"""The key of the project file for each kind, in the order in which they refer to one another."""
+_TYPES: Mapping[str, Any] = {
+    "source": Source,
+    "destination": Destination,
+    "policy": PolicySection,
+    "channel": Channel,
+    "connection": Connection,
+}
+_SECRET = frozenset({"plain_secret", "property_secret", "url_secret"})
+_BEGIN, _END = "${secret:", "}"
+
+
+class InvalidObject(ProjectError):
+    """A document is not as its section must be. `problems` are (place, text)."""
+
+    def __init__(self, kind: str, name: str, problems: Sequence[tuple[Path, str]]) -> None:
+        self.problems = tuple(dict.fromkeys(problems))
+        lines = [f"{kind} {name}: {dotted(path) if path else 'the document'}: {said}" for path, said in self.problems]
+        super().__init__("\n".join(lines), hint="correct it and send it again; nothing was changed")
+
+
+@cache
+def _adapter(kind: str) -> TypeAdapter[Section]:
+    return TypeAdapter(_TYPES[kind])
+
+
+def check_name(kind: str, name: str) -> None:
+    """InvalidObject for what cannot be a name in the project file."""
+    if not NAME.fullmatch(name):
+        said = "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
+        raise InvalidObject(kind, name[:63], [((), said)])
+
+
+def section_of(kind: str, name: str, spec: Mapping[str, Any]) -> Section:
+    """The document as the section that it is, references unresolved. InvalidObject lists everything that is wrong."""
+    data, seen = referenced(dict(spec)), dict[Any, Any]()
+    try:
+        return _adapter(kind).validate_python(data, context=seen)
+    except ValidationError as error:
+        raise InvalidObject(kind, name, placed_problems(error, Tree(data), seen)) from None
+
+
+def plain_secrets(kind: str, spec: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Where values stand that the project file would refuse as secrets in plain text; `referenced` ones are none.
+    What else is wrong with the document is not looked at."""
+    data, found = copy.deepcopy(dict(spec)), list[Path]()
+    while new := _refused(kind, data):
+        found += new
+        for path in new:
+            parent_of(data, path)[path[-1]] = secret("0")
+    return tuple(dict.fromkeys(found))
+
+
+def _refused(kind: str, data: dict[str, Any]) -> list[Path]:
+    try:
+        _adapter(kind).validate_python(data, context={})
+    except ValidationError as error:
+        return [data_path(data, detail) for detail in error.errors(include_url=False) if detail["type"] in _SECRET]
+    return []
+
+
+def secret(id: str) -> Reference:
+    return Reference(f"{_BEGIN}{id}{_END}")
+
+
+def secret_id(value: Any) -> str:
+    """The id of a value that is the reference of a sealed secret and nothing else, "" for others."""
+    text = str(value) if isinstance(value, str | Reference) else ""
+    inside = text.removeprefix(_BEGIN).removesuffix(_END)
+    return inside if text == f"{_BEGIN}{inside}{_END}" and inside.isalnum() else ""
+
+
+def referenced(value: Any) -> Any:
+    """A document with its references as such, as the project file's reader makes them."""
+    if isinstance(value, dict):
+        return {str(key): referenced(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [referenced(item) for item in value]
+    return Reference(value) if isinstance(value, str) and is_reference(value) else value
+
+
+def written(value: Any) -> Any:
+    """The reverse of `referenced`: a document that JSON and YAML can take."""
+    if isinstance(value, dict):
+        return {key: written(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [written(item) for item in value]
+    return value.text if isinstance(value, Reference) else value
+
+
+def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """(place, text) of every text in a document, references included; keys are none."""
+    if isinstance(value, dict | list | tuple):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from texts(item, (*path, key))
+    elif isinstance(value, str | Reference):
+        yield path, str(value)
+
+
+def secrets_in(spec: Mapping[str, Any]) -> dict[Path, str]:
+    """The ids of sealed secrets by place."""
+    return {path: id for path, text in texts(spec) if (id := secret_id(text))}
+
+
+def masked(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The document for reading: stars in the place of secrets."""
+    return replaced(spec, dict.fromkeys(secrets_in(spec), MASK))
+
+
+def replaced(spec: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:
+    """A copy with other values at these places."""
+    data = copy.deepcopy(dict(spec))
+    for path, value in values.items():
+        parent_of(data, path)[path[-1]] = value
+    return data
+
+
+def parent_of(data: Any, path: Path) -> Any:
+    """The mapping or list in which the last part of a path stands."""
+    for part in path[:-1]:
+        data = data[part]
+    return data
+
+
+def value_at(data: Any, path: Path) -> Any:
+    """What stands at a path, None for nothing."""
+    for part in path:
+        try:
+            data = data[part]
+        except (LookupError, TypeError):
+            return None
+    return data
+
+
+def pointer(path: Path) -> str:
+    """The JSON pointer (RFC 6901) of a place."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)

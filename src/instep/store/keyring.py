@@ -1,0 +1,130 @@
+"""Master keys, by id: from the environment or from a file that only its owner may read.
+
+The first key seals; the others still open what was sealed before. A key is 32 random bytes in base64, written as
+`<id>:<base64>`, one a line or separated by spaces.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from instep.errors import ProjectError
+
+VARIABLE = "INSTEP_KEYS"
+FILE = Path(".instep/keys")
+BYTES = 32
+INSECURE = "insecure-dev"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_MAKE = "make one with `instep secrets new-key`"
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """`keys` by id, the current one first; no key is in its `repr`."""
+
+    keys: Mapping[str, bytes] = field(repr=False)
+
+    @property
+    def current(self) -> str:
+        return next(iter(self.keys))
+
+    @property
+    def insecure(self) -> bool:
+        return self.current == INSECURE
+
+    def key(self, id: str) -> bytes:
+        """ProjectError that names the key if it is missing."""
+        found = self.keys.get(id)
+        if found is None:
+            raise ProjectError(
+                f"the master key {id!r} is missing, which secrets of this store are sealed with",
+                hint=f"add it behind the current one in {VARIABLE} or the key file, then run `instep secrets rotate`",
+            )
+        return found
+
+
+def keyring(root: Path, *, insecure_dev: bool = False, variables: Mapping[str, str] | None = None) -> Keyring:
+    """The keys of `INSTEP_KEYS`, else those of `.instep/keys` below `root`. Without any: ProjectError, or under
+    `insecure_dev` a key that everybody knows."""
+    text, where = (os.environ if variables is None else variables).get(VARIABLE, ""), VARIABLE
+    if not text.strip():
+        file = root / FILE
+        text, where = _private(file), str(file)
+    keys = parse(text, where)
+    if insecure_dev:
+        keys = {**keys, INSECURE: INSECURE.encode().ljust(BYTES, b"-")}
+    if not keys:
+        raise ProjectError(
+            "there is no master key to seal secrets with",
+            hint=f"{_MAKE}, or set {VARIABLE}; to try things out without one, use --insecure-dev",
+        )
+    return Keyring(keys)
+
+
+def parse(text: str, where: str) -> dict[str, bytes]:
+    """Keys by id. ProjectError that names `where` and the place of what is wrong, and repeats nothing of it."""
+    found: dict[str, bytes] = {}
+    for number, entry in enumerate(text.split(), 1):
+        id, colon, value = entry.partition(":")
+        key = _decoded(value)
+        if not colon or not _ID.fullmatch(id) or len(key) != BYTES:
+            raise ProjectError(
+                f"{where}: key number {number} is not of the form id:base64 of {BYTES} bytes", hint=_MAKE
+            )
+        if id in found or id == INSECURE:
+            raise ProjectError(f"{where}: key number {number} cannot be called {id!r}", hint="give each key its own id")
+        found[id] = key
+    return found
+
+
+def new_key(id: str) -> str:
+    """A line for `INSTEP_KEYS` or the file."""
+    if not _ID.fullmatch(id) or id == INSECURE:
+        raise ProjectError(f"{id!r} is no id for a key", hint="use letters, digits, _, . and -, such as k2")
+    return f"{id}:{base64.b64encode(secrets.token_bytes(BYTES)).decode()}"
+
+
+def add_key(file: Path, id: str) -> None:
+    """Makes a new key the current one of a file, which is made for its owner alone if there is none."""
+    before = _private(file)
+    if id in parse(before, str(file)):
+        raise ProjectError(f"{file} has a key {id!r} already", hint="choose another id")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f"{file.name}.new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as out:
+        out.write("\n".join([new_key(id), *before.split()]) + "\n")
+        out.flush()
+        os.fsync(out.fileno())
+    new.replace(file)
+
+
+def _private(file: Path) -> str:
+    """The text of a file that nobody else may read, "" if there is none."""
+    try:
+        with file.open(encoding="ascii") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            if mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise ProjectError(f"others may read the key file {file}", hint=f"run `chmod 600 {file}`")
+            return opened.read()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+        raise ProjectError(f"the key file {file} cannot be read: {why}", hint="check who owns it") from None
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
