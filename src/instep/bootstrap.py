@@ -21,14 +21,17 @@ from instep.model import LogNames, TableSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from instep.control.objects import Objects
     from instep.destinations.base import Destination
     from instep.project.project import Project
+    from instep.project.reference import Opens
     from instep.schema.given import Given
     from instep.schema.policy import Policy
     from instep.schema.table import Table
     from instep.sources.base import Source
     from instep.sources.jdbc.config import JarFile
     from instep.spark.session import SparkSettings
+    from instep.store.secrets import Secrets
     from instep.store.store import Store
     from instep.sync.pipe import Pipe
     from instep.sync.rows.engine import Engine
@@ -41,12 +44,30 @@ def open_project(folder: Path) -> App:
     return App(load(find(folder)))
 
 
+def open_server(folder: Path, *, insecure_dev: bool = False) -> App:
+    """The project in `folder` together with what its store keeps; an instep.yml is not needed. ProjectError without
+    master keys for secrets, unless `insecure_dev`."""
+    from instep.project.load import load_beside
+    from instep.project.served import served
+    from instep.store.keyring import keyring
+    from instep.store.store import Store
+
+    project = load_beside(folder)
+    keys = keyring(project.root, insecure_dev=insecure_dev, variables=project.environment.variables)
+    (project.root / ".instep").mkdir(exist_ok=True)
+    store = Store(project.store_url(), keys=keys)
+    return App(served(project, store.objects, opens(store.secrets)), store)
+
+
 class App:
     """An open project. Use it in a `with` block: it closes the store."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, store: Store | None = None) -> None:
+        """`store`: one that is open; without it, the project's is opened when it is needed."""
         self.project = project
         self._sessions: list[SparkSession] = []
+        if store is not None:
+            self.store = store
 
     @cached_property
     def store(self) -> Store:
@@ -85,9 +106,9 @@ class App:
         from instep.sync.changes.shards import of_shard
         from instep.sync.pipe import Pipe
 
-        project = self.project
+        project = self.project.of(connection)
         source = _source(project.source_of(connection), project, lambda: self.store, lambda: self._start(connection))
-        destination = self.destination(project.destination_of(connection))
+        destination = _destination(project.destination_of(connection), project)
         settings = project.destination(project.destination_of(connection))
         policy = project.policy(connection)
         naming = Naming(
@@ -119,15 +140,21 @@ class App:
             backfill_limits=project.connection(connection).backfill_limits.limits(),
             maintenance=project.connection(connection).maintain.rules(),
             detect_every=project.detect(connection).relied_on,
-            log=self.log_names(connection),
+            log=_log_names(project, connection),
         )
         shard = project.connection(connection).shard
         return of_shard(pipe, shard) if shard else pipe
 
     def log_names(self, connection: str) -> LogNames | None:
         """What the connection's log is called at its source; None if no table of it follows one."""
-        names = self.project.log_names(connection)
-        return LogNames(*names) if names else None
+        return _log_names(self.project, connection)
+
+    @cached_property
+    def objects(self) -> Objects:
+        """What is managed: the file's sections, and what the server keeps."""
+        from instep.control.objects import Objects
+
+        return Objects(self.project, self.store)
 
     def _spark(self, destination: Destination | None) -> SparkSettings:
         from instep.spark.session import SparkSettings
@@ -181,6 +208,23 @@ class App:
     ) -> None:
         if "store" in self.__dict__:
             self.store.close()
+
+
+def opens(secrets: Secrets) -> Opens:
+    """How a project gets the value of a secret that the store keeps."""
+    from instep.project.documents import PLURALS, pointer
+
+    kinds = {plural: kind for kind, plural in PLURALS.items()}
+
+    def value(id: str, place: tuple[str | int, ...]) -> str:
+        return secrets.open(id, kinds.get(str(place[0]), ""), str(place[1]), pointer(place[2:]))
+
+    return value
+
+
+def _log_names(project: Project, connection: str) -> LogNames | None:
+    names = project.log_names(connection)
+    return LogNames(*names) if names else None
 
 
 def given_names(project: Project, connection: str) -> Given:

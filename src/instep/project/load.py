@@ -46,15 +46,31 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Project:
         raise ProjectError(
             f"{file.name} is empty", hint="write a source, a destination and a connection, or run `instep init`"
         )
-    raise_all(file.name, tree.problems if tree.data is None else ())
-    model, problems = _validate(tree)
-    raise_all(file.name, [*tree.problems, *problems])
-    if model is None or not (model.sources or model.destinations or model.connections):
+    found = _project(file, tree, variables)
+    if not (found.model.sources or found.model.destinations or found.model.connections):
         raise ProjectError(
             f"{file.name} has no sources, destinations or connections",
             hint="write them, or run `instep init` in an empty folder to see an example",
         )
+    return found
+
+
+def _project(file: Path, tree: Tree, variables: Mapping[str, str] | None) -> Project:
+    raise_all(file.name, tree.problems if tree.data is None else ())
+    model, problems = _validate(tree)
+    raise_all(file.name, [*tree.problems, *problems])
+    assert model is not None  # what is not valid has problems
     return Project(file, model, tree, Environment.of(file.parent, variables))
+
+
+def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Project:
+    """The project of a server, which keeps sections itself: the file may have none, and may be missing. Its folder is
+    the one given, or that of the nearest file above. ProjectError as `load`."""
+    here = folder.resolve()
+    file = next((f / FILE_NAME for f in (here, *here.parents) if (f / FILE_NAME).is_file()), here / FILE_NAME)
+    tree = yaml_tree.parse(text_of(file) if file.is_file() else "{}")
+    tree.data = {} if tree.data is None and not tree.problems else tree.data
+    return _project(file, tree, variables)
 
 
 def text_of(file: Path, missing: str = "make a project with `instep init`") -> str:

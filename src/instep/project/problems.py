@@ -106,9 +106,9 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
         case "extra_forbidden":
             return f"unknown key{near(str(path[-1]), _keys_at(path[:-1], tree, seen))}"
         case "plain_secret" | "property_secret":
-            return f"a secret must not stand in the file: write {_suggestion(path)} and set it in .env"
+            return f"a secret must not stand in the file: write {suggestion(path)} and set it in .env"
         case "url_secret":
-            return f"a password must not stand in the URL: write {_suggestion(path)} and set the whole URL in .env"
+            return f"a password must not stand in the URL: write {suggestion(path)} and set the whole URL in .env"
         case "conf_secret":
             return "Spark shows its configuration: a secret belongs to the source or the destination"
         case "greater_than_equal":
@@ -141,6 +141,7 @@ def _keys_at(path: Path, tree: Tree, seen: Mapping[Any, Any]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()] if model else []
 
 
-def _suggestion(path: Path) -> str:
+def suggestion(path: Path) -> str:
+    """A variable that a secret at this place of the project may come from, as a reference."""
     words = [str(part).upper() for part in path[1:] if part != "properties"] or [str(path[0]).upper()]
     return "${env:" + "_".join("".join(c if c.isalnum() else "_" for c in word) for word in words) + "}"

@@ -1,0 +1,263 @@
+"""What is managed: the sections of the project file, which the file alone changes, and what the server keeps.
+
+Secrets come in as plain values, are sealed, and never go out again: whoever reads an object sees stars, and whoever
+sends the stars back keeps what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from heapq import merge
+from itertools import islice
+from typing import Any, Literal
+
+from instep.control.links import check_links, links_of
+from instep.errors import Blocked, Conflict, InstepError
+from instep.project import tree as yaml_tree
+from instep.project.documents import (
+    MASK,
+    PLURALS,
+    InvalidObject,
+    check_name,
+    masked,
+    parent_of,
+    plain_secrets,
+    pointer,
+    replaced,
+    secret,
+    secret_id,
+    secrets_in,
+    section_of,
+    texts,
+    value_at,
+    written,
+)
+from instep.project.models import Connection
+from instep.project.problems import suggestion
+from instep.project.project import Project
+from instep.project.reference import is_reference
+from instep.project.served import ServedProject
+from instep.project.tree import Path
+from instep.store.objects import KINDS, Link, ObjectKind, StoredObject
+from instep.store.store import Store
+
+_PENDING = "pending"
+_REFERENCE = re.compile(r"\$\{(env|file|secret):[^}]*\}")
+_NO_REFERENCE = (
+    "a reference cannot stand in what the server keeps: write the value itself, which is sealed if it is a secret"
+)
+_NO_TEXT = 'must be text; put it in quotes ("...")'
+
+
+@dataclass(frozen=True)
+class Managed:
+    """An object as it may be shown. `by` tells who changes it: the project file, or the server. What the file says has
+    version 0 and no times; its id is always the same."""
+
+    kind: ObjectKind
+    name: str
+    id: str
+    spec: Mapping[str, Any]
+    by: Literal["file", "server"]
+    version: int = 0
+    tags: tuple[str, ...] = ()
+    created: datetime | None = None
+    created_by: str = ""
+    updated: datetime | None = None
+    updated_by: str = ""
+
+
+class Objects:
+    """Use cases over one project and its store. Kinds are source, destination, connection, policy and channel."""
+
+    def __init__(self, project: Project, store: Store) -> None:
+        self.project, self.store = project, store
+        self._own = project.own if isinstance(project, ServedProject) else project.model
+
+    def get(self, kind: ObjectKind, name: str) -> Managed:
+        """The object; InstepError if there is none."""
+        if name in self._sections(kind):
+            return self._of_file(kind, name)
+        found = self.store.objects.get(kind, name)
+        if found is None:
+            raise InstepError(f"there is no {kind} {name!r}", hint=f"see the list of {PLURALS[kind]}")
+        return _of_server(found)
+
+    def by_id(self, id: str) -> Managed | None:
+        """The object of any kind with that id."""
+        if found := self.store.objects.by_id(id):
+            return _of_server(found)
+        named = ((kind, name) for kind in KINDS for name in self._sections(kind))
+        return next((self._of_file(kind, name) for kind, name in named if _file_id(kind, name) == id), None)
+
+    def page(
+        self, kind: ObjectKind, *, after: str = "", limit: int = 100, name: str = "", links: Iterable[Link] = ()
+    ) -> list[Managed]:
+        """Objects in the order of names, from the first one behind `after`. `name`: a part of it; `links`: what all of
+        them have, such as ("destination", "lake") for the group lake, or ("tag", "eu")."""
+        wanted = tuple(links)
+        ours = self._own_page(kind, after, name, wanted)
+        theirs = map(_of_server, self.store.objects.page(kind, after=after, limit=limit, name=name, links=wanted))
+        return list(islice(merge(ours, theirs, key=lambda found: found.name), limit))
+
+    def count(self, kind: ObjectKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
+        wanted = tuple(links)
+        own = sum(1 for _ in self._own_page(kind, "", name, wanted))
+        return own + self.store.objects.count(kind, name=name, links=wanted)
+
+    def _own_page(self, kind: ObjectKind, after: str, part: str, wanted: tuple[Link, ...]) -> Iterator[Managed]:
+        for name in sorted(self._sections(kind)):
+            if name <= after or part.lower() not in name.lower():
+                continue
+            if not wanted or set(wanted) <= set(links_of(self.project, self._sections(kind)[name])):
+                yield self._of_file(kind, name)
+
+    def put(
+        self,
+        kind: ObjectKind,
+        name: str,
+        spec: Mapping[str, Any],
+        *,
+        who: str,
+        tags: Iterable[str] | None = None,
+        expected: int | None = None,
+        origins: Mapping[Path, str] | None = None,
+        dry_run: bool = False,
+    ) -> Managed:
+        """Writes an object and answers it as it may be shown. Tags of a connection stand in its document; those of
+        others are `tags` (None: as they are). `expected`: the version it must have, 0 for a new one. `origins`:
+        references that secrets came from, by place.
+
+        InvalidObject for what is wrong with it, Conflict for another version or an object of the file. Under
+        `dry_run` nothing is written: what is answered has the id and version of before."""
+        check_name(kind, name)
+        self._not_of_file(kind, name, spec)
+        with self.store.transaction():
+            self.store.objects.check(kind, name, expected)
+            before = self.store.objects.get(kind, name)
+            plain = self._kept(kind, name, spec, before)
+            places = _to_seal(kind, name, plain, origins or {})
+            _no_others(kind, name, plain, places, before)
+            document = replaced(plain, {path: secret(_PENDING).text for path in places})
+            section = section_of(kind, name, document)
+            check_links(self.project, self.store, kind, name, document, section)
+            given = _tags(section.tags if isinstance(section, Connection) else tags, before)
+            links = links_of(self.project, section)
+            if dry_run:
+                return _previewed(kind, name, document, given, before)
+            sealed = self._sealed(kind, name, plain, places, who, origins or {})
+            document = replaced(document, {path: secret(id).text for path, id in sealed.items()})
+            self.store.secrets.keep(kind, name, set(secrets_in(document).values()))
+            made = self.store.objects.put(kind, name, document, who=who, tags=given, links=links, expected=expected)
+        return _of_server(made)
+
+    def delete(self, kind: ObjectKind, name: str, *, expected: int | None = None, dry_run: bool = False) -> None:
+        """Deletes an object and its secrets. Blocked while others use it; of a connection, what was loaded and what is
+        recorded of it stay: see `instep.control.removal`."""
+        self._not_of_file(kind, name, None)
+        with self.store.transaction():
+            self.get(kind, name)
+            self.store.objects.check(kind, name, expected)
+            users = self.store.objects.users(kind, name) if kind != "connection" else []
+            if users:
+                named = ", ".join(f"{what} {user}" for what, user in users[:5])
+                more = f" and {len(users) - 5} more" if len(users) > 5 else ""
+                raise Blocked(f"{kind} {name} is used by {named}{more}", hint="delete these first, or change them")
+            if not dry_run:
+                self.store.secrets.keep(kind, name, ())
+                self.store.objects.delete(kind, name, expected=expected)
+
+    def _sections(self, kind: ObjectKind) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = getattr(self._own, PLURALS[kind])
+        return found
+
+    def _of_file(self, kind: ObjectKind, name: str) -> Managed:
+        data = value_at(self.project.tree.data, (PLURALS[kind], name)) or {}
+        tags = tuple(getattr(self._sections(kind)[name], "tags", ()))
+        return Managed(kind, name, _file_id(kind, name), masked(written(data)), "file", tags=tags)
+
+    def _not_of_file(self, kind: ObjectKind, name: str, spec: Mapping[str, Any] | None) -> None:
+        if name not in self._sections(kind):
+            return
+        plural, where = PLURALS[kind], self.project.where((PLURALS[kind], name)).rpartition(": ")[0]
+        said = f"{kind} {name} is managed by {where}"
+        if spec is None:
+            raise Conflict(said, hint="take it out of the file")
+        secrets = {path: suggestion((plural, name, *path)) for path in plain_secrets(kind, spec)}
+        document = replaced(spec, secrets)
+        section_of(kind, name, document)  # what it does not know might be a secret: it is not shown
+        raise Conflict(said, hint=f"write it there:\n{yaml_tree.dump({plural: {name: document}})}")
+
+    def _kept(
+        self, kind: ObjectKind, name: str, spec: Mapping[str, Any], before: StoredObject | None
+    ) -> dict[str, Any]:
+        """The document with the references of secrets in the place of stars."""
+        stars = [path for path, text in texts(spec) if text == MASK]
+        known = secrets_in(before.spec) if before else {}
+        if unknown := [path for path in stars if path not in known]:
+            said = f"{MASK} keeps the secret that is there, and there is none: write its value"
+            raise InvalidObject(kind, name, [(path, said) for path in unknown])
+        return replaced(spec, {path: secret(known[path]).text for path in stars})
+
+    def _sealed(
+        self, kind: ObjectKind, name: str, plain: Mapping[str, Any], places: Iterable[Path], who: str,
+        origins: Mapping[Path, str],
+    ) -> dict[Path, str]:  # fmt: skip
+        """The ids of secrets by place."""
+        return {
+            path: self.store.secrets.put(
+                kind, name, pointer(path), str(value_at(plain, path)), who=who, origin=origins.get(path, "")
+            )
+            for path in places
+        }
+
+
+def _to_seal(kind: ObjectKind, name: str, plain: dict[str, Any], origins: Mapping[Path, str]) -> list[Path]:
+    """The places of plain secrets. Those without a value are taken out of `plain`."""
+    found = [path for path in plain_secrets(kind, plain) if not secret_id(value_at(plain, path))]
+    wrong = [(path, _NO_TEXT) for path in found if not isinstance(value_at(plain, path), str)]
+    wrong += [(p, _NO_REFERENCE) for p in found if p not in origins and _REFERENCE.fullmatch(str(value_at(plain, p)))]
+    if wrong:
+        raise InvalidObject(kind, name, wrong)
+    for path in (empty := [p for p in found if value_at(plain, p) == ""]):
+        del parent_of(plain, path)[path[-1]]
+    return [path for path in found if path not in empty]
+
+
+def _no_others(
+    kind: ObjectKind, name: str, plain: Mapping[str, Any], sealed: Collection[Path], before: StoredObject | None
+) -> None:
+    """What the server keeps refers to nothing beside its own secrets: neither to its environment nor its files."""
+    known = secrets_in(before.spec) if before else {}
+    mine = {path for path, id in secrets_in(plain).items() if known.get(path) == id}
+    wrong = [path for path, text in texts(plain) if is_reference(text) and path not in mine and path not in sealed]
+    if wrong:
+        raise InvalidObject(kind, name, [(path, _NO_REFERENCE) for path in wrong])
+
+
+def _tags(wanted: Any, before: StoredObject | None) -> tuple[str, ...]:
+    if wanted is None:
+        return before.tags if before else ()
+    return tuple(dict.fromkeys([wanted] if isinstance(wanted, str) else map(str, wanted)))
+
+
+def _previewed(
+    kind: ObjectKind, name: str, document: Mapping[str, Any], tags: tuple[str, ...], before: StoredObject | None
+) -> Managed:
+    spec = masked(document)
+    if before is None:
+        return Managed(kind, name, "", spec, "server", tags=tags)
+    return replace(_of_server(before), spec=spec, tags=tags)
+
+
+def _of_server(found: StoredObject) -> Managed:
+    return Managed(**{**vars(found), "spec": masked(found.spec)}, by="server")
+
+
+def _file_id(kind: ObjectKind, name: str) -> str:
+    """The same at every start, and none that the server makes: those begin with a letter."""
+    return "0" + hashlib.sha256(f"{kind}/{name}".encode()).hexdigest()[:19]
