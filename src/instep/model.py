@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
+"""What is managed: the sections of a project that have names."""
 RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain"]
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from instep.model import ObjectKind
 from instep.project.documents import InvalidObject
 from instep.project.load import connection_links
 from instep.project.models import Connection
 from instep.project.project import Project
 from instep.project.tree import Path
 from instep.project.values import Section
-from instep.store.objects import Link, ObjectKind
+from instep.store.objects import Link
 from instep.store.store import Store
 
 _USED = ("sources", "destinations", "policies", "channels")

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from instep.control.links import check_links, links_of
 from instep.errors import Blocked, Conflict, InstepError
+from instep.model import ObjectKind
 from instep.project import tree as yaml_tree
 from instep.project.documents import (
     MASK,
@@ -42,7 +43,7 @@ from instep.project.project import Project
 from instep.project.reference import is_reference
 from instep.project.served import ServedProject
 from instep.project.tree import Path
-from instep.store.objects import KINDS, Link, ObjectKind, StoredObject
+from instep.store.objects import KINDS, Link, StoredObject
 from instep.store.store import Store
 
 _PENDING = "pending"

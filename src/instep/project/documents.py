@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from instep.errors import ProjectError
+from instep.model import ObjectKind
 from instep.project.models import Channel, Connection, Destination, Source
 from instep.project.policies import PolicySection
 from instep.project.problems import data_path, dotted, placed_problems
@@ -21,7 +22,7 @@ from instep.project.tree import Path, Tree
 from instep.project.values import NAME, Section
 
 MASK = "******"
-PLURALS: Mapping[str, str] = {
+PLURALS: Mapping[ObjectKind, str] = {
     "source": "sources",
     "destination": "destinations",
     "policy": "policies",
@@ -29,7 +30,7 @@ PLURALS: Mapping[str, str] = {
     "connection": "connections",
 }
 """The key of the project file for each kind, in the order in which they refer to one another."""
-_TYPES: Mapping[str, Any] = {
+_TYPES: Mapping[ObjectKind, Any] = {
     "source": Source,
     "destination": Destination,
     "policy": PolicySection,
@@ -43,25 +44,25 @@ _BEGIN, _END = "${secret:", "}"
 class InvalidObject(ProjectError):
     """A document is not as its section must be. `problems` are (place, text)."""
 
-    def __init__(self, kind: str, name: str, problems: Sequence[tuple[Path, str]]) -> None:
+    def __init__(self, kind: ObjectKind, name: str, problems: Sequence[tuple[Path, str]]) -> None:
         self.problems = tuple(dict.fromkeys(problems))
         lines = [f"{kind} {name}: {dotted(path) if path else 'the document'}: {said}" for path, said in self.problems]
         super().__init__("\n".join(lines), hint="correct it and send it again; nothing was changed")
 
 
 @cache
-def _adapter(kind: str) -> TypeAdapter[Section]:
+def _adapter(kind: ObjectKind) -> TypeAdapter[Section]:
     return TypeAdapter(_TYPES[kind])
 
 
-def check_name(kind: str, name: str) -> None:
+def check_name(kind: ObjectKind, name: str) -> None:
     """InvalidObject for what cannot be a name in the project file."""
     if not NAME.fullmatch(name):
         said = "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
         raise InvalidObject(kind, name[:63], [((), said)])
 
 
-def section_of(kind: str, name: str, spec: Mapping[str, Any]) -> Section:
+def section_of(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> Section:
     """The document as the section that it is, references unresolved. InvalidObject lists everything that is wrong."""
     data, seen = referenced(dict(spec)), dict[Any, Any]()
     try:
@@ -70,7 +71,7 @@ def section_of(kind: str, name: str, spec: Mapping[str, Any]) -> Section:
         raise InvalidObject(kind, name, placed_problems(error, Tree(data), seen)) from None
 
 
-def plain_secrets(kind: str, spec: Mapping[str, Any]) -> tuple[Path, ...]:
+def plain_secrets(kind: ObjectKind, spec: Mapping[str, Any]) -> tuple[Path, ...]:
     """Where values stand that the project file would refuse as secrets in plain text; `referenced` ones are none.
     What else is wrong with the document is not looked at."""
     data, found = copy.deepcopy(dict(spec)), list[Path]()
@@ -81,7 +82,7 @@ def plain_secrets(kind: str, spec: Mapping[str, Any]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _refused(kind: str, data: dict[str, Any]) -> list[Path]:
+def _refused(kind: ObjectKind, data: dict[str, Any]) -> list[Path]:
     try:
         _adapter(kind).validate_python(data, context={})
     except ValidationError as error:

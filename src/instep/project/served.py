@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from instep.model import ObjectKind
 from instep.project.documents import PLURALS, section_of
 from instep.project.models import Channel, Connection, ProjectFile
 from instep.project.policies import PolicySection
@@ -36,16 +37,16 @@ class Document(Protocol):
 class Documents(Protocol):
     """Where a server keeps them."""
 
-    def get(self, kind: str, name: str) -> Document | None: ...
+    def get(self, kind: ObjectKind, name: str) -> Document | None: ...
 
-    def names(self, kind: str) -> tuple[str, ...]: ...
+    def names(self, kind: ObjectKind) -> tuple[str, ...]: ...
 
 
 class Sections(Mapping[str, Any]):
     """The sections of one kind, the file's first. Each is read and checked when it is asked for, and again when it was
     written since."""
 
-    def __init__(self, kind: str, file: Mapping[str, Section], documents: Documents) -> None:
+    def __init__(self, kind: ObjectKind, file: Mapping[str, Section], documents: Documents) -> None:
         self._kind, self._file, self._documents = kind, file, documents
         self._read: dict[str, tuple[tuple[str, int], Section]] = {}
 

@@ -15,11 +15,11 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, update
 
 from instep.errors import Conflict
+from instep.model import ObjectKind
 from instep.store.database import Database
 from instep.store.tables import object_links as links
 from instep.store.tables import objects
 
-ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 LinkKind = Literal["source", "destination", "policy", "channel", "tag", "shard"]
 Link = tuple[LinkKind, str]
 KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
