@@ -94,6 +94,15 @@ class Database:
         with self._plain_errors(), self.engine.connect() as connection:
             yield connection
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """A view of all tables as of one moment, however long it is looked at."""
+        with self._plain_errors(), self.engine.connect() as connection:
+            if not self._sqlite:
+                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
+
     def close(self) -> None:
         self.engine.dispose()
 

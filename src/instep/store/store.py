@@ -95,6 +95,12 @@ class Store:
         """The database's file, None for a server."""
         return self._db.file
 
+    def back_up(self, file: Path) -> None:
+        """Writes a backup; see `instep.store.backup`."""
+        from instep.store.backup import back_up
+
+        back_up(self._db, file)
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything that this thread does inside commits together; an exception undoes all of it."""
