@@ -23,6 +23,7 @@ from instep.cli import (
     backfill,
     changes,
     contract,
+    db,
     demo,
     history,
     impact,
@@ -33,10 +34,12 @@ from instep.cli import (
     policy,
     quarantine,
     restore,
+    secrets,
     selection,
     setup,
     sources,
     table,
+    transfer,
     undo,
 )
 from instep.cli.context import INTERRUPTED, options, set_runner
@@ -72,7 +75,7 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, selection, table, demo,
+    history, quarantine, selection, table, transfer, secrets, db, demo,
 ):  # fmt: skip
     room.register(app)
 
