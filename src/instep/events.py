@@ -280,3 +280,16 @@ class TableMaintained(Event):
     removed: int
     orphans: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class ConnectionDeleted(Event):
+    """`tables` of the destination were kept, dropped, or left alone because the destination could not be reached;
+    `log` is the slot that was dropped at the source, "" if there was none. `left` says what stayed behind."""
+
+    type: ClassVar[str] = "connection.deleted"
+    who: str
+    tables: int
+    fate: str
+    log: str = ""
+    left: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 """What is managed: the sections of a project that have names."""
-RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain"]
+RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain", "delete"]
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 Mode = Literal["full_refresh", "append", "upsert", "log"]

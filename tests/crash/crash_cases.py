@@ -154,3 +154,5 @@ HISTORY = ("history.begun", "history.written")
 
 TWICE = ("journal.settled", "apply.table.after", "merge.staged", "sync.commit.after")
 """Killed there, and the run after it killed there too."""
+SECRETS = tuple(f"secrets.rotate.{at}" for at in ("row@1", "row@2", "row@4", "row@10", "batch@1", "batch@3", "batch@4"))
+"""Of ten secrets in batches of three."""

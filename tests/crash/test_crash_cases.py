@@ -23,6 +23,7 @@ from crash_cases import (
     PROMOTE,
     REPLAY,
     RESTORE,
+    SECRETS,
     SPARK_MERGE,
     SYNC,
     TWICE,
@@ -42,13 +43,14 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 
 def test_every_point_has_a_case() -> None:
-    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES, LOG, HISTORY)
+    cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES, LOG, HISTORY,
+             SECRETS)  # fmt: skip
     assert set().union(*map(bare, cases)) == set(points())
 
 
 KINDS = (
     FIRST, SPARK_MERGE, APPLY, BACKFILL, DELTA, DUCKDB, POSTGRES, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE,
-    MAINTAIN, LOG, HISTORY,
+    MAINTAIN, LOG, HISTORY, SECRETS,
 )  # fmt: skip
 
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,37 +163,6 @@ def test_no_byte_of_the_database_shows_a_secret(url: str, tmp_path: Path) -> Non
         assert len(files) == 3, "the log of writes, too"
         assert [s for s in spellings(CANARY) if s in found] == []
     assert [s for s in spellings(CANARY) if s in (tmp_path / "state.db").read_bytes()] == []
-
-
-ROTATE = """
-import sys
-from collections.abc import Iterator
-from instep.store.keyring import Keyring, parse
-from instep.store.store import Store
-with Store(sys.argv[1], keys=Keyring(parse(sys.stdin.read(), "stdin"))) as store:
-    store.secrets.rotate(batch=3)
-"""
-
-
-@pytest.mark.parametrize("point", ["row@1", "row@2", "row@4", "row@10", "batch@1", "batch@3", "batch@4"])
-def test_a_rotation_that_is_killed_loses_nothing_and_goes_on(url: str, point: str) -> None:
-    with Store(url, keys=OLD) as store:
-        ids = {store.secrets.put("source", f"s{n}", "/password", f"pw{n}", who=""): n for n in range(10)}
-    lines = "\n".join(f"{id}:{base64.b64encode(key).decode()}" for id, key in BOTH.keys.items())
-    environment = {**os.environ, "INSTEP_CRASH": f"secrets.rotate.{point}=kill"}
-    ended = subprocess.run([sys.executable, "-c", ROTATE, url], input=lines, text=True, env=environment, check=False)
-    assert ended.returncode == -signal.SIGKILL
-    with Store(url, keys=BOTH) as store:
-        counts = store.secrets.by_key()
-        assert sum(counts.values()) == 10
-        assert {id: f"pw{n}" for id, n in ids.items()} == {
-            id: store.secrets.open(id, "source", f"s{n}", "/password") for id, n in ids.items()
-        }
-        assert store.secrets.rotate() == counts.get("k1", 0)
-        assert store.secrets.by_key() == {"k2": 10}
-        assert store.secrets.rotate() == 0
-    with Store(url, keys=NEW) as store:
-        assert all(store.secrets.open(id, "source", f"s{n}", "/password") == f"pw{n}" for id, n in ids.items())
 
 
 def test_rotation_without_the_old_key_says_which(url: str) -> None:

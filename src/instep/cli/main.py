@@ -22,6 +22,7 @@ from typer.exceptions import TyperException
 from instep.cli import (
     backfill,
     changes,
+    connection,
     contract,
     db,
     demo,
@@ -75,7 +76,8 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, selection, table, transfer, secrets, db, demo,
+    history, quarantine, selection, table, connection, transfer,
+    secrets, db, demo,
 ):  # fmt: skip
     room.register(app)
 

@@ -29,11 +29,16 @@ def write(
     with open_server(options.project) as app:
         text, data = export_text(app.objects), exported(app.objects)
     if file is None:
-        emit(data, lambda out: sys.stdout.write(text) and None)
+        emit(data, lambda out: _print(text))
         return
     with file.open("x", encoding="utf-8") as out:
         out.write(text)
     emit({"file": str(file)}, lambda out: out.write(f"wrote {file}"))
+
+
+def _print(text: str) -> None:
+    """As it is: it may go to a file or into another program."""
+    sys.stdout.write(text)
 
 
 def read(

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, insert, select, update
 
 from instep.errors import Blocked, Conflict
 from instep.store.database import Database
-from instep.store.tables import connections, destination_names
+from instep.store.tables import connections, destination_names, metadata, plans, runs, steps, table_runs
 
 Ref = tuple[str, str]
+OUTLIVING = frozenset({"events"})
+"""Tables whose rows of a connection stay when it is deleted."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,30 @@ class Connections:
         with self._db.read() as transaction:
             rows = transaction.execute(select(connections).order_by(connections.c.name)).mappings()
             return [ConnectionRecord(**row) for row in rows]
+
+    def forget(self, name: str) -> Mapping[str, int]:
+        """Deletes all that is recorded of a connection but its events; answers the rows by table. Its fence goes on,
+        should a connection of this name come again: what an earlier run may still do stays refused."""
+        gone: dict[str, int] = {}
+        with self._db.write() as transaction:
+            for table in reversed(metadata.sorted_tables):
+                where = _recorded_of(table, name)
+                if where is not None and (count := transaction.execute(table.delete().where(where)).rowcount):
+                    gone[table.name] = count
+            blank = {"source": "", "destination": "", "namespace": "", "config_hash": "", "updated": self._db.now()}
+            transaction.execute(update(connections).where(connections.c.name == name).values(**blank))
+        return gone
+
+
+def _recorded_of(table: Table, name: str) -> ColumnElement[bool] | None:
+    """Which rows of a table are a connection's own; None if none of them ever is."""
+    if table is table_runs:
+        return table.c.run.in_(select(runs.c.id).where(runs.c.connection == name))
+    if table is steps:
+        return table.c.plan.in_(select(plans.c.id).where(plans.c.connection == name))
+    if table.name in OUTLIVING or "connection" not in table.c:
+        return None
+    return table.c.connection == name
 
 
 def _one(transaction: Connection, name: str) -> ConnectionRecord:
