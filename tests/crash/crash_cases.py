@@ -156,3 +156,8 @@ TWICE = ("journal.settled", "apply.table.after", "merge.staged", "sync.commit.af
 """Killed there, and the run after it killed there too."""
 SECRETS = tuple(f"secrets.rotate.{at}" for at in ("row@1", "row@2", "row@4", "row@10", "batch@1", "batch@3", "batch@4"))
 """Of ten secrets in batches of three."""
+LEAVE = (
+    "leave.log.after", "leave.table.after@1", "leave.table.after@2", "leave.tables.after", "leave.records.before",
+    "leave.object.before",
+)  # fmt: skip
+"""The end of a connection with two tables."""

@@ -16,6 +16,7 @@ from crash_cases import (
     FILL,
     FIRST,
     HISTORY,
+    LEAVE,
     LOG,
     MAINTAIN,
     OLD_NAMES,
@@ -44,13 +45,13 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 def test_every_point_has_a_case() -> None:
     cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES, LOG, HISTORY,
-             SECRETS)  # fmt: skip
+             SECRETS, LEAVE)  # fmt: skip
     assert set().union(*map(bare, cases)) == set(points())
 
 
 KINDS = (
     FIRST, SPARK_MERGE, APPLY, BACKFILL, DELTA, DUCKDB, POSTGRES, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE,
-    MAINTAIN, LOG, HISTORY, SECRETS,
+    MAINTAIN, LOG, HISTORY, SECRETS, LEAVE,
 )  # fmt: skip
 
 

@@ -157,6 +157,15 @@ def test_a_backup_of_a_former_version_is_brought_to_this_one(empty: Database, tm
         assert [c.name for c in store.connections.all()] == ["c"]
 
 
+def test_into_a_store_of_a_former_version(store: Store, empty: Database, tmp_path: Path) -> None:
+    fill(store)
+    store.back_up(tmp_path / "b.jsonl")
+    with empty.write() as connection:
+        migrate.run(connection, "0010")
+    bring_back(empty, tmp_path / "b.jsonl", utc_now)
+    assert content(empty) == content(store._db)
+
+
 def test_an_upgrade_keeps_a_copy_of_what_was_there(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'state.db'}", utc_now)
     with database.write() as connection:

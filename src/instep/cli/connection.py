@@ -38,12 +38,14 @@ def delete(
     ] = False,
 ) -> None:
     """Delete a connection: its slot at the source, its records, and if asked for its tables. --yes does not do it."""
+    from instep.crash import crashpoint
     from instep.sync.leave import belongings, leave
 
     with _app(name) as app:
         pipe = app.pipe(name)
         given = confirm or _asked(belongings(pipe), drop_tables)
         left = leave(pipe, "drop" if drop_tables else "keep", named=given, abandon=abandon)
+        crashpoint("leave.object.before")
         if name not in _of_file(app):
             app.objects.delete("connection", name)
         else:

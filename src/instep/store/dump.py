@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, Column, Connection, DateTime, MetaData, Table, func, insert, null, select, text
+from sqlalchemy import JSON, Column, Connection, DateTime, MetaData, Table, func, insert, inspect, null, select, text
 
 from instep.errors import Blocked, Conflict, ProjectError
 from instep.store import migrate
@@ -72,12 +72,14 @@ def restore(database: Database, lines: Iterable[str], *, replace: bool = False) 
 def _check_free(database: Database, connection: Connection, replace: bool) -> None:
     if not migrate.version(connection):
         return
+    there = set(inspect(connection).get_table_names())
     alive = select(func.count()).where(runs.c.status == "running", runs.c.lease_until > database.now())
     if connection.execute(alive).scalar():
         raise Blocked(
             f"the store {database.place} has runs under way", hint="wait for them, or stop server and workers"
         )
-    used = sum(connection.execute(select(func.count()).select_from(t)).scalar() or 0 for t in (objects, runs))
+    known = [table for table in (objects, runs) if table.name in there]  # it may be of an older version
+    used = any(connection.execute(select(func.count()).select_from(table)).scalar() for table in known)
     if used and not replace:
         raise Conflict(f"the store {database.place} is in use", hint="make a backup of it, then restore with --replace")
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from instep.crash import crashpoint
 from instep.destinations.base import Commit, Keeps
 from instep.destinations.views import HoldsViews
 from instep.errors import Blocked, InstepError
@@ -71,8 +72,11 @@ def leave(pipe: Pipe, fate: Fate, *, named: str, abandon: bool = False) -> Left:
     with claimed(pipe, "delete", paused_too=True) as run:
         with _or_left(left, abandon, f"slot {there.log}"):
             left.log = _drop_log(pipe)
+        crashpoint("leave.log.after")
         with _or_left(left, abandon, "tables"), pipe.destination_open():
             _clear(pipe, run, there, fate, left)
+        crashpoint("leave.tables.after")
+    crashpoint("leave.records.before")
     with pipe.store.transaction():
         left.records = pipe.store.connections.forget(pipe.name)
         done = len(left.dropped) if fate == "drop" else len(left.kept)
@@ -125,6 +129,7 @@ def _clear(pipe: Pipe, run: Run, there: Belongings, fate: Fate, left: Left) -> N
             gone = [step(table.ref, TableRemoved(table))]
             pipe.destination.execute(table.ref, gone, None, Commit(run.id, run.fence))
             left.dropped.append(table.ref)
+            crashpoint("leave.table.after")
     if fate == "drop":
         _purge(pipe, run, there.copies, left)
 
