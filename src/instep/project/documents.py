@@ -5,7 +5,6 @@ The file's own checks tell which values are secrets: those that must not stand i
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -74,7 +73,7 @@ def section_of(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> Section:
 def plain_secrets(kind: ObjectKind, spec: Mapping[str, Any]) -> tuple[Path, ...]:
     """Where values stand that the project file would refuse as secrets in plain text; `referenced` ones are none.
     What else is wrong with the document is not looked at."""
-    data, found = copy.deepcopy(dict(spec)), list[Path]()
+    data, found = _copied(spec), list[Path]()
     while new := _refused(kind, data):
         found += new
         for path in new:
@@ -141,10 +140,17 @@ def masked(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def replaced(spec: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:
     """A copy with other values at these places."""
-    data = copy.deepcopy(dict(spec))
+    data: dict[str, Any] = _copied(spec)
     for path, value in values.items():
         parent_of(data, path)[path[-1]] = value
     return data
+
+
+def _copied(value: Any) -> Any:
+    """A copy of a document, of its mappings and lists alone: a page of a list copies hundreds."""
+    if isinstance(value, Mapping):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def parent_of(data: Any, path: Path) -> Any:
