@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from instep.control.objects import Objects
 from instep.errors import Blocked, Conflict, InstepError
+from instep.model import ObjectKind
 from instep.project.documents import MASK, InvalidObject
 from instep.project.load import load
 from instep.project.served import served
 from instep.store.keyring import Keyring, new_key, parse
+from instep.store.objects import KINDS
 from instep.store.store import Store
 
 CANARY = "canary-81c0"
@@ -75,6 +81,12 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("source", {**POSTGRES, "password": "${secret:STOLEN}"}, "password: a reference cannot stand"),
     ("source", {**POSTGRES, "host": "${secret:pending}"}, "host: a reference cannot stand"),
     ("source", {**POSTGRES, "tables": 1}, "tables: unknown key"),
+    ("source", {**POSTGRES, "sslkey": 5}, "source new: "),
+    ("source", {**POSTGRES, "password": "a\ud800"}, "password: has characters that cannot be kept"),
+    ("source", {**POSTGRES, "host": "a\0"}, "host: has characters that cannot be kept"),
+    ("source", {**POSTGRES, "\ud800": 1}, "the document: has a key with characters"),
+    ("source", {**POSTGRES, "rows_per_second": float("inf")}, "rows_per_second: must be a number"),
+    ("source", {**POSTGRES, "include": reduce(lambda inner, _: [inner], range(100_000), "a")}, "nested too deeply"),
     ("connection", {"destination": "lake"}, "source: is required"),
     ("connection", {"source": "pg", "destination": "laek"}, "unknown destination 'laek', did you mean 'lake'?"),
     ("connection", {"source": "pg", "destination": "lake", "hash": ["*.a"]}, "salt: is required for hashed columns"),
@@ -152,3 +164,43 @@ def test_versions_and_deletion(objects: Objects) -> None:
     assert objects.store.secrets.by_key() == {}
     with pytest.raises(InstepError, match="there is no source 'pg'"):
         objects.delete("source", "pg")
+
+
+KEYS = st.sampled_from(
+    ["type", "host", "port", "password", "tls", "ssh", "key", "properties", "url", "options", "path", "tables", "rules",
+     "preset", "source", "destination", "salt", "hash", "tags", "notify", "schedule", "detect", "sslmode", "sslkey",
+     "app_options", "table_options", "protect", "include", "s3.secret-access-key", "database", "user"]
+)  # fmt: skip
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
+    | st.sampled_from(["postgres", "mysql", "files", "jdbc", "iceberg", "slack", "pg", "lake", "https://u:p@h", MASK,
+                       "${env:HOME}", "${secret:a}", "${", CANARY]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=4),
+    max_leaves=8,
+)  # fmt: skip
+
+
+BASES: list[tuple[ObjectKind, dict[str, Any]]] = [
+    *((kind, {}) for kind in KINDS),
+    ("source", POSTGRES),
+    ("source", {"type": "files", "path": "s3://b/x"}),
+    ("source", {"type": "jdbc", "subprotocol": "mysql", "host": "h", "user": "u"}),
+    ("destination", {"type": "iceberg"}),
+    ("channel", {"type": "webhook"}),
+    ("policy", {"preset": "approve"}),
+    ("connection", {"source": "shop", "destination": "lake"}),
+]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(base=st.sampled_from(BASES), more=st.dictionaries(KEYS | st.text(max_size=3), VALUES, max_size=4))
+def test_whatever_is_sent_is_taken_or_told(objects: Objects, base: Any, more: dict[str, Any]) -> None:
+    kind, spec = base
+    told = ""
+    try:
+        made = objects.put(kind, "new", {**spec, **more}, who="eve", dry_run=True)
+    except InvalidObject as error:
+        told = str(error)
+    else:
+        assert "${" not in json.dumps(made.spec, allow_nan=False)
+    assert CANARY not in told

@@ -24,6 +24,7 @@ from instep.project.documents import (
     PLURALS,
     InvalidObject,
     check_name,
+    check_storable,
     masked,
     parent_of,
     plain_secrets,
@@ -136,6 +137,8 @@ class Objects:
         InvalidObject for what is wrong with it, Conflict for another version or an object of the file. Under
         `dry_run` nothing is written: what is answered has the id and version of before."""
         check_name(kind, name)
+        given_tags = None if tags is None else list(tags)
+        check_storable(kind, name, {**spec, **({"tags": given_tags} if given_tags and kind != "connection" else {})})
         self._not_of_file(kind, name, spec)
         with self.store.transaction():
             self.store.objects.check(kind, name, expected)
@@ -146,7 +149,7 @@ class Objects:
             document = replaced(plain, {path: secret(_PENDING).text for path in places})
             section = section_of(kind, name, document)
             check_links(self.project, self.store, kind, name, document, section)
-            given = _tags(section.tags if isinstance(section, Connection) else tags, before)
+            given = _tags(section.tags if isinstance(section, Connection) else given_tags, before)
             links = links_of(self.project, section)
             if dry_run:
                 return _previewed(kind, name, document, given, before)

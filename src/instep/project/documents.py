@@ -5,6 +5,8 @@ The file's own checks tell which values are secrets: those that must not stand i
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -37,6 +39,8 @@ _TYPES: Mapping[ObjectKind, Any] = {
     "connection": Connection,
 }
 _SECRET = frozenset({"plain_secret", "property_secret", "url_secret"})
+_DEEP = 32
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _BEGIN, _END = "${secret:", "}"
 
 
@@ -61,6 +65,32 @@ def check_name(kind: ObjectKind, name: str) -> None:
         raise InvalidObject(kind, name[:63], [((), said)])
 
 
+def check_storable(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None:
+    """InvalidObject for what no database takes, or no file: numbers that are none, half characters, bottomless
+    nesting."""
+    try:
+        problems = list(_unstorable(spec, ()))
+    except RecursionError:
+        problems = [((), "is nested too deeply")]
+    if problems:
+        raise InvalidObject(kind, name, problems)
+
+
+def _unstorable(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if len(path) > _DEEP:
+        raise RecursionError
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            if isinstance(key, str) and _UNSTORABLE.search(key):
+                yield path, "has a key with characters that cannot be kept"
+                continue
+            yield from _unstorable(item, (*path, key))
+    elif isinstance(value, str) and _UNSTORABLE.search(value):
+        yield path, "has characters that cannot be kept: NUL, or half of a surrogate pair"
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path, "must be a number"
+
+
 def section_of(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> Section:
     """The document as the section that it is, references unresolved. InvalidObject lists everything that is wrong."""
     data, seen = referenced(dict(spec)), dict[Any, Any]()
@@ -74,7 +104,7 @@ def plain_secrets(kind: ObjectKind, spec: Mapping[str, Any]) -> tuple[Path, ...]
     """Where values stand that the project file would refuse as secrets in plain text; `referenced` ones are none.
     What else is wrong with the document is not looked at."""
     data, found = _copied(spec), list[Path]()
-    while new := _refused(kind, data):
+    while new := [path for path in _refused(kind, data) if path not in found and value_at(data, path) is not None]:
         found += new
         for path in new:
             parent_of(data, path)[path[-1]] = secret("0")
@@ -135,7 +165,16 @@ def secrets_in(spec: Mapping[str, Any]) -> dict[Path, str]:
 
 def masked(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The document for reading: stars in the place of secrets."""
-    return replaced(spec, dict.fromkeys(secrets_in(spec), MASK))
+    found: dict[str, Any] = _masked(spec)
+    return found
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _masked(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(item) for item in value]
+    return MASK if isinstance(value, str) and value.startswith(_BEGIN) and secret_id(value) else value
 
 
 def replaced(spec: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:
