@@ -112,3 +112,18 @@ def test_commands_of_a_server(folder: Path, tmp_path: Path, capsys: pytest.Captu
     capsys.readouterr()
     assert run(folder, "import", str(folder / "in"), "--replace") == 0
     assert "created   connection goods" in capsys.readouterr().out
+
+
+def test_secrets_of_a_server_without_a_key_are_sealed_with_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INSTEP_KEYS", raising=False)
+    with open_server(tmp_path, insecure_dev=True) as app:
+        spec = {"type": "postgres", "database": "d", "user": "u", "password": "hush"}
+        app.objects.put("source", "shop", spec, who="eve")
+    assert run(tmp_path, "secrets", "new-key", "k1") == 0
+    assert run(tmp_path, "secrets", "rotate") == 1, "that key is not there on its own"
+    assert run(tmp_path, "secrets", "rotate", "--insecure-dev") == 0
+    with open_server(tmp_path) as app:
+        assert app.store.secrets.by_key() == {"k1": 1}
+        assert app.project.source("shop")["password"] == "hush"

@@ -52,10 +52,14 @@ def status() -> None:
     emit({"keys": rows}, render)
 
 
-def rotate() -> None:
+def rotate(
+    insecure_dev: Annotated[
+        bool, typer.Option("--insecure-dev", help="Also secrets that a server without a key has sealed.")
+    ] = False,
+) -> None:
     """Seal all secrets with the current master key. It may be stopped at any time, and goes on where it was."""
     from instep.bootstrap import open_server
 
-    with open_server(options.project) as app:
+    with open_server(options.project, insecure_dev=insecure_dev) as app:
         done, current = app.store.secrets.rotate(), app.store.secrets.keys.current
     emit({"key": current, "secrets": done}, lambda out: out.write(f"{done} secret(s) sealed again with {current}"))
