@@ -311,7 +311,7 @@ class DetectorEnabled(Event):
 
 @dataclass(frozen=True)
 class JobDead(Event):
-    """A job has used up its attempts, or met an error that no attempt mends."""
+    """A job has used up its attempts."""
 
     type: ClassVar[str] = "job.dead"
     job: str

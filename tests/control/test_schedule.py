@@ -86,7 +86,9 @@ def test_what_never_comes(line: str) -> None:
         assert "no schedule" in error.message
 
 
-@pytest.mark.parametrize(("spec", "zone"), [("", "UTC"), ("* * *", "UTC"), ("a b c d e", "UTC"), ("0 0 * * *", "Mars/X")])
+@pytest.mark.parametrize(
+    ("spec", "zone"), [("", "UTC"), ("* * *", "UTC"), ("a b c d e", "UTC"), ("0 0 * * *", "Mars/X")]
+)
 def test_what_is_no_schedule(spec: str, zone: str) -> None:
     with pytest.raises(ProjectError, match="no schedule"):
         next_fire(spec, at("2026-01-01T00:00"), "n", zone)

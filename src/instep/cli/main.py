@@ -24,6 +24,7 @@ from instep.cli import (
     changes,
     contract,
     demo,
+    detector,
     history,
     impact,
     look,
@@ -32,6 +33,7 @@ from instep.cli import (
     move,
     policy,
     quarantine,
+    queue,
     restore,
     selection,
     setup,
@@ -72,7 +74,7 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, selection, table, demo,
+    history, quarantine, selection, table, queue, detector, demo,
 ):  # fmt: skip
     room.register(app)
 

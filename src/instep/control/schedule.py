@@ -23,8 +23,8 @@ def every(seconds: int) -> str:
     """The spec of an interval; ProjectError if it is shorter than a minute or longer than a day."""
     if not SHORTEST <= seconds <= LONGEST:
         raise ProjectError(
-            f"a schedule of every {seconds} s is not possible", hint="use an interval of 1 minute to 1 day, or a cron line"
-        )  # fmt: skip
+            f"a schedule of every {seconds} s is not possible", hint="use 1 minute to 1 day, or a cron line"
+        )
     return f"every {seconds}"
 
 

@@ -15,9 +15,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, func, insert, or_, select, update
 
 from instep.errors import Conflict, Fenced, InstepError
+from instep.events import JobDead
 from instep.model import Job, JobKind, JobStatus
 from instep.store.connections import ensure
 from instep.store.database import Database
+from instep.store.events import Events
 from instep.store.retry import backoff
 from instep.store.runs import LEASE
 from instep.store.tables import jobs, pauses
@@ -57,7 +59,7 @@ class Jobs:
             now = self._db.now()
             due = due or now
             if twin := _waiting(transaction, connection, kind, key):
-                _hasten(transaction, twin, priority, due)
+                _hasten(transaction, twin, priority, due, options or {})
                 return self._get(transaction, twin.id), False
             if connection:
                 ensure(transaction, connection, now)
@@ -110,6 +112,8 @@ class Jobs:
         with self._db.write() as transaction:
             values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now(), "lease_until": None}
             self._change(transaction, job, **values, result=dict(result or {}))
+            if status == "dead":
+                Events(self._db).add(JobDead(job.connection, job.id, job.kind, job.attempt, error))
             return self._get(transaction, job.id)
 
     def fail(self, job: Job, error: str, *, retryable: bool, result: Mapping[str, Any] | None = None) -> Job:
@@ -136,7 +140,7 @@ class Jobs:
     ) -> Job:
         """A job of the same kind that came meanwhile does what this one did not: two never wait for the same."""
         if twin := _waiting(transaction, job.connection, job.kind, job.key):
-            _hasten(transaction, twin, job.priority, twin.due)
+            _hasten(transaction, twin, job.priority, twin.due, {})
             return self.finish(job, "failed", error=f"{error} (job {twin.id} does its work)", result=result)
         self._change(transaction, job, status="queued", error=error, due=due, lease_until=None, owner="")
         return self._get(transaction, job.id)
@@ -295,10 +299,10 @@ def _waiting(transaction: Connection, connection: str, kind: JobKind, key: str) 
     return _job(row) if row else None
 
 
-def _hasten(transaction: Connection, job: Job, priority: int, due: datetime) -> None:
-    """A job that waits for its next attempt waits on, unless somebody asks for it."""
+def _hasten(transaction: Connection, job: Job, priority: int, due: datetime, options: Mapping[str, Any]) -> None:
+    """A job that waits for its next attempt waits on, unless somebody asks for it. What both say holds."""
     due = min(due, job.due) if priority > SCHEDULED or not job.attempt else job.due
-    values = {"priority": max(priority, job.priority), "due": due}
+    values = {"priority": max(priority, job.priority), "due": due, "options": {**job.options, **options}}
     transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
 
 

@@ -24,16 +24,10 @@ class Schedules:
             query = query.where(schedules.c.connection == connection)
         return self._rows(query)
 
-    def due(self, limit: int = 500) -> list[Scheduled]:
-        """What should have come by now, the longest overdue first."""
-        query = select(schedules).where(schedules.c.next_due <= self._db.now())
+    def due(self, now: datetime, limit: int = 500) -> list[Scheduled]:
+        """What should have come by then, the longest overdue first."""
+        query = select(schedules).where(schedules.c.next_due <= now)
         return self._rows(query.order_by(schedules.c.next_due).limit(limit))
-
-    def next_due(self) -> datetime | None:
-        """When the next one comes."""
-        with self._db.read() as transaction:
-            query = select(schedules.c.next_due).where(schedules.c.next_due.is_not(None))
-            return transaction.execute(query.order_by(schedules.c.next_due).limit(1)).scalar()
 
     def put(self, *wanted: Scheduled) -> None:
         """Adds schedules, or replaces those of the same connection and kind."""
