@@ -167,7 +167,7 @@ class Job:
     It is not begun before `due`. `attempt` counts its claims, of which it gets `attempts`. `fence` grows with each
     claim: whoever holds an older one can no longer write. `owner` is the worker's id, `lease_until` the end of its
     claim unless it is extended. `stop` names who asked a running one to stop. `run` is the run that it made, `result`
-    what it answers. failed: not worth another attempt; dead: all attempts are used up."""
+    what it answers. Only so many at a time look at one `source`. failed: not worth another attempt; dead: all attempts are used up."""
 
     id: str
     connection: str
@@ -191,6 +191,7 @@ class Job:
     stop: str = ""
     run: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
 
     @property
     def over(self) -> bool:
@@ -223,6 +224,7 @@ class Scheduled:
     options: Mapping[str, Any] = field(default_factory=dict)
     next_due: datetime | None = None
     last_due: datetime | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)

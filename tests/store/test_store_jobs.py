@@ -16,7 +16,7 @@ from instep.model import Job, JobKind
 from instep.store.jobs import ASKED, WAITED_FOR
 from instep.store.retry import LONGEST, SPREAD, backoff
 from instep.store.store import Store
-from instep.store.tables import jobs
+from instep.store.tables import jobs, workers
 
 
 def claimed(store: Store, connection: str = "c", kind: JobKind = "sync", attempts: int = 3) -> Job:
@@ -285,3 +285,30 @@ def test_workers_live_as_long_as_they_say_so(any_store: Store, clock: Clock) -> 
     any_store.workers.leave(worker)
     with pytest.raises(Fenced, match="taken for dead"):
         any_store.workers.beat(worker)
+
+
+def test_workers_of_two_machines_do_not_share_a_file(store: Store, clock: Clock) -> None:
+    worker = store.workers.register(1)
+    store.workers.register(1)
+    with store._db.write() as transaction:
+        transaction.execute(update(workers).values(host="elsewhere/1"))
+    with pytest.raises(Conflict, match="a worker on elsewhere uses the store"):
+        store.workers.register(1)
+    clock.forward(61)
+    assert store.workers.register(1).id != worker.id
+
+
+@pytest.mark.parametrize("kind", ["detect", "refresh", "reload"])
+def test_two_look_at_a_source_at_a_time(any_store: Store, kind: JobKind) -> None:
+    for name in "abcd":
+        any_store.jobs.enqueue(name, kind, source="crm")
+    any_store.jobs.enqueue("e", kind, source="erp")
+    any_store.jobs.enqueue("f", "sync", source="crm")
+    claims = [job for _ in range(6) if (job := any_store.jobs.claim("w"))]
+    assert sorted(f"{job.source} {job.kind}" for job in claims) == sorted(
+        [f"crm {kind}", f"crm {kind}", f"erp {kind}", "crm sync"]
+    )
+    any_store.jobs.finish(next(job for job in claims if job.source == "crm" and job.kind == kind))
+    third = any_store.jobs.claim("w")
+    assert third is not None
+    assert third.kind == kind

@@ -82,8 +82,9 @@ def ask(store: Store, project: Project, connection: str, who: str, *, priority: 
         options = {**options_of(project, connection), "asked": True}
         key = constraint(connection, project.source_of(connection))
         job, new = store.jobs.enqueue(
-            connection, "detect", key=key, options=options, priority=priority, why="asked for", who=who
-        )
+            connection, "detect", key=key, options=options, priority=priority, why="asked for", who=who,
+            source=project.source_of(connection),
+        )  # fmt: skip
         return Asked(job, new)
 
 
@@ -100,8 +101,10 @@ def on_error(store: Store, project: Project, connection: str) -> Asked | None:
         if running := store.jobs.running(connection, "detect"):
             return Asked(running, False)
         said = {**options_of(project, connection), "triggered_by_error": True}
-        key = constraint(connection, project.source_of(connection))
-        return Asked(*store.jobs.enqueue(connection, "detect", key=key, options=said, why="a sync has failed"))
+        source = project.source_of(connection)
+        key = constraint(connection, source)
+        found = store.jobs.enqueue(connection, "detect", key=key, options=said, why="a sync has failed", source=source)
+        return Asked(*found)
 
 
 def idle(store: Store, project: Project, job: Job) -> str:

@@ -23,8 +23,9 @@ def wanted(project: Project, connection: str) -> tuple[Scheduled, ...]:
         return sync
     options = project.detector(connection)
     spec = _spec(said.detect) or every(options.frequency if options else DEFAULT_FREQUENCY)
-    key = constraint(connection, project.source_of(connection))
-    return (*sync, Scheduled(connection, "detect", spec, said.timezone, key, options_of(project, connection)))
+    source = project.source_of(connection)
+    given, key = options_of(project, connection), constraint(connection, source)
+    return (*sync, Scheduled(connection, "detect", spec, said.timezone, key, given, source=source))
 
 
 def _spec(text: str) -> str:
@@ -74,5 +75,7 @@ def _fire(store: Store, one: Scheduled, now: datetime) -> bool:
         return False
     if one.kind == "detect" and store.detectors.get(one.connection).disabled:
         return False
-    _, new = store.jobs.enqueue(one.connection, one.kind, key=one.key, options=one.options, why="schedule")
+    _, new = store.jobs.enqueue(
+        one.connection, one.kind, key=one.key, options=one.options, why="schedule", source=one.source
+    )
     return new

@@ -30,6 +30,9 @@ ASKED = 50
 SCHEDULED = 0
 PAUSED_TOO: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "test"))
 """What runs while the connection is paused: it looks, and moves no row."""
+LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload"))
+LOOKS_AT_A_TIME = 2
+"""How many jobs read the catalog of one source at the same time."""
 ATTEMPTS: Mapping[JobKind, int] = {
     "sync": 5, "backfill": 5, "maintain": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1
 }  # fmt: skip
@@ -52,6 +55,7 @@ class Jobs:
         attempts: int | None = None,
         why: str = "",
         who: str = "",
+        source: str = "",
     ) -> tuple[Job, bool]:
         """(the job, whether it is new). Where one of the same (connection, kind, key) waits already that one is
         answered; it comes as early, and before as many others, as the more urgent of the two."""
@@ -65,14 +69,15 @@ class Jobs:
                 ensure(transaction, connection, now)
             job = Job(
                 _job_id(now), connection, kind, "queued", due, now, dict(options or {}), priority, key,
-                attempts=attempts or ATTEMPTS[kind], why=why, who=who,
+                attempts=attempts or ATTEMPTS[kind], why=why, who=who, source=source,
             )  # fmt: skip
             transaction.execute(insert(jobs).values(**vars(job)))
             return job, True
 
     def claim(self, owner: str, *, at_least: int | None = None, kinds: Collection[JobKind] = ()) -> Job | None:
         """The most urgent job that may begin now, with a new fence and lease; None if there is none. `at_least`: only
-        of that priority and above. Jobs of a paused connection, and of one that has another job running, wait."""
+        of that priority and above. What waits: jobs of a paused connection, of one that has another job running, and
+        looks at a source that enough others look at."""
         with self._db.write() as transaction:
             now = self._db.now()
             self._give_up_silent(transaction, jobs.c.lease_until <= now)
@@ -268,13 +273,16 @@ def _next(now: datetime, at_least: int | None, kinds: Collection[JobKind]) -> Se
     busy = exists().where(
         other.c.connection == c.connection, other.c.status == "running", c.connection != "", other.c.kind != "test"
     )
+    same = (other.c.source == c.source, other.c.status == "running", other.c.kind.in_(sorted(LOOKS)))
+    looking = select(func.count()).where(*same).scalar_subquery()
     paused = exists().where(
         pauses.c.connection == c.connection, pauses.c.table_schema == "", pauses.c.table_name == "",
         pauses.c.ended.is_(None),
     )  # fmt: skip
     query = select(jobs).where(
-        c.status == "queued", c.due <= now, or_(c.kind == "test", ~busy), or_(c.kind.in_(sorted(PAUSED_TOO)), ~paused)
-    )
+        c.status == "queued", c.due <= now, or_(c.kind == "test", ~busy), or_(c.kind.in_(sorted(PAUSED_TOO)), ~paused),
+        or_(c.source == "", c.kind.not_in(sorted(LOOKS)), looking < LOOKS_AT_A_TIME),
+    )  # fmt: skip
     if at_least is not None:
         query = query.where(c.priority >= at_least)
     if kinds:

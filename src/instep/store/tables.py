@@ -482,6 +482,7 @@ jobs = Table(
     _text("stop"),
     _text("run"),
     Column("result", JSON, nullable=False, server_default="{}"),
+    Column("source", String, nullable=False, server_default=""),
 )
 Index("ix_jobs_queue", jobs.c.status, jobs.c.priority, jobs.c.due)
 Index("ix_jobs_connection", jobs.c.connection, jobs.c.created)
@@ -513,6 +514,7 @@ schedules = Table(
     Column("options", JSON, nullable=False),
     Column("next_due", Utc),
     Column("last_due", Utc),
+    Column("source", String, nullable=False, server_default=""),
 )
 Index("ix_schedules_next_due", schedules.c.next_due)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from instep.errors import Fenced
+from instep.errors import Conflict, Fenced
 from instep.model import Worker
 from instep.store.database import Database
 from instep.store.owner import Owner, this_process
@@ -24,10 +24,17 @@ class Workers:
         self.lease = lease
 
     def register(self, lanes: int) -> Worker:
-        """This process as a worker with so many lanes."""
+        """This process as a worker with so many lanes. Raises Conflict beside a worker of another machine, if the
+        store is a file: its locks hold on one machine only."""
         owner = this_process()
         with self._db.write() as transaction:
             now = self._db.now()
+            others = [w.host for w in self.live() if w.host.partition("/")[0] != owner.host.partition("/")[0]]
+            if self._db.file and others:
+                raise Conflict(
+                    f"a worker on {others[0].partition('/')[0]} uses the store {self._db.place}, which is a file",
+                    hint="use a PostgreSQL store for workers on several machines, or stop that one",
+                )
             transaction.execute(workers.delete().where(workers.c.seen < now - FORGOTTEN))
             found = Worker(f"w-{owner.pid}-{secrets.token_hex(3)}", owner.host, owner.pid, lanes, now, now)
             transaction.execute(insert(workers).values(**vars(found), pid_started=owner.started))

@@ -41,6 +41,7 @@ def upgrade() -> None:
         sa.Column("options", sa.JSON(), nullable=False),
         sa.Column("next_due", Utc()),
         sa.Column("last_due", Utc()),
+        sa.Column("source", sa.String(), nullable=False, server_default=""),
         sa.PrimaryKeyConstraint("connection", "kind", name="pk_schedules"),
     )
     op.create_index("ix_schedules_next_due", "schedules", ["next_due"])
@@ -74,6 +75,7 @@ def _jobs() -> None:
         sa.Column("fence", sa.BigInteger(), nullable=False, server_default="0"),
         *(_text(name) for name in ("stop", "run")),
         sa.Column("result", sa.JSON(), nullable=False, server_default="{}"),
+        sa.Column("source", sa.String(), nullable=False, server_default=""),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
     )
     op.create_index("ix_jobs_queue", "jobs", ["status", "priority", "due"])
