@@ -61,8 +61,9 @@ def _same(one: Scheduled, known: Scheduled | None) -> bool:
     return known is not None and replace(one, next_due=None) == replace(known, next_due=None, last_due=None)
 
 
-def fire(store: Store, now: datetime, limit: int = 500) -> int:
-    """Puts what is due into the queue; however often it should have come meanwhile, it comes once. Answers how many."""
+def fire(store: Store, now: datetime, limit: int = 100) -> int:
+    """Puts what is due into the queue, up to `limit` (others want to write, too); however often it should have come
+    meanwhile, it comes once. Answers how many came."""
     due = store.schedules.due(now, limit)
     if not due:
         return 0

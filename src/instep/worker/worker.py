@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 from instep.control import timetable
 from instep.errors import Fenced, InstepError
@@ -54,6 +54,7 @@ class JobWorker:
         self._unsaved: dict[Lane, Ended] = {}
         self._beaten = self._scheduled = float("-inf")
         self._known: object = None
+        self._pruned: date | None = None
         self._me: Worker | None = None
 
     def stop(self) -> None:
@@ -115,8 +116,11 @@ class JobWorker:
             for wrong in timetable.reconcile(self._store, project, now):
                 self._said(wrong)
             self._known = project
+        if self._pruned != now.date():
+            self._pruned = now.date()
             self._store.jobs.prune(now - KEPT)
-        timetable.fire(self._store, now)
+        if timetable.fire(self._store, now):
+            self._scheduled = float("-inf")  # there may be more
         self._store.jobs.abandon(gone := self._store.workers.gone())
         self._store.workers.forget(gone)
 
