@@ -22,9 +22,10 @@ from __future__ import annotations
 
 
 class InstepError(Exception):
-    """Something went wrong."""
+    """Something went wrong. `transient`: the same may work when it is tried again later."""
 
     exit_code = 1
+    transient = False
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         """`message` says what and where; `hint` is the next step, shown on a line of its own."""
@@ -52,26 +53,37 @@ class ConnectError(InstepError):
     """The server cannot be reached or refuses the login."""
 
     exit_code = 4
+    transient = True
 
 
 class AccessLost(ConnectError):
     """A table or column may no longer be read."""
 
+    transient = False
+
 
 class ReadError(InstepError):
     """The source failed while it was being read."""
+
+    transient = True
 
 
 class StageError(InstepError):
     """Staged files are not what was promised."""
 
+    transient = True
+
 
 class DestinationError(InstepError):
     """The destination refused."""
 
+    transient = True
+
 
 class SparkNeeded(DestinationError):
     """Only Spark can do this."""
+
+    transient = False
 
 
 class Blocked(InstepError):
@@ -84,6 +96,7 @@ class Conflict(InstepError):
     """Somebody else moved first."""
 
     exit_code = 5
+    transient = True
 
 
 class StalePlan(Conflict):

@@ -293,3 +293,41 @@ class ConnectionDeleted(Event):
     fate: str
     log: str = ""
     left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DetectionEnded(Event):
+    """A detection by the queue is over. `counts`: new, deleted, updated and unchanged by level."""
+
+    type: ClassVar[str] = "detection.finished"
+    job: str
+    status: str
+    counts: dict[str, dict[str, int]]
+    triggered_by_error: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class DetectorDisabled(Event):
+    """The scheduled detector switched itself off; a person resolves what `reason` says and switches it on again."""
+
+    type: ClassVar[str] = "detector.disabled"
+    reason: str
+    change: str = ""
+
+
+@dataclass(frozen=True)
+class DetectorEnabled(Event):
+    type: ClassVar[str] = "detector.enabled"
+    who: str
+
+
+@dataclass(frozen=True)
+class JobDead(Event):
+    """A job has used up its attempts."""
+
+    type: ClassVar[str] = "job.dead"
+    job: str
+    kind: str
+    attempt: int
+    error: str

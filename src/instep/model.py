@@ -14,6 +14,8 @@ RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelle
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 Mode = Literal["full_refresh", "append", "upsert", "log"]
 Deletes = Literal["soft", "hard", "ignore"]
+JobKind = Literal["sync", "detect", "backfill", "refresh", "maintain", "test", "reload"]
+JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -157,3 +159,82 @@ class Review:
     tables_fingerprint: str = ""
     snoozed_until: datetime | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work that waits for a worker, or has met one. Only one job of a connection runs at a time, and only one of each
+    (connection, kind, key) waits; `connection` may be empty for work that is about none.
+
+    It is not begun before `due`. `attempt` counts its claims, of which it gets `attempts`. `fence` grows with each
+    claim: whoever holds an older one can no longer write. `owner` is the worker's id, `lease_until` the end of its
+    claim unless it is extended. `stop` names who asked a running one to stop. `run` is the run that it made, `result`
+    what it answers. Only so many at a time look at one `source`. failed: not worth another attempt; dead: all attempts are used up."""
+
+    id: str
+    connection: str
+    kind: JobKind
+    status: JobStatus
+    due: datetime
+    created: datetime
+    options: Mapping[str, Any] = field(default_factory=dict)
+    priority: int = 0
+    key: str = ""
+    attempt: int = 0
+    attempts: int = 1
+    why: str = ""
+    who: str = ""
+    error: str = ""
+    started: datetime | None = None
+    ended: datetime | None = None
+    lease_until: datetime | None = None
+    owner: str = ""
+    fence: int = 0
+    stop: str = ""
+    run: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+
+    @property
+    def over(self) -> bool:
+        return self.status not in ("queued", "running")
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process that runs jobs. `seen` is its last sign of life, `stopping` that it claims no more."""
+
+    id: str
+    host: str
+    pid: int
+    lanes: int
+    started: datetime
+    seen: datetime
+    stopping: bool = False
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """When a kind of job of a connection comes again. `spec` is `every <seconds>` or a cron line, read in `timezone`;
+    `next_due` the next time, `last_due` the one before."""
+
+    connection: str
+    kind: JobKind
+    spec: str
+    timezone: str = "UTC"
+    key: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    next_due: datetime | None = None
+    last_due: datetime | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class DetectorState:
+    """How the scheduled detector of a connection stands: `disabled` says why it switched itself off, "" if it did not;
+    `error_at` is when an error last set it off."""
+
+    connection: str
+    disabled: str = ""
+    disabled_at: datetime | None = None
+    error_at: datetime | None = None

@@ -6,7 +6,7 @@ import pytest
 from project_types import Loads
 from pydantic_core import PydanticCustomError
 
-from instep.project.schedule import cron, time_zone
+from instep.project.schedule import cron, interval, schedule, time_zone
 from instep.schema.policy import Override, Policy, Rule
 from instep.schema.selection import Selection, patterns
 
@@ -123,6 +123,30 @@ def test_wrong_schedules(text: str, said: str) -> None:
     with pytest.raises(PydanticCustomError) as error:
         cron(text)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("every 15m", 900),
+        ("every 60s", 60),
+        ("every 2 h", 7200),
+        (" every 1d ", 86_400),
+        ("*/5 * * * *", None),
+        ("", None),
+    ],
+)
+def test_intervals(text: str, seconds: int | None) -> None:
+    assert schedule(text) == text
+    assert interval(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["every", "every 59s", "every 25h", "every 0m", "every m", "every 5 minutes", "everyday"]
+)
+def test_wrong_intervals(text: str) -> None:
+    with pytest.raises(PydanticCustomError, match="write every 1m to every 24h"):
+        schedule(text)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class TestMigrations:
             query = text("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%WHERE%'")
             made = {name: sql.partition(" WHERE ")[2] for name, sql in connection.execute(query)}
         assert made == wanted
-        assert len(made) == 4
+        assert len(made) == 6
 
     def test_down_and_up_again(self, any_url: str) -> None:
         Store(any_url).close()

@@ -26,6 +26,7 @@ from instep.cli import (
     contract,
     db,
     demo,
+    detector,
     history,
     impact,
     look,
@@ -34,6 +35,7 @@ from instep.cli import (
     move,
     policy,
     quarantine,
+    queue,
     restore,
     secrets,
     selection,
@@ -76,8 +78,7 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, selection, table, connection, transfer,
-    secrets, db, demo,
+    history, quarantine, selection, table, connection, transfer, queue, detector, secrets, db, demo,
 ):  # fmt: skip
     room.register(app)
 

@@ -18,7 +18,7 @@ from instep.project.limits import BackfillSection, MaintainSection
 from instep.project.policies import OverrideSection, PolicySection
 from instep.project.reach import Server, Tls, former
 from instep.project.reference import Reference
-from instep.project.schedule import cron, time_zone
+from instep.project.schedule import schedule, time_zone
 from instep.project.values import (
     SECRET_NAME,
     URL_PASSWORD,
@@ -357,8 +357,8 @@ class Detect(Section):
 
 
 class Schedule(Section):
-    detect: Annotated[str, AfterValidator(cron)] = ""
-    sync: Annotated[str, AfterValidator(cron)] = ""
+    detect: Annotated[str, AfterValidator(schedule)] = ""
+    sync: Annotated[str, AfterValidator(schedule)] = ""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
 
 

@@ -1,4 +1,4 @@
-"""Cron lines and time zones, checked when the file is read."""
+"""Cron lines, intervals and time zones, checked when the file is read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,24 @@ _FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
     ("month", 1, 12, _MONTHS),
     ("weekday", 0, 7, _DAYS),
 )
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_EVERY = re.compile(r"every\s+([1-9]\d{0,5})\s*([smhd])")
 _PART = re.compile(r"(\*|\w+(?:-\w+)?)(?:/([1-9]\d*))?")
+
+
+def interval(text: str) -> int | None:
+    """The seconds of `every 15m` (s, m, h or d); None for another text."""
+    match = _EVERY.fullmatch(text.strip())
+    return int(match[1]) * _UNITS[match[2]] if match else None
+
+
+def schedule(text: str) -> str:
+    """A cron line, or `every 15m`: an interval of one minute to one day; "" for none."""
+    if not text.strip().startswith("every"):
+        return cron(text)
+    if not 60 <= (interval(text) or 0) <= 86_400:
+        raise _wrong(f"{text!r} is no interval: write every 1m to every 24h")
+    return text
 
 
 def cron(text: str) -> str:

@@ -15,9 +15,11 @@ from instep.store.connections import Connections, DestinationNames
 from instep.store.copies import Copies
 from instep.store.cursors import Cursors
 from instep.store.database import BUSY_SECONDS, Database
+from instep.store.detectors import Detectors
 from instep.store.discoveries import Detections, Discoveries
 from instep.store.events import Events
 from instep.store.files import SourceFiles
+from instep.store.jobs import Jobs
 from instep.store.keyring import Keyring
 from instep.store.loaded import LoadedColumns
 from instep.store.mappings import Mappings
@@ -28,11 +30,13 @@ from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
 from instep.store.reviews import Reviews
 from instep.store.runs import LEASE, Runs
+from instep.store.schedules import Schedules
 from instep.store.schemas import Schemas
 from instep.store.secrets import Secrets
 from instep.store.switches import Switches
 from instep.store.undos import Undos
 from instep.store.watermarks import Watermarks
+from instep.store.workers import Workers
 
 
 def utc_now() -> datetime:
@@ -89,6 +93,10 @@ class Store:
         self.old_names = OldNames(self._db)
         self.objects = Objects(self._db)
         self.secrets = Secrets(self._db, keys)
+        self.jobs = Jobs(self._db, lease)
+        self.workers = Workers(self._db, lease)
+        self.schedules = Schedules(self._db)
+        self.detectors = Detectors(self._db)
 
     @property
     def file(self) -> Path | None:

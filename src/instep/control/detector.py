@@ -1,0 +1,209 @@
+"""The scheduled detector of a connection: asked for, set off by errors, switched off by itself, and how it stands.
+
+A detection is a job of the queue. At most one of a connection runs, at most one of (connection, source) waits. When
+detection is switched off what runs goes on to its end, and switched on again there is still at most one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from instep.errors import Blocked
+from instep.events import DetectionEnded, DetectorDisabled, DetectorEnabled, Paused
+from instep.model import Job, JobStatus, Review
+from instep.project.project import Project
+from instep.schema.policy import OPTION
+from instep.store.jobs import SCHEDULED, WAITED_FOR
+from instep.store.store import Store
+
+ON_ERROR_EVERY = timedelta(minutes=10)
+DELETED = ("schema.removed", "table.removed", "column.removed")
+DEFAULT_FREQUENCY = 3600
+State = Literal["processing", "queued", "scheduled", "off", "internal_disabled"]
+
+
+def partition(connection: str) -> str:
+    """Of all detections with the same one runs at a time."""
+    return f"dsc_{connection}"
+
+
+def constraint(connection: str, source: str) -> str:
+    """Of all detections with the same one waits at a time."""
+    return f"{partition(connection)}_{source}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`new`: the job was made for this; else it is the one that runs or waits already."""
+
+    job: Job
+    new: bool
+
+    @property
+    def http_status(self) -> int:
+        """An answer that keeps whoever asked from asking again: 202 for a new job, 200 for one that is there."""
+        return 202 if self.new else 200
+
+
+@dataclass(frozen=True)
+class Standing:
+    """`state` processing: a detection runs. `internal_disabled`: it has switched itself off for `reason`. `job` is
+    the one that runs or waits, `last` the one that ended last."""
+
+    connection: str
+    state: State
+    enabled: bool
+    frequency: int
+    internal_disabled: bool = False
+    reason: str = ""
+    next_due: datetime | None = None
+    job: Job | None = None
+    last: Job | None = None
+
+
+def enabled(project: Project, connection: str) -> bool:
+    options = project.detector(connection)
+    return options is None or options.enabled
+
+
+def options_of(project: Project, connection: str) -> dict[str, Any]:
+    """Of a detection's job. Where a scheduled detector has options it also propagates what policy lets in; elsewhere
+    the next sync does."""
+    return {"apply": project.detector(connection) is not None}
+
+
+def ask(store: Store, project: Project, connection: str, who: str, *, priority: int = WAITED_FOR) -> Asked:
+    """A detection now. Where one runs or waits already that one is answered: never a second."""
+    with store.transaction():
+        if running := store.jobs.running(connection, "detect"):
+            return Asked(running, False)
+        options = {**options_of(project, connection), "asked": True}
+        key = constraint(connection, project.source_of(connection))
+        job, new = store.jobs.enqueue(
+            connection, "detect", key=key, options=options, priority=priority, why="asked for", who=who,
+            source=project.source_of(connection),
+        )  # fmt: skip
+        return Asked(job, new)
+
+
+def on_error(store: Store, project: Project, connection: str) -> Asked | None:
+    """A detection because a sync has failed: the schema may have moved. None if that is switched off, if the detector
+    is, or if an error has set one off within the last ten minutes."""
+    options = project.detector(connection)
+    wanted = options is None or bool(options.app("create_detect_schema_changes_ping_on_each_error"))
+    with store.transaction():
+        if not (wanted and enabled(project, connection)) or store.detectors.get(connection).disabled:
+            return None
+        if not store.detectors.may_trigger(connection, ON_ERROR_EVERY):
+            return None
+        if running := store.jobs.running(connection, "detect"):
+            return Asked(running, False)
+        said = {**options_of(project, connection), "triggered_by_error": True}
+        source = project.source_of(connection)
+        key = constraint(connection, source)
+        found = store.jobs.enqueue(connection, "detect", key=key, options=said, why="a sync has failed", source=source)
+        return Asked(*found)
+
+
+def idle(store: Store, project: Project, job: Job) -> str:
+    """Why this detection ends without looking, "" if it looks: it was made before the detector was switched off. What
+    a person asks for is always done."""
+    if job.priority > SCHEDULED or job.options.get("asked"):
+        return ""
+    if not enabled(project, job.connection):
+        return "detection is switched off"
+    return store.detectors.get(job.connection).disabled
+
+
+def settle(store: Store, job: Job, counts: dict[str, dict[str, int]]) -> None:
+    """After a detection has held what it found: one that found something deleted, which is not let go by itself,
+    switches itself off."""
+    with store.transaction():
+        store.events.add(_ended(job, "done", counts))
+        if change := deleted(store, job.connection):
+            switch_off(store, job.connection, f"{change.summary} ({change.id})", change.id)
+
+
+def failed(store: Store, job: Job, error: str) -> None:
+    """After a detection that could not look, with no attempt left: the next one may."""
+    store.events.add(_ended(job, "failed", {}, error))
+
+
+def propagation_failed(store: Store, job: Job, error: str) -> None:
+    """After a propagation that no further attempt mends: the connection is paused, the detector off."""
+    reason = f"propagating schema changes has failed: {error.splitlines()[0] if error else 'unknown error'}"
+    with store.transaction():
+        if store.pauses.pause(job.connection, reason):
+            store.events.add(Paused(job.connection, reason))
+        switch_off(store, job.connection, reason)
+
+
+def _ended(job: Job, status: JobStatus, counts: dict[str, dict[str, int]], error: str = "") -> DetectionEnded:
+    by_error = bool(job.options.get("triggered_by_error"))
+    return DetectionEnded(job.connection, job.id, status, counts, by_error, error)
+
+
+def deleted(store: Store, connection: str) -> Review | None:
+    """The change of an object deleted at the source that has paused the connection by an option of the detector."""
+    for pause in store.pauses.active(connection):
+        if pause.table is None and pause.change:
+            review = store.reviews.get(pause.change)
+            if review.rule.startswith(OPTION) and review.kind in DELETED and review.status == "open":
+                return review
+    return None
+
+
+def switch_off(store: Store, connection: str, reason: str, change: str = "") -> None:
+    """Until a person switches it on again."""
+    with store.transaction():
+        if store.detectors.disable(connection, reason):
+            store.events.add(DetectorDisabled(connection, reason, change))
+
+
+def switch_on(store: Store, connection: str, who: str) -> bool:
+    """By a person, who has resolved what it was off for; False if it was on. Raises Blocked while the connection is
+    still paused."""
+    state = store.detectors.get(connection)
+    if not state.disabled:
+        return False
+    if pause := store.pauses.connection(connection):
+        raise Blocked(
+            f"connection {connection}: detection is off and the connection is paused: {pause.reason}",
+            hint=f"decide it, then `instep resume {connection}`, then switch detection on again",
+        )
+    with store.transaction():
+        store.detectors.enable(connection)
+        store.events.add(DetectorEnabled(connection, who))
+    return True
+
+
+def standing(store: Store, project: Project, connection: str) -> Standing:
+    """How the detector of a connection stands now."""
+    options, state = project.detector(connection), store.detectors.get(connection)
+    on = enabled(project, connection)
+    running, queued = store.jobs.running(connection, "detect"), store.jobs.queued(connection, "detect")
+    last = store.jobs.find(connection=connection, kind="detect", status=("done", "failed", "dead"), limit=1)
+    next_due = next((s.next_due for s in store.schedules.all(connection) if s.kind == "detect"), None)
+    return Standing(
+        connection,
+        _state(on=on, disabled=bool(state.disabled), running=running is not None, queued=queued is not None),
+        on,
+        options.frequency if options else DEFAULT_FREQUENCY,
+        bool(state.disabled),
+        state.disabled,
+        next_due if on and not state.disabled else None,
+        running or queued,
+        last[0] if last else None,
+    )
+
+
+def _state(*, on: bool, disabled: bool, running: bool, queued: bool) -> State:
+    if running:
+        return "processing"
+    if disabled:
+        return "internal_disabled"
+    if queued:
+        return "queued"
+    return "scheduled" if on else "off"

@@ -1,0 +1,82 @@
+"""What comes again for each connection: brought in step with its settings, and put into the queue when it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime
+
+from instep.control.detector import DEFAULT_FREQUENCY, constraint, enabled, options_of
+from instep.control.schedule import every, next_fire
+from instep.errors import InstepError
+from instep.model import JobKind, Scheduled
+from instep.project.project import Project
+from instep.project.schedule import interval
+from instep.store.store import Store
+
+
+def wanted(project: Project, connection: str) -> tuple[Scheduled, ...]:
+    """The schedules that a connection's settings ask for, without times."""
+    said = project.connection(connection).schedule
+    sync = (Scheduled(connection, "sync", _spec(said.sync), said.timezone),) if said.sync else ()
+    if not enabled(project, connection):
+        return sync
+    options = project.detector(connection)
+    spec = _spec(said.detect) or every(options.frequency if options else DEFAULT_FREQUENCY)
+    source = project.source_of(connection)
+    given, key = options_of(project, connection), constraint(connection, source)
+    return (*sync, Scheduled(connection, "detect", spec, said.timezone, key, given, source=source))
+
+
+def _spec(text: str) -> str:
+    seconds = interval(text)
+    return every(seconds) if seconds else text
+
+
+def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str] | None = None) -> list[str]:
+    """Brings the schedules of some connections (None: of all, and of those that are gone) in step with their
+    settings; answers what is wrong with any. One that asks for the same as before keeps its next time."""
+    known = {(s.connection, s.kind): s for s in store.schedules.all()}
+    asked = list(project.connections if names is None else names)
+    here, wrong = set(project.connections), []
+    found: dict[tuple[str, JobKind], Scheduled] = {}
+    for name in asked:
+        try:
+            if name in here:
+                found |= {(s.connection, s.kind): _timed(s, now) for s in wanted(project, name)}
+        except InstepError as error:
+            wrong.append(f"connection {name}: {error.message}")
+    mine = known.keys() if names is None else {key for key in known if key[0] in asked}
+    with store.transaction():
+        store.schedules.put(*(one for key, one in found.items() if not _same(one, known.get(key))))
+        store.schedules.drop(mine - found.keys())
+    return wrong
+
+
+def _timed(one: Scheduled, now: datetime) -> Scheduled:
+    return replace(one, next_due=next_fire(one.spec, now, f"{one.connection}/{one.kind}", one.timezone))
+
+
+def _same(one: Scheduled, known: Scheduled | None) -> bool:
+    return known is not None and replace(one, next_due=None) == replace(known, next_due=None, last_due=None)
+
+
+def fire(store: Store, now: datetime, limit: int = 100) -> int:
+    """Puts what is due into the queue, up to `limit` (others want to write, too); however often it should have come
+    meanwhile, it comes once. Answers how many came."""
+    due = store.schedules.due(now, limit)
+    if not due:
+        return 0
+    with store.transaction():
+        return sum(_fire(store, one, now) for one in due)
+
+
+def _fire(store: Store, one: Scheduled, now: datetime) -> bool:
+    if not store.schedules.advance(one, _timed(one, now).next_due):
+        return False
+    if one.kind == "detect" and store.detectors.get(one.connection).disabled:
+        return False
+    _, new = store.jobs.enqueue(
+        one.connection, one.kind, key=one.key, options=one.options, why="schedule", source=one.source
+    )
+    return new

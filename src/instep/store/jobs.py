@@ -1,0 +1,345 @@
+"""The queue: jobs wait, are claimed by one worker at a time, and are never lost nor done twice.
+
+A claim has a lease and a fence. A worker that is silent for longer than the lease loses the job to the next claim;
+whatever it still tries to write is refused, because its fence is older. What must happen exactly once is written in
+one transaction with `check` or with the end of the job.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, func, insert, or_, select, update
+
+from instep.errors import Conflict, Fenced, InstepError
+from instep.events import JobDead
+from instep.model import Job, JobKind, JobStatus
+from instep.store.connections import ensure
+from instep.store.database import Database
+from instep.store.events import Events
+from instep.store.retry import backoff
+from instep.store.runs import LEASE
+from instep.store.tables import jobs, pauses
+
+WAITED_FOR = 100
+"""The priority of a job whose answer somebody waits for; some lanes run nothing else."""
+ASKED = 50
+SCHEDULED = 0
+PAUSED_TOO: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "test"))
+"""What runs while the connection is paused: it looks, and moves no row."""
+LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload"))
+LOOKS_AT_A_TIME = 2
+"""How many jobs read the catalog of one source at the same time."""
+ATTEMPTS: Mapping[JobKind, int] = {
+    "sync": 5, "backfill": 5, "maintain": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1
+}  # fmt: skip
+
+
+class Jobs:
+    def __init__(self, database: Database, lease: timedelta = LEASE) -> None:
+        self._db = database
+        self.lease = lease
+
+    def enqueue(
+        self,
+        connection: str,
+        kind: JobKind,
+        *,
+        key: str = "",
+        options: Mapping[str, Any] | None = None,
+        priority: int = SCHEDULED,
+        due: datetime | None = None,
+        attempts: int | None = None,
+        why: str = "",
+        who: str = "",
+        source: str = "",
+    ) -> tuple[Job, bool]:
+        """(the job, whether it is new). Where one of the same (connection, kind, key) waits already that one is
+        answered; it comes as early, and before as many others, as the more urgent of the two."""
+        with self._db.write() as transaction:
+            now = self._db.now()
+            due = due or now
+            if twin := _waiting(transaction, connection, kind, key):
+                _hasten(transaction, twin, priority, due, options or {})
+                return self._get(transaction, twin.id), False
+            if connection:
+                ensure(transaction, connection, now)
+            job = Job(
+                _job_id(now), connection, kind, "queued", due, now, dict(options or {}), priority, key,
+                attempts=attempts or ATTEMPTS[kind], why=why, who=who, source=source,
+            )  # fmt: skip
+            transaction.execute(insert(jobs).values(**vars(job)))
+            return job, True
+
+    def claim(self, owner: str, *, at_least: int | None = None, kinds: Collection[JobKind] = ()) -> Job | None:
+        """The most urgent job that may begin now, with a new fence and lease; None if there is none. `at_least`: only
+        of that priority and above. What waits: jobs of a paused connection, of one that has another job running, and
+        looks at a source that enough others look at."""
+        with self._db.write() as transaction:
+            now = self._db.now()
+            self._give_up_silent(transaction, jobs.c.lease_until <= now)
+            found = _most_urgent(transaction, now, at_least, kinds)
+            if found is None:
+                return None
+            values = {
+                "status": "running", "attempt": found.attempt + 1, "fence": found.fence + 1, "owner": owner,
+                "started": now, "lease_until": now + self.lease, "stop": "",
+            }  # fmt: skip
+            transaction.execute(update(jobs).where(jobs.c.id == found.id).values(**values))
+            return self._get(transaction, found.id)
+
+    def heartbeat(self, job: Job) -> Job:
+        """Extends the lease and answers the job as it is now: `stop` says whether somebody wants it to end. Raises
+        Fenced once it belongs to somebody else."""
+        with self._db.write() as transaction:
+            self._change(transaction, job, lease_until=self._db.now() + self.lease)
+            return self._get(transaction, job.id)
+
+    def check(self, job: Job) -> None:
+        """Raises Fenced once the job belongs to somebody else. Inside `store.transaction()` nothing can come between
+        this and what is written next."""
+        with self._db.read() as transaction:
+            if transaction.execute(select(jobs.c.id).where(*_held(job))).first() is None:
+                raise _fenced(job)
+
+    def note_run(self, job: Job, run: str) -> None:
+        """Which run the job has made; Fenced as above."""
+        with self._db.write() as transaction:
+            self._change(transaction, job, run=run)
+
+    def finish(
+        self, job: Job, status: JobStatus = "done", *, error: str = "", result: Mapping[str, Any] | None = None
+    ) -> Job:
+        """Ends a job for good; Fenced as above."""
+        with self._db.write() as transaction:
+            values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now(), "lease_until": None}
+            self._change(transaction, job, **values, result=dict(result or {}))
+            if status == "dead":
+                Events(self._db).add(JobDead(job.connection, job.id, job.kind, job.attempt, error))
+            return self._get(transaction, job.id)
+
+    def fail(self, job: Job, error: str, *, retryable: bool, result: Mapping[str, Any] | None = None) -> Job:
+        """After an error: back into the queue with a delay while attempts are left, else dead; failed if another
+        attempt would not help. Fenced as above."""
+        with self._db.write() as transaction:
+            if retryable and job.attempt < job.attempts:
+                due = self._db.now() + backoff(job.attempt, job.id)
+                return self._again(transaction, job, error, due, result)
+            return self.finish(job, "dead" if retryable else "failed", error=error, result=result)
+
+    def give_back(self, job: Job, why: str) -> Job:
+        """Undoes a claim whose work was not finished through no fault of its own: the attempt does not count. Fenced
+        as above."""
+        with self._db.write() as transaction:
+            given = self._again(transaction, job, why, self._db.now(), None)
+            if given.status == "queued":
+                back = {"attempt": job.attempt - 1}
+                transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**back))
+            return self._get(transaction, job.id)
+
+    def _again(
+        self, transaction: Connection, job: Job, error: str, due: datetime, result: Mapping[str, Any] | None
+    ) -> Job:
+        """A job of the same kind that came meanwhile does what this one did not: two never wait for the same."""
+        if twin := _waiting(transaction, job.connection, job.kind, job.key):
+            _hasten(transaction, twin, job.priority, twin.due, {})
+            return self.finish(job, "failed", error=f"{error} (job {twin.id} does its work)", result=result)
+        self._change(transaction, job, status="queued", error=error, due=due, lease_until=None, owner="")
+        return self._get(transaction, job.id)
+
+    def abandon(self, owners: Collection[str]) -> list[Job]:
+        """Takes the jobs of workers that are known to be dead, without waiting for their leases to end."""
+        if not owners:
+            return []
+        with self._db.write() as transaction:
+            return self._give_up_silent(transaction, jobs.c.owner.in_(owners))
+
+    def _give_up_silent(self, transaction: Connection, condition: ColumnElement[bool]) -> list[Job]:
+        rows = transaction.execute(select(jobs).where(jobs.c.status == "running", condition)).all()
+        return [self._give_up(transaction, _job(row)) for row in rows]
+
+    def _give_up(self, transaction: Connection, job: Job) -> Job:
+        """What kills its worker each time has to end some day: the attempt counts."""
+        error = f"worker {job.owner} gave no sign of life during attempt {job.attempt} of {job.attempts}"
+        if job.stop:
+            return self.finish(job, "cancelled", error=f"stopped by {job.stop}")
+        if job.attempt >= job.attempts:
+            return self.finish(job, "dead", error=error)
+        return self._again(transaction, job, error, self._db.now() + backoff(job.attempt, job.id), None)
+
+    def cancel(self, job_id: str, who: str) -> Job:
+        """A waiting job ends at once, a running one as soon as its worker hears of it. Raises Conflict for one that
+        is over, InstepError for one that is not known."""
+        with self._db.write() as transaction:
+            job = self._get(transaction, job_id)
+            if job.over:
+                raise Conflict(f"job {job.id} is {job.status} already", hint=f"see `instep queue show {job.id}`")
+            values: dict[str, Any] = {"stop": who}
+            if job.status == "queued":
+                values |= {"status": "cancelled", "ended": self._db.now(), "error": f"cancelled by {who}"}
+            transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
+            return self._get(transaction, job.id)
+
+    def retry(self, job_id: str, who: str) -> Job:
+        """Puts a job that failed, died or was cancelled back into the queue with all its attempts; where one of its
+        kind waits already that one is answered. Raises Conflict for one that is under way or done."""
+        with self._db.write() as transaction:
+            job = self._get(transaction, job_id)
+            if job.status not in ("failed", "dead", "cancelled"):
+                raise Conflict(
+                    f"job {job.id} is {job.status}: there is nothing to try again", hint="see `instep queue`"
+                )
+            if twin := _waiting(transaction, job.connection, job.kind, job.key):
+                return twin
+            values = {
+                "status": "queued", "attempt": 0, "due": self._db.now(), "ended": None, "owner": "", "stop": "",
+                "why": f"tried again by {who}",
+            }  # fmt: skip
+            transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
+            return self._get(transaction, job.id)
+
+    def _change(self, transaction: Connection, job: Job, **values: Any) -> None:
+        if transaction.execute(update(jobs).where(*_held(job)).values(**values)).rowcount != 1:
+            raise _fenced(job)
+
+    def get(self, job_id: str) -> Job:
+        """The job with this id, or whose id alone starts so; InstepError if there is none."""
+        with self._db.read() as transaction:
+            return self._get(transaction, job_id)
+
+    def _get(self, transaction: Connection, job_id: str) -> Job:
+        found = transaction.execute(select(jobs).where(jobs.c.id == job_id)).all() if job_id else []
+        if not found and job_id:
+            like = jobs.c.id.startswith(job_id, autoescape=True)
+            found = transaction.execute(select(jobs).where(like).limit(2)).all()
+        if len(found) != 1:
+            raise InstepError(f"no job {job_id!r} is known", hint="see `instep queue list`")
+        return _job(found[0])
+
+    def running(self, connection: str, kind: JobKind | None = None) -> Job | None:
+        """What a worker does for the connection now, connection tests apart."""
+        return self._one(connection, "running", kind)
+
+    def queued(self, connection: str, kind: JobKind | None = None) -> Job | None:
+        """The connection's next job."""
+        return self._one(connection, "queued", kind)
+
+    def _one(self, connection: str, status: JobStatus, kind: JobKind | None) -> Job | None:
+        of_kind = jobs.c.kind == kind if kind else jobs.c.kind != "test"
+        query = select(jobs).where(jobs.c.connection == connection, jobs.c.status == status, of_kind)
+        with self._db.read() as transaction:
+            row = transaction.execute(_in_turn(query).limit(1)).first()
+            return _job(row) if row else None
+
+    def find(
+        self,
+        *,
+        status: Collection[JobStatus] = (),
+        connection: str | None = None,
+        kind: JobKind | None = None,
+        before: str = "",
+        limit: int = 50,
+    ) -> list[Job]:
+        """Newest first; `before`: only those that are older than the job of this id."""
+        query = select(jobs).order_by(jobs.c.created.desc(), jobs.c.id.desc()).limit(limit)
+        if status:
+            query = query.where(jobs.c.status.in_(status))
+        if connection is not None:
+            query = query.where(jobs.c.connection == connection)
+        if kind is not None:
+            query = query.where(jobs.c.kind == kind)
+        with self._db.read() as transaction:
+            if before:
+                query = query.where(_older(self._get(transaction, before)))
+            return [_job(row) for row in transaction.execute(query)]
+
+    def counts(self) -> dict[JobStatus, int]:
+        """How many there are of each status."""
+        query = select(jobs.c.status, func.count()).group_by(jobs.c.status)
+        with self._db.read() as transaction:
+            return {row[0]: row[1] for row in transaction.execute(query)}
+
+    def prune(self, before: datetime) -> int:
+        """Forgets what ended before; answers how many."""
+        with self._db.write() as transaction:
+            return transaction.execute(jobs.delete().where(jobs.c.ended < before)).rowcount
+
+
+def _most_urgent(
+    transaction: Connection, now: datetime, at_least: int | None, kinds: Collection[JobKind]
+) -> Row[Any] | None:
+    """One priority after the other, so that an index gives the order and thousands that wait are not sorted."""
+    query = select(func.max(jobs.c.priority)).where(jobs.c.status == "queued")
+    priority = transaction.execute(query).scalar()
+    while priority is not None and (at_least is None or priority >= at_least):
+        if found := transaction.execute(_next(now, priority, kinds)).first():
+            return found
+        priority = transaction.execute(query.where(jobs.c.priority < priority)).scalar()
+    return None
+
+
+def _next(now: datetime, priority: int, kinds: Collection[JobKind]) -> Select[Any]:
+    other, c = jobs.alias("other"), jobs.c
+    busy = exists().where(
+        other.c.connection == c.connection, other.c.status == "running", c.connection != "", other.c.kind != "test"
+    )
+    same = (other.c.source == c.source, other.c.status == "running", other.c.kind.in_(sorted(LOOKS)))
+    looking = select(func.count()).where(*same).scalar_subquery()
+    paused = exists().where(
+        pauses.c.connection == c.connection, pauses.c.table_schema == "", pauses.c.table_name == "",
+        pauses.c.ended.is_(None),
+    )  # fmt: skip
+    query = select(jobs).where(
+        c.status == "queued", c.priority == priority, c.due <= now,
+        or_(c.kind == "test", ~busy), or_(c.kind.in_(sorted(PAUSED_TOO)), ~paused),
+        or_(c.source == "", c.kind.not_in(sorted(LOOKS)), looking < LOOKS_AT_A_TIME),
+    )  # fmt: skip
+    if kinds:
+        query = query.where(c.kind.in_(sorted(kinds)))
+    # A row that somebody else has locked by hand holds up itself only.
+    return _in_turn(query).limit(1).with_for_update(skip_locked=True, of=jobs)
+
+
+def _in_turn(query: Select[Any]) -> Select[Any]:
+    return query.order_by(jobs.c.priority.desc(), jobs.c.due, jobs.c.created, jobs.c.id)
+
+
+def _older(job: Job) -> ColumnElement[bool]:
+    c = jobs.c
+    return or_(c.created < job.created, and_(c.created == job.created, c.id < job.id))
+
+
+def _waiting(transaction: Connection, connection: str, kind: JobKind, key: str) -> Job | None:
+    c = jobs.c
+    same = (c.connection == connection, c.kind == kind, c.key == key, c.status == "queued")
+    row = transaction.execute(select(jobs).where(*same)).first()
+    return _job(row) if row else None
+
+
+def _hasten(transaction: Connection, job: Job, priority: int, due: datetime, options: Mapping[str, Any]) -> None:
+    """A job that waits for its next attempt waits on, unless somebody asks for it. What both say holds."""
+    due = min(due, job.due) if priority > SCHEDULED or not job.attempt else job.due
+    values = {"priority": max(priority, job.priority), "due": due, "options": {**job.options, **options}}
+    transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
+
+
+def _held(job: Job) -> tuple[ColumnElement[bool], ...]:
+    return jobs.c.id == job.id, jobs.c.fence == job.fence, jobs.c.status == "running"
+
+
+def _job_id(now: datetime) -> str:
+    return f"j-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+
+
+def _fenced(job: Job) -> Fenced:
+    return Fenced(
+        f"job {job.id} ({job.kind} of {job.connection or 'no connection'}) was taken over and stops here",
+        hint=f"see `instep queue show {job.id}`",
+    )
+
+
+def _job(row: Row[Any]) -> Job:
+    return Job(**row._mapping)

@@ -1,0 +1,208 @@
+"""A lane: a process of its own that does one job after the other and keeps its Spark session warm between them.
+
+What kills it (memory, a driver, a person) kills one job, never the process that claims and watches. It ends by itself
+when that process is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from instep.model import Job
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.worker.perform import Ended
+
+Opener = Callable[[], "App"]
+_PARENT_SECONDS = 1.0
+
+
+class Lane:
+    """As the watching process sees it: `job` is what it does now, `done` how many its process has done, and from
+    `kill_at` on (seconds of the monotonic clock) it is not waited for."""
+
+    def __init__(self, opener: Opener) -> None:
+        self.job: Job | None = None
+        self.done = 0
+        self.kill_at = float("inf")
+        self._opener = opener
+        self._begin()
+
+    def _begin(self) -> None:
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs, self._opener, os.getpid()), name="instep lane")
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid or 0
+
+    @property
+    def signs(self) -> tuple[Connection, int]:
+        """What becomes ready when it has answered or ended."""
+        return self._pipe, self._process.sentinel
+
+    def begin(self, job: Job) -> None:
+        """Hands it a job; whether it lives is seen by `ended`."""
+        self.job, self.kill_at = job, float("inf")
+        with suppress(OSError):
+            self._pipe.send(job)
+
+    def ended(self) -> Ended | None:
+        """How its job ended, None while it works; the end of its process is an error that passes."""
+        if self.job is None:
+            return None
+        try:
+            if self._pipe.poll():
+                found: Ended = self._pipe.recv()
+                return found
+        except (EOFError, OSError):
+            self._process.join(5)
+        if self._process.is_alive():
+            return None
+        from instep.worker.perform import Ended
+
+        interrupted = self.kill_at < float("inf")
+        return Ended(f"its process ended with code {self._process.exitcode}", transient=True, interrupted=interrupted)
+
+    def interrupt(self, patience: float) -> None:
+        """Asks it to end its job; it is killed when that takes longer than `patience` seconds."""
+        if self.kill_at == float("inf"):
+            self.kill_at = time.monotonic() + patience
+            with suppress(OSError):
+                os.kill(self.pid, signal.SIGINT)
+
+    def kill(self) -> None:
+        """Ends its process and all that it has started."""
+        if self.pid:
+            with suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+        with suppress(OSError):
+            self._process.kill()
+        self._process.join(5)
+
+    def renew(self) -> None:
+        """A new process in place of the old one."""
+        self.close()
+        self.job, self.done, self.kill_at = None, 0, float("inf")
+        self._begin()
+
+    def close(self, seconds: float = 10) -> None:
+        """Lets an idle one end by itself, then kills it."""
+        if self.job is None:
+            with suppress(OSError):
+                self._pipe.send(None)
+            self._process.join(seconds)
+        self.kill()
+        self._pipe.close()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def memory(self) -> int:
+        """Bytes that its process and those it started hold; 0 where that cannot be read."""
+        return sum(_resident(pid) for pid in _group(self.pid))
+
+
+def _group(leader: int) -> list[int]:
+    """The processes of a group."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[2]) == leader:
+                found.append(int(entry.name))
+    return found
+
+
+def _resident(pid: int) -> int:
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def ready(lanes: list[Lane], seconds: float) -> None:
+    """Returns when one of these busy lanes has something to say, or after so many seconds."""
+    if lanes:
+        wait([sign for lane in lanes for sign in lane.signs], seconds)
+    else:
+        time.sleep(seconds)
+
+
+def serve(pipe: Connection, opener: Opener, parent: int) -> None:
+    """The process of a lane."""
+    os.setsid()  # an interrupt at the terminal is for the process that watches; this one's children go with it
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    projects = Opened(opener)
+    while True:
+        try:
+            job = pipe.recv()
+        except KeyboardInterrupt:
+            continue  # meant for a job that had just ended
+        except (EOFError, OSError):
+            break
+        if job is None:
+            break
+        pipe.send(_one(projects, job))
+    projects.close()
+
+
+def _one(projects: Opened, job: Job) -> Ended:
+    from instep.worker.perform import Ended, perform
+
+    try:
+        return perform(projects.current(), job)
+    except KeyboardInterrupt:
+        return Ended("interrupted", interrupted=True)
+    except Exception as error:  # the project cannot be opened
+        return Ended(str(error) or type(error).__name__, transient=True)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    os.killpg(os.getpgid(0), signal.SIGKILL)
+
+
+class Opened:
+    """The project, opened anew when its file has changed."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self._app: App | None = None
+        self._stamp: tuple[float, int] = (0, 0)
+
+    def current(self) -> App:
+        """InstepError while the file cannot be read."""
+        if self._app is None or _stamp(self._app.project.file) != self._stamp:
+            new = self._opener()
+            self.close()
+            self._app, self._stamp = new, _stamp(new.project.file)
+        return self._app
+
+    def close(self) -> None:
+        if self._app is not None:
+            self._app.__exit__(None, None, None)
+            self._app = None
+
+
+def _stamp(file: Path) -> tuple[float, int]:
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime, found.st_size

@@ -1,0 +1,156 @@
+"""What each kind of job does, by the same functions that the commands call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from instep.bootstrap import App
+from instep.control import detector
+from instep.errors import Blocked, Conflict, InstepError, ProjectError
+from instep.model import Job, JobKind
+from instep.sync.pipe import Pipe
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later."""
+
+    error: str = ""
+    transient: bool = False
+    interrupted: bool = False
+    run: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+def perform(app: App, job: Job) -> Ended:
+    """Does a job. Every error becomes its end; nothing of the job is written to the queue from here."""
+    before = _last_run(app, job)
+    try:
+        return _WORK[job.kind](app, job)
+    except KeyboardInterrupt:
+        ended = Ended("interrupted", interrupted=True)
+    except Exception as error:
+        ended = Ended(_text(error), _transient(error))
+        _after(app, job, error)
+    run = _last_run(app, job)
+    return replace(ended, run=run if run != before else "")
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, InstepError) else f"{type(error).__name__}: {error}"
+
+
+def _transient(error: Exception) -> bool:
+    """Other errors are a driver's or an engine's: most of them pass."""
+    return error.transient if isinstance(error, InstepError) else True
+
+
+def _last_run(app: App, job: Job) -> str:
+    found = app.store.runs.latest(job.connection) if job.connection else None
+    return found.id if found else ""
+
+
+def _final(job: Job, error: Exception) -> bool:
+    return not _transient(error) or job.attempt >= job.attempts
+
+
+def _after(app: App, job: Job, error: Exception) -> None:
+    """A sync that failed sets off a detection: the schema may have moved."""
+    if job.kind in ("sync", "backfill") and not isinstance(error, Blocked | Conflict | ProjectError):
+        detector.on_error(app.store, app.project, job.connection)
+    elif job.kind == "detect" and _final(job, error):
+        detector.failed(app.store, job, _text(error))
+
+
+def _pipe(app: App, job: Job) -> Pipe:
+    return replace(app.pipe(job.connection), who=job.who or job.why or "worker")
+
+
+def _sync(app: App, job: Job) -> Ended:
+    """`options`: tables (paths), full, drop_retained, columns; nothing of it: all tables as their cursors say."""
+    from instep.sync.run import Wanted, sync
+
+    said = job.options
+    wanted = Wanted(
+        tables=frozenset(said.get("tables", ())),
+        full=bool(said.get("full", job.kind == "backfill" and not said.get("columns"))),
+        drop_retained=bool(said.get("drop_retained", False)),
+        kind="backfill" if job.kind == "backfill" else "sync",
+        columns=tuple(said.get("columns", ())),
+    )
+    engine = app.engine(job.connection)
+    report = sync(_pipe(app, job), wanted, engine=engine)
+    errors = [f"{'.'.join(filter(None, t.table))}: {t.error}" for t in report.tables if t.status == "failed"]
+    result = {
+        "run": report.run, "status": report.status, "tables": len(report.tables), "failed": errors,
+        "notes": list(report.notes), "applied": list(report.applied), "waiting": list(report.waiting),
+        "seconds": report.seconds,
+    }  # fmt: skip
+    if errors:
+        detector.on_error(app.store, app.project, job.connection)
+    # One table's failure leaves the others loaded: its next sync is the next attempt.
+    failed = "\n".join(errors) if report.status == "failed" else ""
+    return Ended(failed, bool(failed), run=report.run, result=result)
+
+
+def _detect(app: App, job: Job) -> Ended:
+    """Looks, decides, holds, and propagates if its `options` say `apply`."""
+    from instep.sync.detection.detect import asked, detect, look, record
+    from instep.sync.detection.pause import hold
+
+    if why := detector.idle(app.store, app.project, job):
+        return Ended(result={"skipped": why})
+    pipe = _pipe(app, job)
+    found = look(pipe) if job.kind == "detect" else detect(pipe, pipe.source.discover())
+    reviews = record(pipe, found)
+    hold(pipe, found, reviews)
+    counts = {level: dict(of) for level, of in found.counts.to_dict().items()}
+    version = _propagate(pipe, job) if job.options.get("apply") and found.version and found.applied else 0
+    detector.settle(app.store, job, counts)
+    return Ended(result={"counts": counts, "waiting": list(asked(pipe, found, reviews)), "version": version})
+
+
+def _propagate(pipe: Pipe, job: Job) -> int:
+    """What policy lets in, unless something of it has paused the connection; answers the accepted version."""
+    from instep.sync.changes.evolve import evolve, preview
+
+    if pipe.store.pauses.connection(pipe.name):
+        return 0
+    try:
+        made = preview(pipe)
+        return evolve(pipe, made.plan, id=made.id)
+    except Exception as error:
+        if _final(job, error) and not isinstance(error, Conflict):
+            detector.propagation_failed(pipe.store, job, _text(error))
+        raise
+
+
+def _maintain(app: App, job: Job) -> Ended:
+    """`options`: table (a pattern)."""
+    from instep.sync.maintain import maintain
+    from instep.sync.progress import Silent
+
+    told = Silent()
+    session = partial(app.engine(job.connection).spark, told.step)
+    done = maintain(_pipe(app, job), str(job.options.get("table", "")), told, session)
+    errors = [f"{t.table}: {t.error}" for t in done.tables if t.error]
+    return Ended("\n".join(errors), True, run=done.run, result={"run": done.run, "tables": len(done.tables)})
+
+
+def _test(app: App, job: Job) -> Ended:
+    """`options`: source or destination (a name); neither: those of the connection."""
+    source, destination = job.options.get("source"), job.options.get("destination")
+    if not (source or destination):
+        source, destination = app.project.source_of(job.connection), app.project.destination_of(job.connection)
+    checks = [*(app.source(source).test() if source else ())]
+    checks += app.destination(destination).test() if destination else ()
+    return Ended(result={"checks": [asdict(c) for c in checks], "ok": all(c.ok or not c.needed for c in checks)})
+
+
+_WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
+    "sync": _sync, "backfill": _sync, "detect": _detect, "refresh": _detect, "reload": _detect,
+    "maintain": _maintain, "test": _test,
+}  # fmt: skip

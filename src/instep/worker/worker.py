@@ -1,0 +1,246 @@
+"""The process that claims and watches: it fires schedules, hands jobs to lanes, and keeps their leases alive.
+
+Whatever dies, the job is not lost: a lane's death is seen at once, a worker's by the next worker, another host's when
+the lease ends. Whatever comes back late is refused by its fence.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from instep.control import timetable
+from instep.errors import Fenced, InstepError
+from instep.model import Job, Worker
+from instep.store.jobs import WAITED_FOR
+from instep.store.store import Store
+from instep.worker.lane import Lane, Opened, Opener, ready
+from instep.worker.perform import Ended
+
+BEAT = 15.0
+SCHEDULE = 5.0
+KEPT = timedelta(days=30)
+INTERRUPTED = 10.0
+"""Seconds that an interrupted job has to end by itself."""
+WEIGHED = 10
+"""After so many jobs of a lane its memory is looked at."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """`lanes` jobs at a time, beside one lane for what somebody waits for. A lane's process is replaced after so many
+    `runs` or bytes of `memory`. `grace`: seconds that running jobs have when the worker stops. `poll`: seconds between
+    two looks at an empty queue."""
+
+    lanes: int = 2
+    runs: int = 500
+    memory: int = 4 * 1024**3
+    grace: float = 60.0
+    poll: float = 1.0
+
+
+class JobWorker:
+    """Runs jobs until `stop` is called, from a signal or another thread. `said` hears what people may want to know."""
+
+    def __init__(self, opener: Opener, limits: Limits = Limits(), said: Callable[[str], None] = print) -> None:
+        self._opener, self._limits, self._said = opener, limits, said
+        self._projects = Opened(opener)
+        self._stopping = threading.Event()
+        self._lanes: dict[int, Lane] = {}
+        self._unsaved: dict[Lane, Ended] = {}
+        self._beaten = self._scheduled = float("-inf")
+        self._known: object = None
+        self._pruned: date | None = None
+        self._me: Worker | None = None
+
+    def stop(self) -> None:
+        """No job is begun any more. Called again, the grace time is over."""
+        if self._stopping.is_set():
+            self._ends = time.monotonic()
+        else:
+            self._ends = time.monotonic() + self._limits.grace
+            self._stopping.set()
+
+    def run(self, *, drain: bool = False) -> None:
+        """Until it is stopped; `drain`: until nothing is left that may begin. Raises what keeps the project or the
+        store from being opened at first."""
+        store = self._store
+        self._me = store.workers.register(self._limits.lanes)
+        self._said(f"worker {self._me.id}: {self._limits.lanes} lane(s)")
+        try:
+            while not self._over(drain):
+                self._turn(drain)
+        finally:
+            self._leave()
+
+    @property
+    def _store(self) -> Store:
+        return self._projects.current().store
+
+    def _turn(self, drain: bool) -> None:
+        """One look at everything. A store or file that cannot be read for a moment ends no work."""
+        try:
+            self._beat()
+            if not self._stopping.is_set():
+                self._schedule(drain)
+                self._assign()
+        except InstepError as error:
+            self._said(f"{error.message}; trying again")
+            time.sleep(self._limits.poll)
+        ready(self._busy, 0.05 if drain else self._limits.poll)
+        self._collect()
+
+    def _over(self, drain: bool) -> bool:
+        """Once stopped: when no lane works, or the grace time is over."""
+        busy = bool(self._busy)
+        if self._stopping.is_set():
+            return not busy or time.monotonic() >= self._ends
+        return drain and not busy and not self._waiting()
+
+    def _waiting(self) -> bool:
+        """Whether a job may begin now: it has begun."""
+        self._assign()
+        return bool(self._busy)
+
+    def _schedule(self, drain: bool) -> None:
+        """Fires what is due; the project's settings are read again when its file has changed."""
+        if drain or time.monotonic() < self._scheduled + SCHEDULE:
+            return
+        self._scheduled = time.monotonic()
+        project, now = self._projects.current().project, datetime.now(UTC)
+        if project is not self._known:
+            for wrong in timetable.reconcile(self._store, project, now):
+                self._said(wrong)
+            self._known = project
+        if self._pruned != now.date():
+            self._pruned = now.date()
+            self._store.jobs.prune(now - KEPT)
+        if timetable.fire(self._store, now):
+            self._scheduled = float("-inf")  # there may be more
+        self._store.jobs.abandon(gone := self._store.workers.gone())
+        self._store.workers.forget(gone)
+
+    def _assign(self) -> None:
+        """Gives idle lanes jobs, as long as there are some; a lane's process begins with its first job. The last lane
+        is for what somebody waits for."""
+        for number in range(self._limits.lanes + 1):
+            lane = self._lanes.get(number)
+            if lane is not None and lane.job is not None:
+                continue
+            at_least = WAITED_FOR if number == self._limits.lanes else None
+            job = self._store.jobs.claim(self._me.id if self._me else "", at_least=at_least)
+            if job is None:
+                return
+            self._lane(number).begin(job)
+
+    def _lane(self, number: int) -> Lane:
+        lane = self._lanes.get(number)
+        if lane is None:
+            lane = self._lanes[number] = Lane(self._opener)
+        elif not lane.alive:
+            lane.renew()
+        return lane
+
+    @property
+    def _busy(self) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if lane.job is not None]
+
+    def _beat(self) -> None:
+        """Signs of life, and the news of who wants to stop what."""
+        if time.monotonic() < self._beaten + min(BEAT, self._store.jobs.lease.total_seconds() / 4):
+            return self._kill_late()
+        self._beaten = time.monotonic()
+        assert self._me is not None
+        with suppress(Fenced):  # the others took it for dead: its jobs say so, too
+            self._store.workers.beat(self._me, stopping=self._stopping.is_set())
+        for lane in self._busy:
+            if lane.job is not None:
+                self._beat_for(lane, lane.job)
+        return None
+
+    def _beat_for(self, lane: Lane, job: Job) -> None:
+        try:
+            lane.job = self._store.jobs.heartbeat(job)
+        except Fenced:
+            self._said(f"job {job.id} was taken over: its lane is ended")
+            self._unsaved.pop(lane, None)
+            lane.job = None
+            lane.kill()
+            return
+        if lane.job.stop:
+            lane.interrupt(INTERRUPTED)
+
+    def _kill_late(self) -> None:
+        for lane in self._busy:
+            if time.monotonic() > lane.kill_at:
+                lane.kill()
+
+    def _collect(self) -> None:
+        """Writes down what has ended. What cannot be written now is written in a later turn."""
+        for lane in self._busy:
+            if lane not in self._unsaved and (ended := lane.ended()):
+                self._unsaved[lane] = ended
+        for lane, ended in list(self._unsaved.items()):
+            try:
+                self._save(lane, ended)
+            except Fenced as error:
+                self._said(error.message)
+            except InstepError as error:
+                self._said(f"{error.message}; trying again")
+                continue
+            del self._unsaved[lane]
+            lane.job, lane.kill_at = None, float("inf")
+            self._recycle(lane)
+
+    def _save(self, lane: Lane, ended: Ended) -> None:
+        assert lane.job is not None
+        jobs, job = self._store.jobs, lane.job
+        with self._store.transaction():
+            if ended.run:
+                jobs.note_run(job, ended.run)
+            if ended.interrupted or (ended.error and jobs.get(job.id).stop):
+                by = jobs.get(job.id).stop
+                job = jobs.finish(job, "cancelled", error=f"stopped by {by}") if by else self._given(job)
+            elif ended.error:
+                job = jobs.fail(job, ended.error, retryable=ended.transient, result=ended.result)
+            else:
+                job = jobs.finish(job, result=ended.result)
+        self._said(f"job {job.id} ({job.kind} of {job.connection or '-'}): {job.status}" + _why(job))
+
+    def _given(self, job: Job) -> Job:
+        return self._store.jobs.give_back(job, "its worker stopped")
+
+    def _recycle(self, lane: Lane) -> None:
+        """A process that has done much, holds much, or is gone, makes way for a new one."""
+        lane.done += 1
+        if self._stopping.is_set():
+            return
+        heavy = lane.done % WEIGHED == 0 and lane.memory() > self._limits.memory
+        if heavy or lane.done >= self._limits.runs or not lane.alive:
+            lane.renew()
+
+    def _leave(self) -> None:
+        """Jobs that still run are given back; lanes end."""
+        for lane in self._busy:
+            lane.interrupt(INTERRUPTED)
+        end = time.monotonic() + INTERRUPTED
+        while self._busy and time.monotonic() < end:
+            ready(self._busy, 0.2)
+            self._collect()
+        for lane in self._lanes.values():
+            lane.close()
+            if lane.job is not None:
+                with suppress(InstepError):
+                    self._given(lane.job)
+        if self._me is not None:
+            with suppress(InstepError):
+                self._store.workers.leave(self._me)
+        self._projects.close()
+
+
+def _why(job: Job) -> str:
+    return f": {job.error.splitlines()[0]}" if job.error and job.status != "done" else ""
