@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 from instep.store.accepted import Accepted
+from instep.store.api_keys import ApiKeys
+from instep.store.audit import Audit
 from instep.store.backfills import Backfills
 from instep.store.choices import Choices
 from instep.store.connections import Connections, DestinationNames
@@ -18,10 +20,12 @@ from instep.store.database import BUSY_SECONDS, Database
 from instep.store.discoveries import Detections, Discoveries
 from instep.store.events import Events
 from instep.store.files import SourceFiles
+from instep.store.idempotency import Idempotency
 from instep.store.loaded import LoadedColumns
 from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
 from instep.store.old_names import OldNames
+from instep.store.pages import Pages
 from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
 from instep.store.reviews import Reviews
@@ -82,6 +86,10 @@ class Store:
         self.loaded = LoadedColumns(self._db)
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
+        self.api_keys = ApiKeys(self._db)
+        self.audit = Audit(self._db)
+        self.idempotency = Idempotency(self._db)
+        self.pages = Pages(self._db)
 
     @property
     def file(self) -> Path | None:
