@@ -1,0 +1,49 @@
+"""What all routes declare: the problems that they may answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path
+
+from instep.api.access import caller
+from instep.api.matrix import PREFIX
+from instep.api.problems import MEDIA_TYPE
+from instep.api.wire import ProblemOut
+
+_MEANINGS = {
+    400: "The request cannot be read.",
+    401: "No valid API key was sent.",
+    403: "The key's role or groups do not allow it.",
+    404: "There is no such thing, or the key is not for it.",
+    405: "Another method is meant.",
+    409: "It conflicts with what is under way, or a decision is needed first.",
+    412: "It has moved since it was read.",
+    413: "The body is larger than 1 MiB.",
+    415: "The body is not JSON.",
+    422: "It does not make sense.",
+    429: "The key has made too many requests; see Retry-After.",
+    503: "The source, destination, store or a worker cannot be reached.",
+}
+READING = (400, 401, 403, 404, 405, 422, 429, 503)
+WRITING = (*READING, 409, 412, 413, 415)
+
+
+def problems(statuses: tuple[int, ...]) -> dict[int | str, dict[str, Any]]:
+    """The declaration of problem documents."""
+    schema = {"$ref": "#/components/schemas/ProblemOut"}
+    return {s: {"description": _MEANINGS[s], "content": {MEDIA_TYPE: {"schema": schema}}} for s in sorted(statuses)}
+
+
+def router(tag: str) -> APIRouter:
+    """Routes behind a key."""
+    return APIRouter(prefix=PREFIX, tags=[tag], dependencies=[Depends(caller)], responses=problems(WRITING))
+
+
+def name(description: str) -> Any:
+    """A name in a path."""
+    return Path(min_length=1, max_length=200, description=description)
+
+
+ConnectionName = Annotated[str, name("A connection's name.")]
+__all__ = ["READING", "WRITING", "ConnectionName", "ProblemOut", "name", "problems", "router"]
