@@ -157,16 +157,15 @@ def _check_values(found: Any) -> None:
     for _ in range(MAX_DEPTH + 1):
         if any(isinstance(value, str) and _UNSTORABLE.search(value) for value in level):
             raise ValueError("a text has a character that cannot be stored")
-        level = [inner for value in level for inner in _inside(value)]
-        if not level:
+        containers = [value for value in level if isinstance(value, dict | list)]
+        if not containers:
             return
+        level = [inner for value in containers for inner in _inside(value)]
     raise _deep()
 
 
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return [*value.keys(), *value.values()]
-    return value if isinstance(value, list) else ()
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return [*value.keys(), *value.values()] if isinstance(value, dict) else value
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
