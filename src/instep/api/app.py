@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from instep.api import problems
+from instep.api.description import describe
 from instep.api.guard import Guard, Render, as_problem
 from instep.api.matrix import NEEDS, OPEN, PREFIX
 from instep.api.rates import Rates
@@ -51,6 +52,7 @@ def create_app(
         app.include_router(routes)
     for path, mounted in (mounts or {}).items():
         app.mount(path, mounted)
+    app.openapi = describe(app)  # type: ignore[method-assign]
     _handle(app)
     app.add_middleware(Guard, render=render, secure=secure)
     return app

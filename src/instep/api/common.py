@@ -9,7 +9,6 @@ from fastapi import APIRouter, Depends, Path
 from instep.api.access import caller
 from instep.api.matrix import PREFIX
 from instep.api.problems import MEDIA_TYPE
-from instep.api.wire import ProblemOut
 
 _MEANINGS = {
     400: "The request cannot be read.",
@@ -18,6 +17,7 @@ _MEANINGS = {
     404: "There is no such thing, or the key is not for it.",
     405: "Another method is meant.",
     409: "It conflicts with what is under way, or a decision is needed first.",
+    408: "The body has not come in time.",
     412: "It has moved since it was read.",
     413: "The body is larger than 1 MiB.",
     415: "The body is not JSON.",
@@ -25,19 +25,16 @@ _MEANINGS = {
     429: "The key has made too many requests; see Retry-After.",
     503: "The source, destination, store or a worker cannot be reached.",
 }
-READING = (400, 401, 403, 404, 405, 422, 429, 503)
-WRITING = (*READING, 409, 412, 413, 415)
-
-
-def problems(statuses: tuple[int, ...]) -> dict[int | str, dict[str, Any]]:
-    """The declaration of problem documents."""
-    schema = {"$ref": "#/components/schemas/ProblemOut"}
-    return {s: {"description": _MEANINGS[s], "content": {MEDIA_TYPE: {"schema": schema}}} for s in sorted(statuses)}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"description": meaning, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}}
+    for status, meaning in _MEANINGS.items()
+}
+REHEARSED = "It was only rehearsed (`dry_run`)."
 
 
 def router(tag: str) -> APIRouter:
     """Routes behind a key."""
-    return APIRouter(prefix=PREFIX, tags=[tag], dependencies=[Depends(caller)], responses=problems(WRITING))
+    return APIRouter(prefix=PREFIX, tags=[tag], dependencies=[Depends(caller)], responses=PROBLEMS)
 
 
 def name(description: str) -> Any:
@@ -46,4 +43,3 @@ def name(description: str) -> Any:
 
 
 ConnectionName = Annotated[str, name("A connection's name.")]
-__all__ = ["READING", "WRITING", "ConnectionName", "ProblemOut", "name", "problems", "router"]

@@ -10,7 +10,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from instep.api.access import The, Who
-from instep.api.common import ConnectionName, router
+from instep.api.common import REHEARSED, ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import Problem
 from instep.api.server import Queued, Server
@@ -150,7 +150,7 @@ def _table(given: list[str] | None) -> tuple[str, str] | None:
 
 
 _STARTED: dict[int | str, dict[str, Any]] = {
-    200: {"model": JobOut, "description": "It was there before this request."},
+    200: {"model": JobOut, "description": f"It was there before this request. {REHEARSED}"},
     202: {"model": JobOut, "description": "It waits for a worker."},
 }
 

@@ -9,7 +9,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from instep.api.access import The, Who
-from instep.api.common import name, router
+from instep.api.common import REHEARSED, name, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
 from instep.api.server import Server
@@ -21,6 +21,7 @@ from instep.store.api_keys import ApiKey
 from instep.store.audit import Chain
 
 routes = router("keys")
+_ISSUED: dict[int | str, dict[str, Any]] = {200: {"model": IssuedOut, "description": REHEARSED}}
 KeyId = Annotated[str, name("A key's id, k-...")]
 
 
@@ -43,7 +44,7 @@ def get_key(request: Request, who: Who, the: The, key: KeyId) -> Response:
     return tagged(request, _document(_known(the, key)))
 
 
-@routes.post("/keys", status_code=201, response_model=IssuedOut)
+@routes.post("/keys", status_code=201, response_model=IssuedOut, responses=_ISSUED)
 def create(the: The, who: Who, asked: NewKey, writes: Writes) -> Response:
     """Its secret is told in this answer and never again."""
 
@@ -55,7 +56,7 @@ def create(the: The, who: Who, asked: NewKey, writes: Writes) -> Response:
     return writes.run("key.create", asked.name, do)
 
 
-@routes.post("/keys/{key}/rotate", status_code=201, response_model=IssuedOut)
+@routes.post("/keys/{key}/rotate", status_code=201, response_model=IssuedOut, responses=_ISSUED)
 def rotate(the: The, who: Who, key: KeyId, asked: Rotation, writes: Writes) -> Response:
     """Another secret; the one before it still works for a while."""
 
