@@ -16,8 +16,8 @@ from store_world import START, Clock
 from instep.errors import Conflict, InstepError
 from instep.store.audit import FIRST, Chain
 from instep.store.idempotency import Given
+from instep.store.server_tables import audit
 from instep.store.store import Store
-from instep.store.tables import audit
 
 DAY = timedelta(days=1)
 

@@ -34,6 +34,7 @@ from instep.cli import (
     quarantine,
     restore,
     selection,
+    server,
     setup,
     sources,
     table,
@@ -72,7 +73,7 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, selection, table, demo,
+    history, quarantine, selection, table, server, demo,
 ):  # fmt: skip
     room.register(app)
 

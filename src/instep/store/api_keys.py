@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from instep.errors import Conflict, InstepError
 from instep.store.database import Database
-from instep.store.tables import api_keys, api_secrets
+from instep.store.server_tables import api_keys, api_secrets
 
 LIVE_SECRETS = 2
 _SEEN_EVERY = timedelta(minutes=1)  # "last used" is a hint: not every request is a write

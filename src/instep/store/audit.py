@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 
 from instep.store.database import Database
-from instep.store.tables import audit
+from instep.store.server_tables import audit
 
 FIRST = "0" * 64
 

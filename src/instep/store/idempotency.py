@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import delete, insert, select
 
 from instep.store.database import Database
-from instep.store.tables import idempotency
+from instep.store.server_tables import idempotency
 
 KEPT = timedelta(hours=24)
 

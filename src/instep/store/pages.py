@@ -80,7 +80,8 @@ class Pages:
         c = reviews.c
         awake = c.snoozed_until.is_(None) | (c.snoozed_until <= self._db.now())
         asks = c.action.not_in(("apply", "ignore"))
-        query = select(c.connection, func.count()).where(c.status == "open", asks, awake).group_by(c.connection)
+        is_open = c.status + "" == "open"  # not by the index of statuses: few connections, many open changes
+        query = select(c.connection, func.count()).where(is_open, asks, awake).group_by(c.connection)
         with self._db.read() as transaction:
             rows = transaction.execute(query.where(c.connection.in_(sorted(connections))))
             return {row[0]: row[1] for row in rows}
