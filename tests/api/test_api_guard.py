@@ -183,12 +183,12 @@ class TestRates:
             found = api.call(method, path, body={"reason": "x"} if method == "POST" else None)
             assert int(found.headers["ratelimit-limit"]) == 100_000
 
-    def test_who_guesses_keys_is_shut_out_and_others_are_not(self, api: Api) -> None:
+    def test_who_guesses_keys_is_not_answered_and_others_are(self, api: Api) -> None:
         few = serve(api.app, rates=Rates(failures=2))
         wrong = {"Authorization": "Bearer instep_sk_" + "x" * 43}
         found = [few.client.get(f"{PREFIX}/me", headers=wrong).status_code for _ in range(3)]
         assert found == [401, 401, 429]
-        assert few.call("GET", "/me", "viewer").status_code == 429
+        assert few.call("GET", "/me", "viewer").status_code == 200
         assert few.client.get("/healthz").status_code == 200
 
 

@@ -38,7 +38,6 @@ def identified(server: Server, authorization: str, address: str) -> Caller:
     if given is None:
         raise Problem(401, "unauthorized", "no API key was sent", "send `Authorization: Bearer instep_sk_...`",
                       headers=_CHALLENGE)  # fmt: skip
-    server.rates.check_failures(address)
     key = authenticate(server.store, given[1], given[0])
     if key is None:
         server.rates.fail(address)

@@ -41,15 +41,12 @@ class Rates:
             raise _too_many(f"this API key has made {left.limit} requests within a minute", left)
         return left
 
-    def check_failures(self, address: str) -> None:
-        """Problem 429 for an address that has sent too many wrong keys, before another one is looked at."""
-        if not self._windows.test(self._failures, "address", address):
+    def fail(self, address: str) -> None:
+        """Counts a wrong key; Problem 429 for an address that has sent too many. Right keys from there are let in: one
+        forgotten script must not shut out all who share its address."""
+        if not self._windows.hit(self._failures, "address", address):
             left = self._left(self._failures, "address", address)
             raise _too_many("too many wrong API keys have come from here", left)
-
-    def fail(self, address: str) -> None:
-        """Counts a wrong key."""
-        self._windows.hit(self._failures, "address", address)
 
     def _left(self, item: RateLimitItemPerMinute, *names: str) -> Left:
         window = self._windows.get_window_stats(item, *names)
