@@ -192,7 +192,9 @@ class TestRates:
         assert few.client.get("/healthz").status_code == 200
 
 
-def test_a_mistake_of_the_program_tells_nothing(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_of_the_program_tells_nothing(
+    api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("the password is canary")
 
@@ -200,3 +202,5 @@ def test_a_mistake_of_the_program_tells_nothing(api: Api, monkeypatch: pytest.Mo
     found = api.call("GET", "/connections")
     assert (found.status_code, found.json()["code"]) == (500, "internal")
     assert "canary" not in found.text
+    assert {name: found.headers[name] for name in HEADERS} == HEADERS
+    assert "GET /api/v1/connections failed" in caplog.text

@@ -3,6 +3,7 @@ read; and that secrets are told once."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,17 @@ class TestRepeated:
         assert again.headers["idempotent-replayed"] == "true"
         assert api.store.pauses.active("eu") == []
         assert actions(api) == ["connection.pause", "connection.resume"]
+
+    def test_sent_by_many_at_once_it_is_done_once(self, api: Api) -> None:
+        headers = {**api.key("operator"), "Idempotency-Key": "t-1"}
+
+        def send(_: int) -> tuple[int, str]:
+            found = api.client.post(f"{PREFIX}/connections/eu/detect", json={}, headers=headers)
+            return found.status_code, found.json()["id"]
+
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(send, range(24))) == {(202, "j-1")}
+        assert actions(api) == ["connection.detect"]
 
     def test_another_request_with_its_token_is_refused(self, api: Api) -> None:
         headers = {"Idempotency-Key": "t-1"}

@@ -63,7 +63,6 @@ def _handle(app: FastAPI) -> None:
     app.add_exception_handler(InstepError, problems.on_error)
     app.add_exception_handler(RequestValidationError, problems.on_invalid)
     app.add_exception_handler(HTTPException, problems.on_status)
-    app.add_exception_handler(Exception, problems.on_failure)
 
 
 def check_matrix() -> None:

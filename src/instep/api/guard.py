@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from instep.api.problems import Problem, respond
+from instep.api.problems import FAILED, Problem, respond
 
 MAX_BODY = 1024 * 1024
 MAX_DEPTH = 32
@@ -29,6 +30,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_log = logging.getLogger("instep.api")
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x1f\x7f\ud800-\udfff\ufffd]")  # the last one stands for bytes that are not UTF-8
 
@@ -53,7 +55,11 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        begun = False
+
         async def with_headers(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
             if message["type"] == "http.response.start":
                 found = MutableHeaders(scope=message)
                 for name, value in self.headers.items():
@@ -62,16 +68,24 @@ class Guard:
 
         try:
             check_target(scope)
-            with anyio.fail_after(PATIENCE):
-                body = await read_body(Headers(scope=scope), receive)
-        except TimeoutError:
-            late = Problem(408, "unreadable", f"the body has not come within {PATIENCE:.0f} s", "send it again")
-            await self.render(scope["path"], late)(scope, receive, with_headers)
-            return
+            body = await patiently(Headers(scope=scope), receive)
+            await self.app(scope, replayed(body, receive), with_headers)
         except Problem as problem:
             await self.render(scope["path"], problem)(scope, receive, with_headers)
-            return
-        await self.app(scope, replayed(body, receive), with_headers)
+        except Exception:
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            if begun:
+                raise  # the answer is cut off, so that nobody takes a part for the whole
+            await self.render(scope["path"], FAILED)(scope, receive, with_headers)
+
+
+async def patiently(headers: Headers, receive: Receive) -> bytes:
+    """The whole body; a Problem if it does not come in time."""
+    try:
+        with anyio.fail_after(PATIENCE):
+            return await read_body(headers, receive)
+    except TimeoutError:
+        raise Problem(408, "unreadable", f"the body has not come within {PATIENCE:.0f} s", "send it again") from None
 
 
 def check_target(scope: Scope) -> None:

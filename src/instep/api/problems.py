@@ -61,6 +61,10 @@ class Problem(Exception):
         return {**names, **said, **self.more}
 
 
+FAILED = Problem(500, "internal", "the request failed inside the server", "see the server's log")
+"""A mistake of this program: its text may hold anything, so nothing of it is told."""
+
+
 def respond(problem: Problem) -> Response:
     """The problem as a response."""
     return JSONResponse(problem.document(), problem.status, dict(problem.headers), MEDIA_TYPE)
@@ -120,8 +124,3 @@ async def on_status(_: Request, error: Exception) -> Response:
 async def on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     return respond(of_invalid(error))
-
-
-async def on_failure(_: Request, _error: Exception) -> Response:
-    """A mistake of this program: its text may hold anything, so nothing of it is told."""
-    return respond(Problem(500, "internal", "the request failed inside the server", "see the server's log"))
