@@ -17,7 +17,7 @@ from instep.api import guard
 from instep.api.guard import HEADERS, MAX_BODY, MAX_DEPTH, Guard, check_json
 from instep.api.matrix import PREFIX
 from instep.api.problems import MEDIA_TYPE, Problem
-from instep.api.rates import Rates
+from instep.api.rates import Listeners, Rates
 
 POST = f"{PREFIX}/connections/eu/pause"
 
@@ -182,6 +182,17 @@ class TestRates:
         for method, path in calls:
             found = api.call(method, path, body={"reason": "x"} if method == "POST" else None)
             assert int(found.headers["ratelimit-limit"]) == 100_000
+
+    def test_a_key_has_so_many_streams_at_once(self, api: Api) -> None:
+        listeners = Listeners(1)
+        few = serve(api.app, listeners=listeners)
+        assert few.call("GET", "/events/stream", "viewer").status_code == 200
+        key = few.get("/me", "viewer")["id"]
+        with listeners.listening(key):
+            found = few.call("GET", "/events/stream", "viewer")
+            assert (found.status_code, found.headers["retry-after"]) == (429, "10")
+            assert few.call("GET", "/events/stream", "operator").status_code == 200
+        assert few.call("GET", "/events/stream", "viewer").status_code == 200
 
     def test_who_guesses_keys_is_not_answered_and_others_are(self, api: Api) -> None:
         few = serve(api.app, rates=Rates(failures=2))

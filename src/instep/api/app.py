@@ -15,7 +15,7 @@ from instep.api import problems
 from instep.api.description import describe
 from instep.api.guard import Guard, Render, as_problem
 from instep.api.matrix import NEEDS, OPEN, PREFIX
-from instep.api.rates import Rates
+from instep.api.rates import Listeners, Rates
 from instep.api.routes import changes, connections, events, health, keys, quarantine, runs, schemas
 from instep.api.server import Enqueues, Opened, Server
 from instep.errors import InstepError
@@ -32,6 +32,7 @@ def create_app(
     *,
     queue: Enqueues | None = None,
     rates: Rates | None = None,
+    listeners: Listeners | None = None,
     mounts: Mapping[str, ASGIApp] | None = None,
     render: Render = as_problem,
     secure: bool = False,
@@ -45,7 +46,9 @@ def create_app(
         title=_TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
         redirect_slashes=False, generate_unique_id_function=lambda route: route.name,
     )  # fmt: skip
-    app.state.server = Server(opened, queue, rates or Rates(), poll, stream, version("instep"))
+    app.state.server = Server(
+        opened, queue, rates or Rates(), listeners or Listeners(), poll, stream, version("instep")
+    )  # fmt: skip
     opened.store.events.last_number()  # opens the store before the first request
     check_matrix()
     for routes in ROUTES:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from limits import RateLimitItemPerMinute
@@ -51,6 +54,28 @@ class Rates:
     def _left(self, item: RateLimitItemPerMinute, *names: str) -> Left:
         window = self._windows.get_window_stats(item, *names)
         return Left(item.amount, window.remaining, max(1, math.ceil(window.reset_time - time.time())))
+
+
+class Listeners:
+    """How many streams each key has open: each costs a look at the store a second."""
+
+    def __init__(self, most: int = 20) -> None:
+        self._most, self._open = most, Counter[str]()
+
+    def check(self, key_id: str) -> None:
+        """Problem 429 if the key has as many as it may."""
+        if self._open[key_id] >= self._most:
+            why = f"this API key has {self._most} streams open"
+            raise Problem(429, "too_many_requests", why, "close one of them", headers={"Retry-After": "10"})
+
+    @contextmanager
+    def listening(self, key_id: str) -> Iterator[None]:
+        """Counts one while it lasts."""
+        self._open[key_id] += 1
+        try:
+            yield
+        finally:
+            self._open[key_id] -= 1
 
 
 def _too_many(detail: str, left: Left) -> Problem:

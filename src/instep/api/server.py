@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.api.problems import unknown
-from instep.api.rates import Rates
+from instep.api.rates import Listeners, Rates
 from instep.control.keys import in_scope
 from instep.project.project import Project
 from instep.store.api_keys import ApiKey
@@ -72,6 +72,7 @@ class Server:
     app: Opened
     queue: Enqueues | None = None
     rates: Rates = field(default_factory=Rates)
+    listeners: Listeners = field(default_factory=Listeners)
     poll: float = 1.0
     stream: float = 900.0
     version: str = ""

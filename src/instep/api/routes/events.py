@@ -51,13 +51,20 @@ async def stream(
 ) -> StreamingResponse:
     """Server-sent events, oldest first: what comes from now on, or after a number. Ends after a while: a client that
     comes again with Last-Event-ID misses nothing."""
+    the.listeners.check(who.key.id)
     scope = await run_sync(the.only, who, connection)
     begin = int(last) if last is not None else after
     if begin is None:
         begin = await run_sync(the.store.events.last_number)
     headers = {**request.state.limit_headers, "X-Accel-Buffering": "no"}
-    lines = _lines(request, the, scope, type, begin)
+    lines = _counted(the, who.key.id, _lines(request, the, scope, type, begin))
     return StreamingResponse(lines, media_type="text/event-stream", headers=headers)
+
+
+async def _counted(the: Server, key: str, lines: AsyncIterator[str]) -> AsyncIterator[str]:
+    with the.listeners.listening(key):
+        async for line in lines:
+            yield line
 
 
 async def _lines(
