@@ -62,7 +62,13 @@ class TestAnswers:
         change = one_change(api)
         done = api.call("POST", f"/changes/{change}/snooze", "approver", {"duration": "3d"})
         assert done.json()["change"]["snoozed_until"] is not None
-        for body in ({}, {"duration": "soon"}, {"until": "2020-01-01"}, {"duration": "3d", "until": "2099-01-01"}):
+        for body in (
+            {},
+            {"duration": "soon"},
+            {"until": "2020-01-01"},
+            {"duration": "3d", "until": "2099-01-01"},
+            {"until": "9999-12-31T23:59-14:00"},
+        ):
             assert api.call("POST", f"/changes/{change}/snooze", "approver", body).status_code == 422
 
     def test_many_with_a_result_each(self, api: Api) -> None:
