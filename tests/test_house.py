@@ -126,6 +126,10 @@ IMPORTS = [
     ("instep.control.pauses", {"errors", "crash", "schema", "model", "events", "store", "control"}),
     ("instep.project.load", {"errors", "schema", "model", "project"}),
     ("instep.bootstrap", {"errors", "model", "bootstrap"}),
+    (
+        "instep.api.app",
+        {"errors", "crash", "schema", "model", "events", "store", "project", "control", "api"},
+    ),
 ]
 
 

@@ -39,6 +39,7 @@ from instep.cli import (
     restore,
     secrets,
     selection,
+    server,
     setup,
     sources,
     table,
@@ -78,7 +79,7 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, selection, table, connection, transfer, queue, detector, secrets, db, demo,
+    history, quarantine, selection, table, connection, transfer, queue, detector, server, secrets, db, demo,
 ):  # fmt: skip
     room.register(app)
 

@@ -32,7 +32,7 @@ def show(connection: Connection = None) -> None:
 
     with open_app() as app:
         found = shown(app.project, one_connection(app, connection))
-    emit(_policy_data(found), lambda out: _show_policy(out, found))
+    emit(found.document(), lambda out: _show_policy(out, found))
 
 
 @policy.command(
@@ -117,22 +117,6 @@ def take_over(
 
 def _rule_data(rule: Rule) -> dict[str, Any]:
     return {**asdict(rule), "text": str(rule)}
-
-
-def _rules_data(rules: tuple[RuleShown, ...]) -> list[dict[str, Any]]:
-    return [{"number": r.number, "where": r.where, **_rule_data(r.rule)} for r in rules]
-
-
-def _policy_data(p: PolicyShown) -> dict[str, Any]:
-    overrides = [
-        {"match": o.match, "preset": o.preset, "modifiers": o.modifiers, "rules": _rules_data(p.overrides[o.match])}
-        for o in p.policy.overrides
-    ]
-    return {
-        "connection": p.connection, "policy": p.policy.name, "preset": p.policy.preset, "where": p.preset_where,
-        "tags": p.tags, "modifiers": p.policy.modifiers, "rules": _rules_data(p.rules), "overrides": overrides,
-        "kinds": [asdict(k) for k in p.kinds],
-    }  # fmt: skip
 
 
 def _show_policy(out: Screen, p: PolicyShown) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,22 @@ class PolicyShown:
     overrides: Mapping[str, tuple[RuleShown, ...]]
     modifiers: Modifiers
     kinds: tuple[KindShown, ...]
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready."""
+        overrides = [
+            {"match": o.match, "preset": o.preset, "modifiers": o.modifiers, "rules": _rules(self.overrides[o.match])}
+            for o in self.policy.overrides
+        ]
+        return {
+            "connection": self.connection, "policy": self.policy.name, "preset": self.policy.preset,
+            "where": self.preset_where, "tags": self.tags, "modifiers": self.policy.modifiers,
+            "rules": _rules(self.rules), "overrides": overrides, "kinds": [asdict(k) for k in self.kinds],
+        }  # fmt: skip
+
+
+def _rules(found: tuple[RuleShown, ...]) -> list[dict[str, Any]]:
+    return [{"number": r.number, "where": r.where, **asdict(r.rule), "text": str(r.rule)} for r in found]
 
 
 def shown(project: Project, connection: str) -> PolicyShown:

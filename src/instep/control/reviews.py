@@ -120,5 +120,5 @@ def _length(text: str) -> timedelta:
 def _date(text: str) -> datetime:
     try:
         return utc(text.strip()).astimezone(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InstepError(f"{text!r} is no date", hint="write 2026-12-01 or 2026-12-01T08:00 (UTC)") from None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import ColumnElement, func, insert, select
 
 from instep.errors import InstepError
 from instep.events import Event
@@ -48,16 +48,32 @@ class Events:
             transaction.execute(insert(events), rows)
 
     def after(
-        self, number: int = 0, *, connection: str | None = None, types: Sequence[str] = (), limit: int = 1000
+        self,
+        number: int = 0,
+        *,
+        connection: str | None = None,
+        types: Sequence[str] = (),
+        limit: int = 1000,
+        connections: Collection[str] | None = None,
     ) -> list[LoggedEvent]:
-        """Events with a higher number, oldest first."""
-        return self._find(number, connection, types, limit, newest=False)
+        """Events with a higher number, oldest first; of one connection, of several, or of all."""
+        where = [events.c.number > number, *_of(connection, connections)]
+        return self._find(where, types, limit, newest=False)
 
     def latest(
-        self, *, connection: str | None = None, types: Sequence[str] = (), limit: int = 100
+        self,
+        *,
+        connection: str | None = None,
+        types: Sequence[str] = (),
+        limit: int = 100,
+        connections: Collection[str] | None = None,
+        before: int | None = None,
     ) -> list[LoggedEvent]:
-        """The last events, newest first."""
-        return self._find(0, connection, types, limit, newest=True)
+        """The last events, newest first; `before`: with a lower number."""
+        where = _of(connection, connections)
+        if before is not None:
+            where.append(events.c.number < before)
+        return self._find(where, types, limit, newest=True)
 
     def last_number(self) -> int:
         """The number of the last event, 0 before the first."""
@@ -65,16 +81,19 @@ class Events:
             return transaction.execute(select(func.max(events.c.number))).scalar() or 0
 
     def _find(
-        self, number: int, connection: str | None, types: Sequence[str], limit: int, newest: bool
+        self, where: list[ColumnElement[bool]], types: Sequence[str], limit: int, newest: bool
     ) -> list[LoggedEvent]:
-        query = select(events).where(events.c.number > number).limit(limit)
-        if connection is not None:
-            query = query.where(events.c.connection == connection)
+        query = select(events).where(*where).limit(limit)
         if types:
             query = query.where(events.c.type.in_(types))
         query = query.order_by(events.c.number.desc() if newest else events.c.number)
         with self._db.read() as transaction:
             return [LoggedEvent(**row) for row in transaction.execute(query).mappings()]
+
+
+def _of(connection: str | None, connections: Collection[str] | None) -> list[ColumnElement[bool]]:
+    wanted = {connection} if connection is not None else connections
+    return [] if wanted is None else [events.c.connection.in_(sorted(wanted))]
 
 
 def _kinds(base: type[Event]) -> Iterator[type[Event]]:

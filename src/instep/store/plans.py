@@ -119,12 +119,12 @@ class Plans:
             row = transaction.execute(select(plans).where(plans.c.id == plan_id)).mappings().first()
         if row is None:
             raise InstepError(f"no plan {plan_id!r} is known", hint="see `instep history --plans`")
-        return _plan(row)
+        return plan_of(row)
 
     def history(self, connection: str, limit: int = 50) -> list[StoredPlan]:
         """Newest first."""
         with self._db.read() as transaction:
-            return [_plan(row) for row in _newest(transaction, connection, limit)]
+            return [plan_of(row) for row in _newest(transaction, connection, limit)]
 
     def unfinished(self, connection: str) -> list[StoredPlan]:
         """Those that may have left tables half way, newest first: nothing has ended well since."""
@@ -133,7 +133,7 @@ class Plans:
         )
         with self._db.read() as transaction:
             since = list(takewhile(lambda one: one != "done", transaction.execute(status).scalars()))
-            return [_plan(row) for row in _newest(transaction, connection, len(since))] if since else []
+            return [plan_of(row) for row in _newest(transaction, connection, len(since))] if since else []
 
 
 class Steps:
@@ -180,6 +180,6 @@ def _newest(transaction: Connection, connection: str, limit: int) -> Sequence[Ro
     return transaction.execute(query.order_by(plans.c.number.desc()).limit(limit)).mappings().all()
 
 
-def _plan(row: RowMapping) -> StoredPlan:
+def plan_of(row: RowMapping) -> StoredPlan:
     values = {name: row[name] for name in StoredPlan.__dataclass_fields__}
     return StoredPlan(**{**values, "changes": tuple(row["changes"])})

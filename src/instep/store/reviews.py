@@ -185,7 +185,7 @@ class Reviews:
         if statuses:
             where.append(reviews.c.status.in_(statuses))
         query = select(reviews).where(*where).order_by(reviews.c.first_seen.desc(), reviews.c.id).limit(limit)
-        return [_review(row) for row in transaction.execute(query)]
+        return [review_of(row) for row in transaction.execute(query)]
 
     def _one(self, transaction: Connection, review_id: str) -> Review:
         wanted = review_id if review_id.startswith("c-") else f"c-{review_id}"
@@ -193,7 +193,7 @@ class Reviews:
         rows = transaction.execute(query).all()
         exact = [row for row in rows if row.id == wanted]
         if len(exact or rows) == 1:
-            return _review((exact or rows)[0])
+            return review_of((exact or rows)[0])
         if rows:
             fits = ", ".join(row.id for row in rows)
             raise InstepError(f"{review_id!r} fits several changes: {fits}", hint="give one more character")
@@ -222,7 +222,7 @@ def _columns(finding: Finding) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _review(row: Row[Any]) -> Review:
+def review_of(row: Row[Any]) -> Review:
     values = dict(row._mapping)
     table = values.pop("table_schema"), values.pop("table_name")
     values.pop("last_seen")

@@ -69,7 +69,7 @@ class Runs:
             if detail is not None:
                 values["detail"] = dict(detail)
             self._change(transaction, run, **values)
-            return _run(transaction.execute(select(runs).where(runs.c.id == run.id)).one())
+            return run_of(transaction.execute(select(runs).where(runs.c.id == run.id)).one())
 
     def check(self, run: Run) -> None:
         """Raises Fenced once the run was taken over."""
@@ -89,7 +89,7 @@ class Runs:
             rows = transaction.execute(select(runs).where(runs.c.id.startswith(run_id, autoescape=True)).limit(2)).all()
             if len(rows) != 1:
                 raise InstepError(f"no run {run_id!r} is known", hint="see `instep history`")
-            return _run(rows[0])
+            return run_of(rows[0])
 
     def running(self, connection: str) -> Run | None:
         """The run that is under way, dead or alive."""
@@ -108,7 +108,7 @@ class Runs:
         if kind is not None:
             query = query.where(runs.c.kind == kind)
         with self._db.read() as transaction:
-            return [_run(row) for row in transaction.execute(query)]
+            return [run_of(row) for row in transaction.execute(query)]
 
     def record_tables(self, *results: TableRun) -> None:
         """What runs did with tables; the latest word counts."""
@@ -185,7 +185,7 @@ def _fenced(run: Run) -> Fenced:
 _RUN_FIELDS = ("id", "connection", "kind", "status", "fence", "started", "ended", "error", "detail")
 
 
-def _run(row: Row[Any]) -> Run:
+def run_of(row: Row[Any]) -> Run:
     return Run(**{field: getattr(row, field) for field in _RUN_FIELDS})
 
 

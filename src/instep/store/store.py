@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 
 from instep.store.accepted import Accepted
+from instep.store.api_keys import ApiKeys
+from instep.store.audit import Audit
 from instep.store.backfills import Backfills
 from instep.store.choices import Choices
 from instep.store.connections import Connections, DestinationNames
@@ -19,6 +21,7 @@ from instep.store.detectors import Detectors
 from instep.store.discoveries import Detections, Discoveries
 from instep.store.events import Events
 from instep.store.files import SourceFiles
+from instep.store.idempotency import Idempotency
 from instep.store.jobs import Jobs
 from instep.store.keyring import Keyring
 from instep.store.loaded import LoadedColumns
@@ -26,6 +29,7 @@ from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
 from instep.store.objects import Objects
 from instep.store.old_names import OldNames
+from instep.store.pages import Pages
 from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
 from instep.store.reviews import Reviews
@@ -97,6 +101,10 @@ class Store:
         self.workers = Workers(self._db, lease)
         self.schedules = Schedules(self._db)
         self.detectors = Detectors(self._db)
+        self.api_keys = ApiKeys(self._db)
+        self.audit = Audit(self._db)
+        self.idempotency = Idempotency(self._db)
+        self.pages = Pages(self._db)
 
     @property
     def file(self) -> Path | None:

@@ -1,0 +1,87 @@
+"""Who calls: an API key as Bearer token or as the password of Basic, its role against what the route needs."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any
+
+from fastapi import Depends, Request, Response
+
+from instep.api.matrix import NEEDS, PREFIX, WHOLE
+from instep.api.problems import Problem
+from instep.api.server import Caller, Server
+from instep.control.keys import authenticate, may
+
+_CHALLENGE = {"WWW-Authenticate": 'Bearer realm="instep", Basic realm="instep"'}
+
+
+def server_of(request: Request) -> Server:
+    found: Server = request.app.state.server
+    return found
+
+
+def caller(request: Request, response: Response) -> Caller:
+    """The key that the request is let in with; a Problem if there is none or it may not do this."""
+    server = server_of(request)
+    found = identified(server, request.headers.get("authorization", ""), address_of(request))
+    left = server.rates.count(found.key.id)
+    response.headers.update(left.headers())
+    request.state.limit_headers = left.headers()
+    _check_role(server, found, route_name(request))
+    return found
+
+
+def identified(server: Server, authorization: str, address: str) -> Caller:
+    """The caller of an Authorization header; Problem 401, or 429 after too many wrong ones from an address."""
+    given = _credentials(authorization)
+    if given is None:
+        raise Problem(401, "unauthorized", "no API key was sent", "send `Authorization: Bearer instep_sk_...`",
+                      headers=_CHALLENGE)  # fmt: skip
+    key = authenticate(server.store, given[1], given[0])
+    if key is None:
+        server.rates.fail(address)
+        hint = "keys expire and are revoked; an admin sees them under /api/v1/keys"
+        raise Problem(401, "unauthorized", "this API key is not let in", hint, headers=_CHALLENGE)
+    return Caller(key)
+
+
+def _credentials(header: str) -> tuple[str | None, str] | None:
+    """(key id or None, secret) of a header; None if it has none."""
+    scheme, _, rest = header.partition(" ")
+    if scheme.lower() == "bearer" and rest.strip():
+        return None, rest.strip()
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return (user, password) if colon and password else None
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else "local"
+
+
+def route_name(request: Request) -> str:
+    """`METHOD /path` of the route, as the matrix has it."""
+    route: Any = request.scope["route"]
+    path = str(getattr(route, "path_format", request.url.path))
+    return f"{request.method} {path.removeprefix(PREFIX)}"
+
+
+def _check_role(server: Server, found: Caller, route: str) -> None:
+    needed = NEEDS.get(route, "admin")
+    if not may(found.key.role, needed):
+        server.store.audit.add(found.who, "access.refused", route, {"role": found.key.role, "needed": needed})
+        why = f"{route} needs the role {needed}; API key {found.key.id} is {found.key.role}"
+        raise Problem(403, "forbidden", why, "use another key, or ask an admin for one")
+    if found.scoped and route in WHOLE:
+        server.store.audit.add(found.who, "access.refused", route, {"groups": list(found.key.groups)})
+        why = f"{route} is about the whole server; API key {found.key.id} is for {', '.join(found.key.groups)}"
+        raise Problem(403, "forbidden", why, "use a key without groups")
+
+
+Who = Annotated[Caller, Depends(caller)]
+The = Annotated[Server, Depends(server_of)]

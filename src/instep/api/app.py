@@ -1,0 +1,83 @@
+"""The server's application: its routes, behind the guard, each with the role that the matrix gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp
+
+from instep.api import problems
+from instep.api.description import describe
+from instep.api.guard import Guard, Render, as_problem
+from instep.api.matrix import NEEDS, OPEN, PREFIX
+from instep.api.rates import Listeners, Rates
+from instep.api.routes import changes, connections, events, health, keys, quarantine, runs, schemas
+from instep.api.server import Enqueues, Opened, Server
+from instep.errors import InstepError
+
+ROUTES = tuple(
+    room.routes for room in (health, connections, changes, runs, schemas, events, quarantine, keys)
+)  # fmt: skip
+_TITLE = "instep API"
+_ABOUT = "Connections, schema changes and runs of this server."
+
+
+def create_app(
+    opened: Opened,
+    *,
+    queue: Enqueues | None = None,
+    rates: Rates | None = None,
+    listeners: Listeners | None = None,
+    mounts: Mapping[str, ASGIApp] | None = None,
+    render: Render = as_problem,
+    secure: bool = False,
+    poll: float = 1.0,
+    stream: float = 900.0,
+) -> FastAPI:
+    """The ASGI application over an open project. `mounts`: other applications by path, which the guard stands before as
+    well; `render` says what the guard refuses below a path; `secure`: clients come by TLS. Raises ValueError for a
+    route that the matrix does not have."""
+    app = FastAPI(
+        title=_TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
+        redirect_slashes=False, generate_unique_id_function=lambda route: route.name,
+    )  # fmt: skip
+    app.state.server = Server(
+        opened, queue, rates or Rates(), listeners or Listeners(), poll, stream, version("instep")
+    )  # fmt: skip
+    opened.store.events.last_number()  # opens the store before the first request
+    check_matrix()
+    for routes in ROUTES:
+        app.include_router(routes)
+    for path, mounted in (mounts or {}).items():
+        app.mount(path, mounted)
+    app.openapi = describe(app)  # type: ignore[method-assign]
+    _handle(app)
+    app.add_middleware(Guard, render=render, secure=secure)
+    return app
+
+
+def _handle(app: FastAPI) -> None:
+    app.add_exception_handler(problems.Problem, problems.on_problem)
+    app.add_exception_handler(InstepError, problems.on_error)
+    app.add_exception_handler(RequestValidationError, problems.on_invalid)
+    app.add_exception_handler(HTTPException, problems.on_status)
+
+
+def check_matrix() -> None:
+    """Every route is in the matrix or open, and nothing else is."""
+    found, known = set(route_names()), {*NEEDS, *OPEN}
+    if found != known:
+        raise ValueError(f"routes and matrix differ: {sorted(found ^ known)}")
+
+
+def route_names() -> Iterator[str]:
+    """`METHOD /path` of every route, as the matrix and OPEN have them."""
+    for route in (one for routes in ROUTES for one in routes.routes if isinstance(one, APIRoute)):
+        for method in sorted(route.methods or ()):
+            whole = f"{method} {route.path}"
+            yield whole if whole in OPEN else f"{method} {route.path.removeprefix(PREFIX)}"

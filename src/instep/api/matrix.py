@@ -1,0 +1,52 @@
+"""Who may do what: the role that each route needs. A route that is missing here does not start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from instep.control.keys import Role
+
+PREFIX = "/api/v1"
+NEEDS: Mapping[str, Role] = {
+    "GET /me": "viewer",
+    "GET /connections": "viewer",
+    "GET /connections/{connection}": "viewer",
+    "POST /connections/{connection}/pause": "operator",
+    "POST /connections/{connection}/resume": "operator",
+    "POST /connections/{connection}/sync": "operator",
+    "POST /connections/{connection}/detect": "operator",
+    "GET /connections/{connection}/policy": "viewer",
+    "GET /connections/{connection}/history": "viewer",
+    "GET /connections/{connection}/history/{version}": "viewer",
+    "GET /connections/{connection}/plans": "viewer",
+    "GET /connections/{connection}/quarantine": "operator",
+    "GET /policies": "viewer",
+    "GET /plans/{plan}": "viewer",
+    "GET /jobs/{job}": "viewer",
+    "GET /changes": "viewer",
+    "GET /changes/{change}": "viewer",
+    "POST /changes/{change}/approve": "approver",
+    "POST /changes/{change}/reject": "approver",
+    "POST /changes/{change}/ignore": "approver",
+    "POST /changes/{change}/snooze": "approver",
+    "POST /changes/answers": "approver",
+    "GET /runs": "viewer",
+    "GET /runs/{run}": "viewer",
+    "GET /events": "viewer",
+    "GET /events/stream": "viewer",
+    "GET /keys": "admin",
+    "POST /keys": "admin",
+    "GET /keys/{key}": "admin",
+    "DELETE /keys/{key}": "admin",
+    "POST /keys/{key}/rotate": "admin",
+    "GET /audit": "admin",
+    "GET /audit/check": "admin",
+}
+OPEN = frozenset(
+    {"GET /healthz", "GET /readyz", f"GET {PREFIX}/openapi.json", f"GET {PREFIX}/docs", f"GET {PREFIX}/docs.css"}
+)
+"""Routes without a key: they tell nothing of what the server keeps."""
+
+WHOLE = frozenset({"GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate",
+                   "GET /audit", "GET /audit/check"})  # fmt: skip
+"""Routes that are about the whole server: a key that is for some groups is not let in."""

@@ -1,0 +1,135 @@
+"""Changes and a person's answers to them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from instep.api.access import The, Who
+from instep.api.common import name, router
+from instep.api.paging import Cursor, Limit, paged, place
+from instep.api.problems import unknown
+from instep.api.server import Caller, Server
+from instep.api.wire import AnsweredAll, Answers, Changed, ChangeOut, Page, Snooze
+from instep.api.writes import Answer, Writes, tagged
+from instep.control import reviews
+from instep.errors import Conflict, InstepError
+from instep.model import Review, ReviewStatus
+from instep.store.pages import Only
+
+routes = router("changes")
+ChangeId = Annotated[str, name("A change's id, c-...")]
+
+
+@routes.get("/changes", response_model=Page[ChangeOut])
+def list_changes(
+    who: Who,
+    the: The,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    connection: Annotated[str | None, Query(max_length=200)] = None,
+    status: Annotated[tuple[ReviewStatus, ...], Query(max_length=5)] = (),
+    kind: Annotated[tuple[str, ...], Query(max_length=20)] = (),
+) -> Any:
+    """Those that were seen last come first."""
+    behind = place(cursor, datetime, str)
+    only = Only(the.only(who, connection), status, kind)
+    found = the.store.pages.reviews(only, (behind[0], behind[1]) if behind else None, limit + 1)
+    return paged(found, limit, lambda one: (one.first_seen, one.id), ChangeOut.model_validate)
+
+
+@routes.get("/changes/{change}", response_model=ChangeOut)
+def get_change(request: Request, who: Who, the: The, change: ChangeId) -> Response:
+    return tagged(request, _document(_known(the, who, change)))
+
+
+def _known(the: Server, who: Caller, change: str) -> Review:
+    """By its whole id."""
+    try:
+        found = the.store.reviews.get(change)
+    except InstepError:
+        raise unknown("change", change) from None
+    if found.id != change or not the.sees(who, found.connection):
+        raise unknown("change", change)
+    return found
+
+
+def _document(review: Review) -> dict[str, Any]:
+    return ChangeOut.model_validate(review).model_dump(mode="json")
+
+
+@routes.post("/changes/{change}/approve", response_model=Changed)
+def approve(the: The, who: Who, change: ChangeId, writes: Writes) -> Response:
+    """The next plan, apply or sync carries it out."""
+    return _answer(the, who, change, writes, "approved")
+
+
+@routes.post("/changes/{change}/reject", response_model=Changed)
+def reject(the: The, who: Who, change: ChangeId, writes: Writes) -> Response:
+    """It stays out."""
+    return _answer(the, who, change, writes, "rejected")
+
+
+@routes.post("/changes/{change}/ignore", response_model=Changed)
+def ignore(the: The, who: Who, change: ChangeId, writes: Writes) -> Response:
+    """It stays out, and nobody is asked again."""
+    return _answer(the, who, change, writes, "ignored")
+
+
+def _answer(the: Server, who: Caller, change: str, writes: Writes, answer: reviews.Answer) -> Response:
+    def do() -> Answer:
+        found = _known(the, who, change)
+        writes.check(_document(found))
+        [done] = reviews.answer(the.store, [found], answer, who.who)
+        return Answer({"change": _document(done)}, detail={"connection": found.connection, "summary": found.summary})
+
+    return writes.run(f"change.{answer}", change, do)
+
+
+@routes.post("/changes/{change}/snooze", response_model=Changed)
+def snooze(the: The, who: Who, change: ChangeId, asked: Snooze, writes: Writes) -> Response:
+    """It is not listed as waiting before then."""
+
+    def do() -> Answer:
+        found = _known(the, who, change)
+        writes.check(_document(found))
+        until = reviews.until(asked.duration, asked.until, the.store.api_keys.now())
+        [done] = reviews.snooze(the.store, [found], until, who.who)
+        return Answer({"change": _document(done)}, detail={"until": until.isoformat()})
+
+    return writes.run("change.snoozed", change, do)
+
+
+@routes.post("/changes/answers", response_model=AnsweredAll)
+def answer_all(the: The, who: Who, asked: Answers, writes: Writes) -> Response:
+    """One answer to many changes, each with its own result; with `dry_run` a preview."""
+    if asked.connection is not None:
+        the.connection(who, asked.connection)
+
+    def do() -> Answer:
+        items = [_try(the, who, review, asked.answer) for review in _chosen(the, who, asked)]
+        refused = sum(not item["ok"] for item in items)
+        ids = [item["id"] for item in items if item["ok"]]
+        body = {"answered": len(ids), "refused": refused, "items": items}
+        return Answer(body, detail={"answer": asked.answer, "changes": ids})
+
+    return writes.run(f"changes.{asked.answer}", asked.connection or "all connections", do)
+
+
+def _chosen(the: Server, who: Caller, asked: Answers) -> list[Review]:
+    """Those that are meant; ids must be known, patterns find what the key is for."""
+    named = {one.id: one for one in (_known(the, who, change) for change in asked.ids)}
+    wish = reviews.Wish((), asked.connection, tuple(asked.patterns), tuple(asked.kinds), tuple(asked.tables))
+    fitting = reviews.choose(the.store, wish) if wish.filters or not named else []
+    return list({**named, **{one.id: one for one in fitting if the.sees(who, one.connection)}}.values())
+
+
+def _try(the: Server, who: Caller, review: Review, answer: reviews.Answer) -> dict[str, Any]:
+    try:
+        reviews.answer(the.store, [review], answer, who.who)
+    except Conflict as error:
+        return {"id": review.id, "ok": False, "summary": review.summary, "problem": error.message}
+    return {"id": review.id, "ok": True, "summary": review.summary, "problem": ""}

@@ -1,0 +1,55 @@
+"""Values and rows that did not fit, as a connection's destination holds them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import Query
+
+from instep.api.access import The, Who
+from instep.api.common import ConnectionName, router
+from instep.api.paging import Cursor, Limit, paged, place
+from instep.api.wire import HeldOut, HeldPage
+
+if TYPE_CHECKING:
+    from instep.stage.entries import Entry
+    from instep.sync.held.quarantine import Holding
+
+routes = router("quarantine")
+
+
+@routes.get("/connections/{connection}/quarantine", response_model=HeldPage)
+def list_held(
+    who: Who,
+    the: The,
+    connection: ConnectionName,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    table: Annotated[str | None, Query(max_length=500, description="schema.table")] = None,
+    every: Annotated[bool, Query(alias="all", description="Also those that are settled.")] = False,
+) -> Any:
+    """By table and id."""
+    from instep.sync.held.quarantine import holdings
+
+    pipe = the.app.pipe(the.connection(who, connection))
+    behind = place(cursor, str, str)
+    found = list(holdings(pipe, [table] if table is not None else []))
+    entries = sorted((_held(h, e) for h in found for e in h.found.entries if every or e.status == "held"), key=_place)
+    left = [one for one in entries if behind is None or _place(one) > (behind[0], behind[1])]
+    broken = [f"{h.table.path}: {name}" for h in found for name in h.found.broken]
+    return {**paged(left[: limit + 1], limit, _place, lambda one: one), "unreadable": broken}
+
+
+def _place(one: HeldOut) -> tuple[str, str]:
+    return one.table, one.id
+
+
+def _held(holding: Holding, entry: Entry) -> HeldOut:
+    """The table is called as it is called now; a whole row is an object."""
+    original: Any = entry.original
+    if not entry.column and original is not None:
+        original = json.loads(original)
+    names = ("id", "column", "reason", "change", "run", "at", "status")
+    said = {name: getattr(entry, name) for name in names}
+    return HeldOut(**said, table=holding.table.path, key=json.loads(entry.key), original=original)

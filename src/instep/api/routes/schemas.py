@@ -1,0 +1,69 @@
+"""What a connection's schemas were, and what its policy says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from fastapi.encoders import jsonable_encoder
+
+from instep.api.access import The, Who
+from instep.api.common import ConnectionName, router
+from instep.api.paging import Cursor, Limit, paged, place
+from instep.api.problems import unknown
+from instep.api.wire import Page, PolicyName, Schema, VersionOut
+from instep.control import history
+from instep.control.policies import shown
+from instep.schema.table import catalog_to_dict
+
+routes = router("schemas")
+OfSide = Annotated[history.Side, Query(description="Whose schema.")]
+
+
+@routes.get("/connections/{connection}/history", response_model=Page[VersionOut])
+def list_versions(
+    who: Who, the: The, connection: ConnectionName, side: OfSide = "accepted", limit: Limit = 100, cursor: Cursor = None
+) -> Any:
+    """Newest first."""
+    behind = place(cursor, int)
+    known = history.versions(the.store, the.connection(who, connection), side)[::-1]
+    found = [v for v in known if behind is None or v.version < behind[0]]
+    return paged(found[: limit + 1], limit, lambda one: (one.version,), VersionOut.model_validate)
+
+
+@routes.get("/connections/{connection}/history/{version}", response_model=Schema)
+def get_version(
+    who: Who,
+    the: The,
+    connection: ConnectionName,
+    version: Annotated[int, Path(ge=0, le=2**31 - 1)],
+    side: OfSide = "accepted",
+) -> Any:
+    """The schema that it was."""
+    for found in history.versions(the.store, the.connection(who, connection), side):
+        if found.version == version:
+            return {**asdict(found), "catalog": catalog_to_dict(history.catalog_of(the.store, found))}
+    raise unknown("version", str(version))
+
+
+@routes.get("/policies", response_model=Page[PolicyName])
+def list_policies(who: Who, the: The, limit: Limit = 100, cursor: Cursor = None) -> Any:
+    """By name, with how many connections name each."""
+    behind = place(cursor, str)
+    scope = the.names(who)
+    project = the.project
+    used = Counter(project.connection(n).policy for n in (project.connections if scope is None else scope))
+    names = sorted(n for n in project.model.policies if behind is None or n > behind[0])
+    found = [
+        PolicyName(name=n, preset=p.preset, rules=len(p.rules), connections=used[n])
+        for n, p in ((n, project.model.policies[n]) for n in names[: limit + 1])
+    ]
+    return paged(found, limit, lambda one: (one.name,), lambda one: one)
+
+
+@routes.get("/connections/{connection}/policy", response_model=dict[str, Any])
+def get_policy(who: Who, the: The, connection: ConnectionName) -> Any:
+    """Preset, rules and overrides, where each stands, and what the preset says to each kind of change."""
+    return jsonable_encoder(shown(the.project, the.connection(who, connection)).document())

@@ -1,0 +1,131 @@
+"""What every write has: one transaction with its audit entry, a rehearsal that is rolled back (`dry_run`), the same
+answer to a request that is sent again (`Idempotency-Key`), a check that nothing has moved since (`If-Match`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.encoders import jsonable_encoder
+from starlette.responses import JSONResponse, Response
+
+from instep.api.access import The, Who
+from instep.api.problems import Problem
+from instep.api.server import Caller
+from instep.store.idempotency import Given
+from instep.store.store import Store
+
+Token = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern="^[!-~]+$",
+        description="Sent again within a day, the same request is answered as before and not carried out again.",
+    ),
+]
+Match = Annotated[
+    str | None,
+    Header(alias="If-Match", max_length=1000, description="The ETag that was read: refused if it is another by now."),
+]
+DryRun = Annotated[bool, Query(description="Do all of it but keep nothing: says what would be answered.")]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a write answers. `detail` is what the audit log keeps; `kept` replaces the body for a request that is sent
+    again, where the body holds a secret."""
+
+    body: Mapping[str, Any] = field(repr=False)
+    status: int = 200
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    kept: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+class _RolledBack(Exception):
+    """Ends a rehearsal."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """One write request. `request` is a digest of what is asked."""
+
+    store: Store
+    caller: Caller
+    request: str
+    token: str | None
+    match: str | None
+    dry_run: bool
+    headers: Mapping[str, str]
+
+    def run(self, action: str, target: str, do: Callable[[], Answer]) -> Response:
+        """Does it, writes it down, and answers; all in one transaction, so that none is there without the others."""
+        answer: Answer | None = None
+        try:
+            with self.store.transaction():
+                if (again := self._given()) is not None:
+                    return self._response(again.body, again.status, {"Idempotent-Replayed": "true"})
+                answer = do()
+                if self.dry_run:
+                    raise _RolledBack
+                self._write_down(action, target, answer)
+        except _RolledBack:
+            assert answer is not None
+            return self._response({**answer.body, "dry_run": True}, 200)
+        return self._response(answer.body, answer.status)
+
+    def check(self, document: Mapping[str, Any]) -> None:
+        """Problem 412 if this is not what the client has read."""
+        if self.match is None or self.match.strip() == "*":
+            return
+        if etag(document) not in [one.strip() for one in self.match.split(",")]:
+            raise Problem(412, "precondition_failed", "it has moved since it was read", "read it again, then decide")
+
+    def _given(self) -> Given | None:
+        if self.token is None or self.dry_run:
+            return None
+        given = self.store.idempotency.find(self.caller.key.id, self.token)
+        if given is not None and given.request != self.request:
+            why = f"Idempotency-Key {self.token!r} was sent with another request"
+            raise Problem(422, "repeated_differently", why, "use a new key for a new request")
+        return given
+
+    def _write_down(self, action: str, target: str, answer: Answer) -> None:
+        self.store.audit.add(self.caller.who, action, target, jsonable_encoder(answer.detail))
+        if self.token is not None:
+            body = jsonable_encoder(answer.body if answer.kept is None else answer.kept)
+            self.store.idempotency.keep(self.caller.key.id, self.token, Given(self.request, answer.status, body))
+
+    def _response(self, body: Mapping[str, Any], status: int, more: Mapping[str, str] | None = None) -> Response:
+        return JSONResponse(jsonable_encoder(body), status, {**self.headers, **(more or {})})
+
+
+async def write(
+    request: Request, who: Who, the: The, dry_run: DryRun = False, token: Token = None, match: Match = None
+) -> Write:
+    asked = json.dumps([request.method, request.url.path, str(dry_run), (await request.body()).decode()])
+    digest = hashlib.sha256(asked.encode()).hexdigest()
+    return Write(the.store, who, digest, token, match, dry_run, request.state.limit_headers)
+
+
+Writes = Annotated[Write, Depends(write)]
+
+
+def etag(document: Mapping[str, Any]) -> str:
+    """A strong tag of a JSON-ready document."""
+    text = json.dumps(jsonable_encoder(document), sort_keys=True, separators=(",", ":"))
+    return f'"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+
+
+def tagged(request: Request, document: Mapping[str, Any]) -> Response:
+    """The document with its ETag; 304 if the client has this one."""
+    tag, headers = etag(document), dict(request.state.limit_headers)
+    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+    if tag in known:
+        return Response(status_code=304, headers={"ETag": tag, **headers})
+    return JSONResponse(jsonable_encoder(document), headers={"ETag": tag, **headers})

@@ -1,0 +1,225 @@
+"""`instep server`: the API over this project; `instep keys` and `instep audit`: who may call it and what was done."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from instep.cli.context import confirm, emit, fail, open_app, say
+from instep.errors import Blocked, InstepError, SetupError
+
+if TYPE_CHECKING:
+    from instep.cli.screen import Screen
+    from instep.control.keys import Issued
+    from instep.store.api_keys import ApiKey
+
+keys = typer.Typer(help="API keys of the server: make, rotate, revoke.", no_args_is_help=True)
+audit = typer.Typer(help="The log of what was done by the API.", no_args_is_help=True)
+KeyId = Annotated[str, typer.Argument(help="A key's id, k-...")]
+Days = Annotated[int | None, typer.Option("--days", min=1, max=3650, help="How long it lasts; for ever if not given.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.command(epilog="Examples: instep server · instep server --host 0.0.0.0 --behind-proxy")(server)
+    app.add_typer(keys, name="keys")
+    app.add_typer(audit, name="audit")
+
+
+def server(
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 for any that is free.")] = 8321,
+    behind_proxy: Annotated[
+        str, typer.Option("--behind-proxy", help="Addresses of the proxies that end TLS: 10.0.0.7, or several with ,")
+    ] = "",
+    rate: Annotated[int, typer.Option("--rate", min=1, help="Requests that a key may make within a minute.")] = 600,
+    insecure_dev: Annotated[
+        bool, typer.Option("--insecure-dev", help="Listen beyond this machine without TLS: API keys travel in clear.")
+    ] = False,
+) -> None:
+    """Serve the API until it is interrupted. The first start prints an admin key, once."""
+    check_reach(host, behind_proxy, insecure_dev)
+    try:
+        import uvicorn
+
+        from instep.api.app import create_app
+        from instep.api.rates import Rates
+    except ModuleNotFoundError as error:
+        raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
+    with open_app() as app, listening(host, port) as taken:
+        made = create_app(app, rates=Rates(rate), secure=bool(behind_proxy))
+        _first_key(app.store)
+        config = uvicorn.Config(
+            made, server_header=False, timeout_graceful_shutdown=5, log_level="info",
+            proxy_headers=bool(behind_proxy), forwarded_allow_ips=behind_proxy or None,
+        )  # fmt: skip
+        say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")
+        uvicorn.Server(config).run(sockets=[taken])
+
+
+def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
+    """Blocked for an address that others reach without TLS in between."""
+    if is_loopback(host) or behind_proxy or insecure_dev:
+        return
+    raise Blocked(
+        f"{host} is reached from other machines, and API keys would travel in clear",
+        hint="put a proxy that ends TLS before it and name it with --behind-proxy, or listen on 127.0.0.1",
+    )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; InstepError if the address cannot be had."""
+    plain = host.strip("[]")
+    try:
+        return socket.create_server((plain, port), family=socket.AF_INET6 if ":" in plain else socket.AF_INET)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InstepError(f"cannot listen on {host} port {port}: {why}", hint="choose another --port") from error
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _first_key(store: Any) -> None:
+    from instep.control.keys import first_admin
+
+    issued = first_admin(store)
+    if issued is not None:
+        say(f"admin API key {issued.key.id}, shown this once:")
+        typer.echo(issued.secret, err=True)
+
+
+@keys.command("list", epilog="Example: instep keys list --output json")
+def list_keys() -> None:
+    """All keys, with when their secrets end and were last used."""
+    with open_app() as app:
+        found = app.store.api_keys.page(limit=10_000)
+        now = app.store.api_keys.now()
+    data = {"keys": [asdict(key) for key in found]}
+    emit(data, lambda out: _show_keys(out, [(k, k.lives(now)) for k in found]))
+
+
+def _show_keys(out: Screen, found: list[tuple[ApiKey, bool]]) -> None:
+    from rich.table import Table as Grid
+
+    from instep.cli.screen import cell
+
+    if not found:
+        out.print("no API keys; `instep server` makes the first one")
+        return
+    head = ("id", "name", "role", "groups", "state", "secrets", "last used")
+    grid = Grid(*head, box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for key, lives in found:
+        state = "revoked" if key.ended else "live" if lives else "expired"
+        used = max((s.last_used for s in key.secrets if s.last_used), default=None)
+        last = f"{used:%Y-%m-%d %H:%M} UTC" if used else "never"
+        starts = " ".join(s.prefix for s in key.secrets)
+        row = (key.id, key.name, key.role, ", ".join(key.groups) or "all", state, starts, last)
+        grid.add_row(*map(cell, row))
+    out.print(grid)
+
+
+@keys.command(epilog="Examples: instep keys create ci --role operator · instep keys create eu --role viewer --group eu")
+def create(
+    name: Annotated[str, typer.Argument(help="What it is for.")],
+    role: Annotated[str, typer.Option("--role", help="viewer, operator, approver or admin.")],
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="Only connections with this tag; may be given several times.")
+    ] = None,
+    days: Days = None,
+) -> None:
+    """Make a key. Its secret is printed once."""
+    from instep.bootstrap import user
+    from instep.control import keys as use
+
+    with open_app() as app, app.store.transaction():
+        issued = use.create(app.store, name, role, user(), groups=group or (), lasts=_lasts(days))
+        app.store.audit.add(user(), "key.create", name, {"key": issued.key.id, "role": role, "groups": group or []})
+    _show_issued(issued)
+
+
+@keys.command(epilog="Example: instep keys rotate k-3f9a21c07b11 --overlap-hours 24")
+def rotate(
+    key: KeyId,
+    overlap_hours: Annotated[
+        int, typer.Option("--overlap-hours", min=0, max=2160, help="How long the old secret still works.")
+    ] = 168,
+    days: Days = None,
+) -> None:
+    """Give a key another secret, which is printed once."""
+    from instep.bootstrap import user
+    from instep.control import keys as use
+
+    with open_app() as app, app.store.transaction():
+        issued = use.rotate(app.store, key, overlap=timedelta(hours=overlap_hours), lasts=_lasts(days))
+        app.store.audit.add(user(), "key.rotate", key, {"name": issued.key.name})
+    _show_issued(issued)
+
+
+@keys.command(epilog="Example: instep keys revoke k-3f9a21c07b11")
+def revoke(key: KeyId) -> None:
+    """End a key at once."""
+    from instep.bootstrap import user
+    from instep.control import keys as use
+
+    with open_app() as app:
+        name = app.store.api_keys.get(key).name
+        if not confirm(f"Refuse the API key {name!r} ({key}) from now on?"):
+            raise Blocked("nothing was revoked", hint="answer yes, or pass --yes")
+        with app.store.transaction():
+            ended = use.revoke(app.store, key, user())
+            app.store.audit.add(user(), "key.revoke", key, {"name": name})
+    emit(asdict(ended), lambda out: out.write(f"{key} is refused from now on"))
+
+
+def _lasts(days: int | None) -> timedelta | None:
+    return timedelta(days=days) if days is not None else None
+
+
+def _show_issued(issued: Issued) -> None:
+    def show(out: Screen) -> None:
+        out.write(f"{issued.key.id}  {issued.key.name} ({issued.key.role}); its secret, shown this once:")
+        out.write(issued.secret)
+
+    emit({"key": asdict(issued.key), "secret": issued.secret}, show)
+
+
+@audit.command(epilog="Example: instep audit check")
+def check(
+    head: Annotated[str, typer.Option("--head", help="A digest that was noted earlier: it must be in the log.")] = "",
+) -> None:
+    """Whether the log holds together: each entry has the digest of the one before it."""
+    with open_app() as app:
+        found = app.store.audit.check()
+        known = not head or app.store.audit.holds(head)
+    broken = found.broken or ("" if known else f"no entry has the digest {head}: entries at the end were taken away")
+    data = {**asdict(found), "broken": broken}
+    text = f"broken: {broken}" if broken else f"{found.entries:,} entries hold together; the last one is {found.head}"
+    emit(data, lambda out: out.write(text, "red" if broken else ""))
+    if broken:
+        raise fail(1)
+
+
+@audit.command("list", epilog="Example: instep audit list --rows 50")
+def list_audit(rows: Annotated[int, typer.Option("--rows", "-n", min=1, max=10_000, help="How many.")] = 20) -> None:
+    """The last entries, newest first."""
+    with open_app() as app:
+        found = app.store.audit.page(limit=rows)
+
+    def show(out: Screen) -> None:
+        for e in found:
+            out.write(f"{e.number:>6}  {e.at:%Y-%m-%d %H:%M:%S}  {e.actor}  {e.action}  {e.target}")
+
+    emit({"entries": [asdict(e) for e in found]}, show)

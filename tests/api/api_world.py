@@ -1,0 +1,97 @@
+"""A server over a project of files, with changes, and clients with keys of each role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from instep.api.app import create_app
+from instep.api.rates import Rates
+from instep.api.server import Queued
+from instep.bootstrap import App, open_project
+from instep.control import keys
+from instep.model import Review
+from instep.store.reviews import Finding
+from instep.store.store import Store
+
+PROJECT = """\
+sources: {db: {type: sqlite, path: shop.db}}
+destinations: {lake: {type: iceberg}}
+policies: {strict: {preset: approve}}
+connections:
+  eu: {tags: [europe], policy: strict}
+  us: {tags: [america]}
+"""
+
+
+@dataclass
+class ListedWork:
+    """A queue in memory: one of a kind waits for each connection."""
+
+    jobs: dict[str, Queued] = field(default_factory=dict)
+
+    def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str, why: str) -> Queued:
+        for known in self.jobs.values():
+            if (known.connection, known.kind) == (connection, kind):
+                return Queued(known.id, connection, kind, known.status, fresh=False)
+        found = Queued(f"j-{len(self.jobs) + 1}", connection, kind, "queued")
+        self.jobs[found.id] = found
+        return found
+
+    def get(self, job: str) -> Queued | None:
+        return self.jobs.get(job)
+
+
+@dataclass
+class Api:
+    """`clients` by role; `scoped` is a viewer and `scoped_admin` an admin for the group europe."""
+
+    app: App
+    client: TestClient
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        return self.app.store
+
+    def key(self, role: str, *groups: str) -> dict[str, str]:
+        """The headers of a key."""
+        name = "-".join((role, *groups))
+        if name not in self.secrets:
+            self.secrets[name] = keys.create(self.store, name, role, "test", groups=groups).secret
+        return {"Authorization": f"Bearer {self.secrets[name]}"}
+
+    def call(self, method: str, path: str, role: str = "admin", body: Any = None, **more: Any) -> Any:
+        """The response to a request below /api/v1; `headers` are added to those of the key."""
+        headers = {**self.key(role), **more.pop("headers", {})}
+        return self.client.request(method, f"/api/v1{path}", json=body, headers=headers, **more)
+
+    def get(self, path: str, role: str = "admin", **more: Any) -> Any:
+        """The document at a path."""
+        found = self.call("GET", path, role, **more)
+        assert found.status_code == 200, found.text
+        return found.json()
+
+
+def project(folder: Path, text: str = PROJECT) -> App:
+    folder.joinpath("instep.yml").write_text(text)
+    return open_project(folder)
+
+
+def serve(app: App, **options: Any) -> Api:
+    made = create_app(app, **{"rates": Rates(requests=100_000), "poll": 0.02, "stream": 0.5, **options})
+    return Api(app, TestClient(made, raise_server_exceptions=False, client=("127.0.0.1", 1)))
+
+
+def recorded(store: Store, connection: str, *columns: str, action: str = "review") -> list[Review]:
+    """Changes of a connection that wait."""
+    found = [
+        Finding(f"column.added {c}", "column.added", ("main", "item"), c, f"main.item.{c} is new", {"after": c},
+                action, "preset approve", "waits for a review")
+        for c in columns
+    ]  # fmt: skip
+    return store.reviews.record(connection, found, "f")

@@ -1,0 +1,183 @@
+"""`instep server` as a process of its own; keys and the audit log from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_world import Shop
+from sqlalchemy import create_engine, text
+
+from instep.cli.server import check_reach, is_loopback, listening
+from instep.control.keys import authenticate
+from instep.errors import Blocked, InstepError
+
+WAIT = 60.0
+
+
+@dataclass
+class Served:
+    """A server that runs; `said` is what it printed before it listened."""
+
+    process: subprocess.Popen[str]
+    base: str
+    said: str
+
+    @property
+    def secret(self) -> str:
+        found = re.search(r"instep_sk_[\w-]{43}", self.said)
+        return found[0] if found else ""
+
+    def get(self, path: str, secret: str) -> tuple[int, Any]:
+        request = urllib.request.Request(self.base + path, headers={"Authorization": f"Bearer {secret}"})
+        try:
+            with urllib.request.urlopen(request, timeout=WAIT) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read())
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Served]:
+    """`instep server` on a free port of this machine; ended as by Ctrl-C, which is no failure."""
+    command = [sys.executable, "-m", "instep.cli.main", "--project", str(folder), "server", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    try:
+        assert process.stderr is not None
+        said: list[str] = []
+        end = time.monotonic() + WAIT
+        while (found := re.search(r"http://[\d.:]+", "".join(said))) is None:
+            assert time.monotonic() < end
+            line = process.stderr.readline()
+            assert line, "".join(said)
+            said.append(line)
+        yield Served(process, found[0], "".join(said))
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(WAIT) in (0, 130), rest
+        assert "Traceback" not in rest
+    finally:
+        process.kill()
+        process.wait(WAIT)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def test_the_first_start_tells_a_key_and_the_second_does_not(shop: Shop) -> None:
+    with served(shop.folder) as first:
+        secret = first.secret
+        assert first.get("/api/v1/me", secret)[1]["role"] == "admin"
+        assert first.get("/api/v1/me", secret + "x")[0] == 401
+        assert [c["name"] for c in first.get("/api/v1/connections", secret)[1]["items"]] == ["shop"]
+        shop.ok("pause", "shop", "--reason", "from beside")
+        assert first.get("/api/v1/connections/shop", secret)[1]["status"] == "paused"
+    with served(shop.folder) as second:
+        assert second.secret == ""
+        assert second.get("/api/v1/me", secret)[0] == 200
+    files = [file for file in shop.folder.rglob("*") if file.is_file()]
+    assert [file.name for file in files if secret[14:].encode() in file.read_bytes()] == []
+
+
+def test_a_port_that_is_taken(shop: Shop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = shop.run("server", "--port", str(port))
+    assert said.code == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in said.err
+    assert "instep_sk_" not in said.err
+
+
+def test_it_listens_on_this_machine_only_unless_it_is_told() -> None:
+    for host in ("127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"):
+        check_reach(host, "", insecure_dev=False)
+    for host in ("0.0.0.0", "::", "10.0.0.7", "example.org"):
+        assert not is_loopback(host)
+        with pytest.raises(Blocked, match="in clear"):
+            check_reach(host, "", insecure_dev=False)
+        check_reach(host, "10.0.0.1", insecure_dev=False)
+        check_reach(host, "", insecure_dev=True)
+    with pytest.raises(InstepError, match="cannot listen"):
+        listening("203.0.113.7", 0)
+    with listening("127.0.0.1", 0) as found:
+        assert found.getsockname()[1] > 0
+
+
+class TestKeys:
+    def test_the_life_of_a_key(self, shop: Shop) -> None:
+        made = shop.json("keys", "create", "ci", "--role", "viewer", "--group", "eu", "--days", "30")
+        key, old = made["key"]["id"], made["secret"]
+        assert made["key"]["groups"] == ["eu"]
+        new = shop.json("keys", "rotate", key, "--overlap-hours", "1")["secret"]
+        with shop.store() as store:
+            assert all(authenticate(store, secret) for secret in (old, new))
+        assert "two secrets already" in shop.run("keys", "rotate", key).err
+        shop.ok("keys", "revoke", key, "--yes")
+        with shop.store() as store:
+            assert not any(authenticate(store, secret) for secret in (old, new))
+        [listed] = shop.json("keys", "list")["keys"]
+        assert listed["ended_by"]
+        assert "digest" not in str(listed)
+        out = shop.ok("keys", "list").out
+        assert "revoked" in out
+        assert old not in out
+        assert [e["action"] for e in shop.json("audit", "list")["entries"]] == [
+            "key.revoke",
+            "key.rotate",
+            "key.create",
+        ]
+
+    def test_a_secret_is_alone_on_its_line(self, shop: Shop) -> None:
+        said = shop.ok("keys", "create", "ci", "--role", "admin")
+        assert re.fullmatch(r"instep_sk_[\w-]{43}", said.out.splitlines()[-1])
+
+    @pytest.mark.parametrize(
+        ("words", "why"),
+        [
+            (("create", "ci", "--role", "root"), "there is no role 'root'"),
+            (("create", "-", "--role", "viewer"), "cannot be the name"),
+            (("rotate", "k-1"), "no API key 'k-1'"),
+            (("revoke", "k-1", "--yes"), "no API key 'k-1'"),
+        ],
+    )
+    def test_what_is_refused(self, shop: Shop, words: tuple[str, ...], why: str) -> None:
+        said = shop.run("keys", *words)
+        assert said.code == 1
+        assert why in said.err
+
+    def test_revoking_is_asked(self, shop: Shop) -> None:
+        key = shop.json("keys", "create", "ci", "--role", "viewer")["key"]["id"]
+        assert shop.run("keys", "revoke", key).code == 3
+        assert shop.json("keys", "list")["keys"][0]["ended"] is None
+
+
+def test_a_log_that_was_changed_is_told(shop: Shop) -> None:
+    assert shop.json("audit", "check")["entries"] == 0
+    for name in "abc":
+        shop.ok("keys", "create", name, "--role", "viewer")
+    head = shop.json("audit", "check")["head"]
+    assert "3 entries hold together" in shop.ok("audit", "check", "--head", head).out
+    engine = create_engine(f"sqlite:///{shop.folder / '.instep' / 'state.db'}")
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM audit WHERE number = 3"))
+    assert shop.ok("audit", "check").code == 0
+    assert "taken away" in shop.run("audit", "check", "--head", head).out
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE audit SET actor = 'eve' WHERE number = 1"))
+    engine.dispose()
+    said = shop.run("audit", "check")
+    assert said.code == 1
+    assert "entry 1 is not what was written" in said.out
