@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from instep.control.selections import Place, known
+from instep.control.selections import Place
 from instep.model import Review, ReviewStatus
 from instep.schema.selection import column_is_on, hashed, is_on
 from instep.schema.switch import Switch, handling
@@ -38,7 +38,7 @@ class Listed:
 
 def listed(place: Place, *, columns: bool = False) -> list[Listed]:
     """Schemas, tables and touched columns (`columns`: all) in order of their names; nothing before a detection."""
-    return list(_Listing(place, columns).all()) if known(place).tables else []
+    return list(_Listing(place, columns).all()) if place.known.tables else []
 
 
 def tree(place: Place, found: Sequence[Listed]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class _Listing:
         self.applied = {_about(r): r for r in store.reviews.find(name, ("applied",)) if r.kind in _ADDED}
 
     def all(self) -> Iterator[Listed]:
-        tables = {t.ref: t for t in known(self.place).tables}
+        tables = {t.ref: t for t in self.place.known.tables}
         for schema, name, _ in self.switches:
             if name and (schema, name) not in tables:
                 tables[schema, name] = Table(schema, name, ())
