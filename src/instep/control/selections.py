@@ -44,7 +44,8 @@ class Target:
 class Place:
     """The one connection that is switched: what its file says (`file`), and with the switches (`now`), what the last
     detection has seen and what is accepted. `line` answers where the file says something: a section and an entry to
-    `instep.yml:12: ...`. `salted`: there is a salt to hash with. `denied`: what the source would not let be read, why."""
+    `instep.yml:12: ...`. `salted`: there is a salt to hash with. `denied`: what the source keeps from being
+    read, and why."""
 
     connection: str
     store: Store
