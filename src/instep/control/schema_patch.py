@@ -196,3 +196,18 @@ class _Patching:
             f"connection {self.place.connection} has no {what} {path}",
             hint=f"did you mean {near[0]}?" if near else "reload the schema config if it is new at the source",
         )
+
+
+def precreated(patch: ConfigPatch) -> list[Switch]:
+    """The switches of a config that is made before anything is known of the source; they wait for their objects."""
+    found: list[Switch] = []
+    for schema, s in patch.schemas.items():
+        found += [Switch(schema, enabled=s.enabled)] if s.enabled is not None else []
+        for table, t in s.tables.items():
+            found += [Switch(schema, table, enabled=t.enabled)] if t.enabled is not None else []
+            found += [Switch(schema, table, c, p.enabled, p.hashed) for c, p in t.columns.items() if _says(p)]
+    return found
+
+
+def _says(patch: ColumnPatch) -> bool:
+    return patch.enabled is not None or patch.hashed is not None
