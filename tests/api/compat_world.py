@@ -192,6 +192,9 @@ class Worker:
             going = [j for j in self._jobs.values() if j.status in ("queued", "running")]
         return {name: [j for j in going if j.connection == name] for name in connections}
 
+    def options(self, job: str) -> Mapping[str, Any]:
+        return self._options[job]
+
     def has_worker(self) -> bool:
         return self.alive
 
@@ -227,7 +230,7 @@ class Worker:
         with open_project(self.folder) as app:
             if job.kind == "test":
                 source = app.source(app.project.source_of(job.connection))
-                return {"checks": [asdict(check) for check in source.check()]}
+                return {"checks": [asdict(check) for check in source.test()]}
             pipe = app.pipe(job.connection)
             if job.kind == "sync":
                 self.reports.append(sync(pipe, Wanted(), engine=Inline()))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -34,7 +34,6 @@ class Status:
     succeeded: datetime | None = None
     failed: datetime | None = None
     rescheduled_for: datetime | None = None
-    warnings: Mapping[str, str] = field(default_factory=dict)
 
 
 def status(

@@ -55,7 +55,8 @@ class Desk:
         return Naming(namespace=project.namespace_of(name), default_schema=_default_schema(project, name))
 
     def run(self, connection: str, kind: JobKind, options: Mapping[str, Any], key: str = "") -> Job:
-        """A job that touches a source, waited for. Refusal: 503 without a worker or after the wait, 400 if it failed."""
+        """A job that touches a source, once it is done. Refusal: 503 without a worker or when it takes longer than a
+        request may, 400 if it failed."""
         jobs = self.ports.jobs
         if not jobs.has_worker():
             raise Refusal(
