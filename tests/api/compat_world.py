@@ -59,13 +59,21 @@ class FileObjects:
         self.file, self.beside = folder / "instep.yml", folder / "beside.json"
         self.locked = False
         self._lock = threading.RLock()
+        self._read: tuple[str, Project, dict[str, Any]] | None = None
 
     def project(self, name: str = "") -> Project:
-        return load(self.file)
+        """Read again when the file has another text."""
+        text = self.file.read_text()
+        with self._lock:
+            if self._read is None or self._read[0] != text:
+                self._read = text, load(self.file), yaml.safe_load(text) or {}
+            return self._read[1]
 
     def _all(self, kind: Kind) -> dict[str, Any]:
         if kind in SECTIONS:
-            return (yaml.safe_load(self.file.read_text()) or {}).get(SECTIONS[kind]) or {}
+            self.project()
+            assert self._read is not None
+            return dict(self._read[2].get(SECTIONS[kind]) or {})
         return (json.loads(self.beside.read_text()) if self.beside.exists() else {}).get(kind) or {}
 
     def _write(self, kind: Kind, name: str, spec: Mapping[str, Any] | None) -> None:
@@ -86,7 +94,7 @@ class FileObjects:
     def _item(self, kind: Kind, name: str, spec: Mapping[str, Any]) -> Item:
         group, namespace = str(spec.get("group_id", "")), name
         if kind == "connection":
-            project = load(self.file)
+            project = self.project()
             group, namespace = project.destination_of(name), project.namespace_of(name)
         elif kind == "foreign":
             namespace = str(spec.get("config", {}).get("schema", name))
@@ -95,7 +103,7 @@ class FileObjects:
     def connections(
         self, *, after: str = "", limit: int, group: str = "", namespace: str = "", groups: frozenset[str] = frozenset()
     ) -> Sequence[Item]:
-        project = load(self.file)
+        project = self.project()
         found = [
             Item("connection", n, s or {}, BIRTH, "ann", project.destination_of(n), project.namespace_of(n))
             for n, s in self._all("connection").items()
