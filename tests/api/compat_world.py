@@ -241,7 +241,8 @@ class Worker:
                 return {"checks": [asdict(check) for check in source.test()]}
             pipe = app.pipe(job.connection)
             if job.kind == "sync":
-                self.reports.append(sync(pipe, Wanted(), engine=Inline()))
+                wanted = Wanted(drop_columns=frozenset(self._options[job.id].get("drop_columns", ())))
+                self.reports.append(sync(pipe, wanted, engine=Inline()))
             else:
                 preview(pipe, count=True, pauses=True)
         return {}

@@ -168,6 +168,12 @@ def test_what_is_dropped_must_be_blocked(compat: Compat) -> None:
     compat.ask("POST", f"{SCHEMAS}/drop-columns", body)
     [job] = compat.worker.unfinished(["shop"])["shop"]
     assert compat.worker.options(job.id) == {"drop_columns": ["main.item.name"]}
+    compat.worker.held.set()
+    compat.worker.idle()
+    destination = compat.app.destination("lake")
+    columns = destination.read(("shop", "item")).read_all().column_names
+    assert [name for name in columns if not name.startswith("_instep_")] == ["id"]
+    assert compat.data("GET", SCHEMAS)["schemas"]["main"]["tables"]["item"]["columns"]["name"]["enabled"] is False
     assert compat.ask("POST", f"{SCHEMAS}/drop-columns", {"schemas": {}}, 400)["code"] == "InvalidInput"
 
 
