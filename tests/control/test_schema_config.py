@@ -21,6 +21,9 @@ from instep.control.schema_patch import (
 from instep.control.selections import switch
 from instep.errors import Blocked, InstepError
 from instep.schema.names import Naming
+from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import parse
+from instep.store.discoveries import CachedDiscovery
 
 __all__ = ["desk"]
 NAMING = Naming(namespace="shop", default_schema="main")
@@ -204,3 +207,20 @@ def test_all_tables_on_or_off_leave_columns_alone(desk: Desk, on: bool) -> None:
     assert {t.enabled for t in found.values()} == {on}
     assert [c.name for c in found["table_1"].columns] == ["column_1"], "columns that nobody touched stay unlisted"
     assert read(desk).schemas[0].enabled is on  # type: ignore[union-attr]
+
+
+@pytest.mark.timeout(120)
+def test_ten_thousand_tables(desk: Desk) -> None:
+    """Nothing here may take the square of their number."""
+    column = Column("id", parse("int64"), key=1, id="1"), Column("v", parse("string"), id="2")
+    catalog = Catalog.of(Table("main", f"t{n:05}", column, id=str(n)) for n in range(10_000))
+    with desk.app() as app:
+        app.store.discoveries.save("shop", CachedDiscovery(catalog, "f"))
+        for on in (False, True, False):
+            place = desk.place(app)
+            switch(place, switched(place, on), "ann")
+        config = schema_config(desk.place(app), NAMING)
+        assert config is not None
+        wanted = {t.name: TablePatch(True, columns={"v": ColumnPatch(False)}) for t in config.schemas[0].tables}
+        made = patched(desk.place(app), config, ConfigPatch({"main": SchemaPatch(True, wanted)}))
+    assert (len(config.schemas[0].tables), len(made.steps)) == (10_000, 20_001)

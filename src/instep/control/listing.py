@@ -64,6 +64,10 @@ class _Listing:
         self.switches = {(s.schema, s.table, s.column): s for s in store.switches.of(name)}
         self.reviews = {_about(r): r for r in reversed(store.reviews.find(name, _WAITS)) if r.kind in _ADDED}
         self.applied = {_about(r): r for r in store.reviews.find(name, ("applied",)) if r.kind in _ADDED}
+        self.named: dict[tuple[str, str], list[str]] = {}
+        for schema, table, column in (*self.switches, *self.reviews):
+            if column:
+                self.named.setdefault((schema, table), []).append(column)
 
     def all(self) -> Iterator[Listed]:
         tables = {t.ref: t for t in self.place.known.tables}
@@ -89,8 +93,11 @@ class _Listing:
         return self._one((*table.ref, ""), on, why, None)
 
     def columns(self, table: Table) -> Iterator[Listed]:
+        said = self.named.get(table.ref, ())
+        if not (said or self.every or self.place.now.covers_columns):
+            return
         named = {c.name: c for c in table.live}
-        gone = [c for schema, name, c in self.switches if (schema, name) == table.ref and c and c not in named]
+        gone = {c for c in said if c not in named and (*table.ref, c) in self.switches}
         for name in (*named, *sorted(gone)):
             column = named.get(name)
             if column is None:

@@ -5,7 +5,7 @@ Keys are the source's names. What may not be switched carries a lock that says w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
@@ -73,9 +73,10 @@ def schema_config(place: Place, naming: Naming) -> SchemaConfig | None:
     """The tree; None before the first detection, when nothing is known."""
     if not place.known.tables:
         return None
-    view = _View(place, naming)
-    found = groupby(listed(place), key=lambda one: one.schema)
-    return SchemaConfig(handling(place.policy.preset), tuple(view.schema(list(of)) for _, of in found))
+    found = listed(place)
+    view = _View(place, naming, {(one.schema, one.table) for one in found if one.column})
+    schemas = groupby(found, key=lambda one: one.schema)
+    return SchemaConfig(handling(place.policy.preset), tuple(view.schema(list(of)) for _, of in schemas))
 
 
 def table_columns(place: Place, naming: Naming, ref: Ref) -> tuple[ColumnConfig, ...] | None:
@@ -84,7 +85,7 @@ def table_columns(place: Place, naming: Naming, ref: Ref) -> tuple[ColumnConfig,
     if table is None:
         return None
     alone = replace(place, source=_only(place.source, ref), accepted=_only(place.accepted, ref))
-    view = _View(alone, naming)
+    view = _View(alone, naming, {ref})
     found = [one for one in listed(alone, columns=True) if (one.schema, one.table) == ref and one.column]
     order = {c.name: n for n, c in enumerate(table.columns)}
     return tuple(view.column(one) for one in sorted(found, key=lambda one: order.get(one.column, len(order))))
@@ -97,9 +98,9 @@ def _only(catalog: Catalog, ref: Ref) -> Catalog:
 class _View:
     """One connection, with the names that its objects have or will have at the destination."""
 
-    def __init__(self, place: Place, naming: Naming) -> None:
+    def __init__(self, place: Place, naming: Naming, detailed: Set[Ref]) -> None:
         self.place, self.naming = place, naming
-        self.named = named(place, naming)
+        self.named = named(place, naming, detailed)
 
     def schema(self, found: list[Listed]) -> SchemaEntry:
         head, *rest = found
@@ -189,23 +190,25 @@ class Named:
         return self.tables.get(ref)
 
 
-def named(place: Place, naming: Naming) -> Named:
-    """What is accepted keeps its name; the rest is shown the one that it would be given today."""
+def named(place: Place, naming: Naming, detailed: Set[Ref] | None = None) -> Named:
+    """What is accepted keeps its name; the rest is shown the one that it would be given today. Columns are named in
+    the `detailed` tables only (None: in all)."""
     wrong = unusable(place.known)
-    fit = Catalog.of(_fitting(place, wrong))
+    fit = Catalog.of(_fitting(place, wrong, detailed))
     try:
         return Named({t.ref: t for t in assign(fit, naming).tables}, wrong)
     except SchemaError:
         return Named({t.ref: _plain(t) for t in fit.tables}, wrong)
 
 
-def _fitting(place: Place, wrong: Mapping[tuple[str, ...], str]) -> Iterator[Table]:
+def _fitting(place: Place, wrong: Mapping[tuple[str, ...], str], detailed: Set[Ref] | None) -> Iterator[Table]:
     for table in place.known.tables:
         if table.ref in wrong:
             continue
         accepted = place.accepted.get(table.ref)
-        names = {c.name: c.alias for c in accepted.columns} if accepted else {}
-        columns = (c for c in table.columns if (*table.ref, c.name) not in wrong)
+        shown = detailed is None or table.ref in detailed
+        names = {c.name: c.alias for c in accepted.columns} if accepted and shown else {}
+        columns = (c for c in table.columns if (*table.ref, c.name) not in wrong) if shown else ()
         given = tuple(replace(c, alias=names.get(c.name, c.alias)) for c in columns)
         yield replace(table, columns=given, alias=accepted.alias if accepted else table.alias)
 

@@ -299,8 +299,8 @@ def switch(place: Place, turned: Sequence[Step], who: str) -> list[Step]:
     store, name = place.store, place.connection
     with store.transaction():
         store.switches.set(name, [s.switch for s in new], who)
+        store.events.add(*(SelectionChanged(name, step.target.path, WORDS[step.verb], who) for step in new))
         for step in new:
-            store.events.add(SelectionChanged(name, step.target.path, WORDS[step.verb], who))
             if step.backfill:
                 ref, column = step.backfill
                 store.backfills.want(name, ref, column=column, why=f"{step.target.path} is {WORDS[step.verb]}")
