@@ -235,6 +235,14 @@ def test_a_connection_is_made_tested_changed_and_deleted(compat: Compat) -> None
     assert compat.ask("POST", "/connections", body | {"group_id": "pond"}, 404)["code"] == "NotFound_Group"
 
 
+def test_a_connection_that_is_refused_leaves_nothing_behind_and_tells_no_secret(compat: Compat) -> None:
+    before = compat.objects.file.read_text()
+    config = {"host": "localhost", "database": "d", "user": "u", "password": "canary", "schema_prefix": "pg"}
+    secret = compat.ask("POST", "/connections", {"group_id": "lake", "service": "postgres", "config": config}, 400)
+    assert "canary" not in str(secret), "this project keeps secrets out of its file"
+    assert compat.objects.file.read_text() == before
+
+
 def test_a_service_that_nothing_here_reads(compat: Compat) -> None:
     config = {"schema": "apps", "app_ids": ["1"], "token": "t"}
     made = compat.data("POST", "/connections", {"group_id": "lake", "service": "itunes_connect", "config": config}, 201)

@@ -22,6 +22,7 @@ from instep.api.compat.services import NAMES, TYPES, source_spec
 from instep.api.compat.syncs import setup_tests
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
+from instep.errors import InstepError
 
 router = APIRouter()
 LISTED = "Connections list retrieved successfully"
@@ -127,7 +128,11 @@ def _create_ours(desk: Desk, wanted: NewConnection) -> Item:
     manual = wanted.schedule_type == "manual"
     schedule = {} if manual else {"schedule": {"sync": cron(wanted.sync_frequency, wanted.daily_sync_time)}}
     spec = {"source": name, "destination": wanted.group_id, "namespace": namespace, **schedule}
-    return objects.create("connection", name, spec, who)
+    try:
+        return objects.create("connection", name, spec, who)
+    except InstepError:
+        objects.delete("source", name, who)
+        raise
 
 
 def _create_foreign(desk: Desk, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
