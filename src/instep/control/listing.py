@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from instep.control.selections import Place, known
+from instep.control.selections import Place
 from instep.model import Review, ReviewStatus
 from instep.schema.selection import column_is_on, hashed, is_on
 from instep.schema.switch import Switch, handling
@@ -38,7 +38,7 @@ class Listed:
 
 def listed(place: Place, *, columns: bool = False) -> list[Listed]:
     """Schemas, tables and touched columns (`columns`: all) in order of their names; nothing before a detection."""
-    return list(_Listing(place, columns).all()) if known(place).tables else []
+    return list(_Listing(place, columns).all()) if place.known.tables else []
 
 
 def tree(place: Place, found: Sequence[Listed]) -> dict[str, Any]:
@@ -64,9 +64,13 @@ class _Listing:
         self.switches = {(s.schema, s.table, s.column): s for s in store.switches.of(name)}
         self.reviews = {_about(r): r for r in reversed(store.reviews.find(name, _WAITS)) if r.kind in _ADDED}
         self.applied = {_about(r): r for r in store.reviews.find(name, ("applied",)) if r.kind in _ADDED}
+        self.named: dict[tuple[str, str], list[str]] = {}
+        for schema, table, column in (*self.switches, *self.reviews):
+            if column:
+                self.named.setdefault((schema, table), []).append(column)
 
     def all(self) -> Iterator[Listed]:
-        tables = {t.ref: t for t in known(self.place).tables}
+        tables = {t.ref: t for t in self.place.known.tables}
         for schema, name, _ in self.switches:
             if name and (schema, name) not in tables:
                 tables[schema, name] = Table(schema, name, ())
@@ -89,8 +93,11 @@ class _Listing:
         return self._one((*table.ref, ""), on, why, None)
 
     def columns(self, table: Table) -> Iterator[Listed]:
+        said = self.named.get(table.ref, ())
+        if not (said or self.every or self.place.now.covers_columns):
+            return
         named = {c.name: c for c in table.live}
-        gone = [c for schema, name, c in self.switches if (schema, name) == table.ref and c and c not in named]
+        gone = {c for c in said if c not in named and (*table.ref, c) in self.switches}
         for name in (*named, *sorted(gone)):
             column = named.get(name)
             if column is None:

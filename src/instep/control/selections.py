@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Literal
 
 from instep.errors import Blocked, InstepError
@@ -44,7 +45,8 @@ class Target:
 class Place:
     """The one connection that is switched: what its file says (`file`), and with the switches (`now`), what the last
     detection has seen and what is accepted. `line` answers where the file says something: a section and an entry to
-    `instep.yml:12: ...`. `salted`: there is a salt to hash with."""
+    `instep.yml:12: ...`. `salted`: there is a salt to hash with. `denied`: what the source keeps from being
+    read, and why."""
 
     connection: str
     store: Store
@@ -58,6 +60,13 @@ class Place:
     settings: Callable[[Table], TableOptions]
     line: Callable[[str, str], str]
     salted: bool
+    denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+
+    @cached_property
+    def known(self) -> Catalog:
+        """Everything that can be switched: what the source had at the last detection, and what is accepted."""
+        tables = {t.ref: t for t in self.accepted.tables if not t.retained}
+        return Catalog.of({**tables, **{t.ref: t for t in self.source.tables}}.values())
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ def place_of(project: Project, store: Store, connection: str) -> Place:
         source=source, accepted=accepted, identity=identity, policy=project.policy(connection),
         tags=tuple(project.connection(connection).tags), settings=lambda t: project.table(connection, t.ref),
         line=lambda section, entry: _line(project, connection, section, entry),
-        salted=bool(project.connection(connection).salt),
+        salted=bool(project.connection(connection).salt), denied=seen.denied if seen else {},
     )  # fmt: skip
 
 
@@ -97,18 +106,12 @@ def _line(project: Project, connection: str, section: str, entry: str) -> str:
     return project.where((*place, entry, "enabled") if isinstance(data, dict) else place)
 
 
-def known(place: Place) -> Catalog:
-    """Everything that can be switched: what the source had at the last detection, and what is accepted."""
-    tables = {t.ref: t for t in place.accepted.tables if not t.retained}
-    return Catalog.of({**tables, **{t.ref: t for t in place.source.tables}}.values())
-
-
 def targets(place: Place, objects: Sequence[str], matching: Sequence[str]) -> list[Target]:
     """The schemas, tables and columns that these paths name, or that a pattern matches (tables and columns).
 
     Raises InstepError, naming what was probably meant, for what there is not, and before the first detection.
     """
-    every = {t.path: t for t in _targets(known(place))}
+    every = {t.path: t for t in _targets(place.known)}
     if not every:
         raise InstepError(
             f"nothing of connection {place.connection} is listed yet", hint="run `instep detect` first, then switch"
@@ -155,11 +158,12 @@ def _missing(place: Place, path: str, every: Collection[str]) -> Target:
 def steps(place: Place, verb: Verb, chosen: Sequence[Target]) -> list[Step]:
     """What turning these switches does. Raises Blocked, having changed nothing, where instep.yml says otherwise, for
     keys and cursors, and where there is no salt to hash with."""
-    kept = _kept(place)
-    return [_step(place, verb, t, kept.get(t.path)) for t in chosen]
+    kept = kept_switches(place)
+    return [turning(place, verb, t, kept.get(t.path)) for t in chosen]
 
 
-def _step(place: Place, verb: Verb, target: Target, kept: Switch | None) -> Step:
+def check(place: Place, verb: Verb, target: Target) -> None:
+    """Raises Blocked for what may not be switched so, and InstepError where it makes no sense."""
     if verb in ("hash", "unhash") and target.column is None:
         raise InstepError(f"only columns are hashed, {target.path} is none", hint=f"name one: {target.path}.COLUMN")
     _check_file(place, verb, target)
@@ -167,7 +171,12 @@ def _step(place: Place, verb: Verb, target: Target, kept: Switch | None) -> Step
         _check_role(place, target, "switched off", "hash it instead, or switch the table off")
     if verb == "hash":
         _check_hash(place, target)
-    base = kept or bind(_switch(target), known(place), place.identity)
+
+
+def turning(place: Place, verb: Verb, target: Target, kept: Switch | None) -> Step:
+    """What turning one switch does; `kept` is what was switched about the object before."""
+    check(place, verb, target)
+    base = kept or bind(_switch(target), place.known, place.identity)
     on_off, plain = verb in ("on", "off"), verb in ("on", "hash")
     switch = replace(base, enabled=plain) if on_off else replace(base, hashed=plain)
     lines, backfill = _follows(place, verb, target)
@@ -289,8 +298,8 @@ def switch(place: Place, turned: Sequence[Step], who: str) -> list[Step]:
     store, name = place.store, place.connection
     with store.transaction():
         store.switches.set(name, [s.switch for s in new], who)
+        store.events.add(*(SelectionChanged(name, step.target.path, WORDS[step.verb], who) for step in new))
         for step in new:
-            store.events.add(SelectionChanged(name, step.target.path, WORDS[step.verb], who))
             if step.backfill:
                 ref, column = step.backfill
                 store.backfills.want(name, ref, column=column, why=f"{step.target.path} is {WORDS[step.verb]}")
@@ -310,7 +319,7 @@ def hashing(place: Place, reviews: Sequence[Review]) -> list[Step]:
                 hint="approve it without --hash, or hash columns with `instep selection hash`",
             )
         for target in columns:
-            step = _step(place, "hash", target, _kept(place).get(target.path))
+            step = turning(place, "hash", target, kept_switches(place).get(target.path))
             out.append(replace(step, switch=replace(step.switch, enabled=True), same=False))
     return out
 
@@ -328,7 +337,8 @@ def _columns_of(place: Place, review: Review) -> list[Target]:
     ]
 
 
-def _kept(place: Place) -> dict[str, Switch]:
+def kept_switches(place: Place) -> dict[str, Switch]:
+    """What people have switched, by path."""
     return {s.path: s for s in place.store.switches.of(place.connection)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Literal
 
 from instep.schema.kinds import (
     Change,
@@ -21,7 +21,6 @@ from instep.schema.selection import Selection
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import String
 
-T = TypeVar("T", Table, Column)
 NOTHING = Catalog()
 
 
@@ -60,7 +59,7 @@ def located(switch: Switch, catalog: Catalog, identity: str = "") -> tuple[Table
     By id first. Another id under the same name, or another server, leaves the name: what is dropped and made again
     stays as it was switched.
     """
-    table = _by_id(catalog.tables, switch.table_id) if switch.identity == identity else None
+    table = catalog.by_id.get(switch.table_id or "") if switch.identity == identity else None
     proven = table is not None
     table = table or catalog.get(switch.ref)
     if table is None or not switch.column:
@@ -70,7 +69,7 @@ def located(switch: Switch, catalog: Catalog, identity: str = "") -> tuple[Table
     return (table, column) if column else None
 
 
-def _by_id(things: Iterable[T], id: str | None) -> T | None:
+def _by_id(things: Iterable[Column], id: str | None) -> Column | None:
     return next((t for t in things if t.id == id), None) if id else None
 
 

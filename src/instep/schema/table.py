@@ -109,6 +109,11 @@ class Catalog:
     def by_ref(self) -> Mapping[tuple[str, str], Table]:
         return {t.ref: t for t in self.tables}
 
+    @cached_property
+    def by_id(self) -> Mapping[str, Table]:
+        """The tables that have an id; of several with one, the first."""
+        return {t.id: t for t in reversed(self.tables) if t.id}
+
     @property
     def schemas(self) -> frozenset[str]:
         return frozenset(t.schema for t in self.tables)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, insert, select, update
@@ -65,6 +66,13 @@ class Pauses:
             if pause.table is not None:
                 found.setdefault(pause.table, pause)
         return found
+
+    def whole(self, names: Sequence[str]) -> frozenset[str]:
+        """Those of these connections that are paused as a whole."""
+        c = pauses.c
+        query = select(c.connection).where(c.connection.in_(names), c.table_name == "", c.ended.is_(None))
+        with self._db.read() as transaction:
+            return frozenset(transaction.execute(query).scalars())
 
     def connection(self, connection: str) -> Pause | None:
         """The oldest pause of the whole connection."""

@@ -7,11 +7,12 @@ write is refused by its fence.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, update
 
 from instep.errors import Fenced, InstepError, RunInProgress
 from instep.model import Run, RunKind, RunStatus, TableRun
@@ -21,6 +22,17 @@ from instep.store.owner import Owner, this_process
 from instep.store.tables import connections, runs, table_runs
 
 LEASE = timedelta(seconds=60)
+SYNCS = ("sync", "backfill")
+FAILED = ("failed", "partial", "blocked")
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """When a sync of a connection has ended well (`succeeded`) and not (`failed`) for the last time, None if never."""
+
+    succeeded: datetime | None = None
+    failed: datetime | None = None
+    running: bool = False
 
 
 class Runs:
@@ -109,6 +121,17 @@ class Runs:
             query = query.where(runs.c.kind == kind)
         with self._db.read() as transaction:
             return [run_of(row) for row in transaction.execute(query)]
+
+    def outcomes(self, names: Sequence[str]) -> dict[str, Outcomes]:
+        """How the syncs of these connections have gone; those that never ran are not there."""
+        c = runs.c
+        done = func.max(case((c.status == "done", c.ended)))
+        failed = func.max(case((c.status.in_(FAILED), c.ended)))
+        running = func.count(case((c.status == "running", c.fence)))
+        query = select(c.connection, done, failed, running).where(c.connection.in_(names), c.kind.in_(SYNCS))
+        with self._db.read() as transaction:
+            rows = transaction.execute(query.group_by(c.connection)).all()
+        return {name: Outcomes(done, failed, running > 0) for name, done, failed, running in rows}
 
     def record_tables(self, *results: TableRun) -> None:
         """What runs did with tables; the latest word counts."""

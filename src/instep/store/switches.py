@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, bindparam, delete, insert, select
 
 from instep.schema.switch import Switch
 from instep.store.connections import ensure
@@ -26,12 +26,19 @@ class Switches:
         return [_switch(row) for row in rows]
 
     def set(self, connection: str, chosen: Sequence[Switch], who: str) -> None:
-        """Each in the place of the one about the same object, if there is one; chosen now by `who`."""
+        """Each in the place of the one about the same object, if there is one; chosen now by `who`. Of several about
+        one object, the last."""
+        last = {(*switch.ref, switch.column): switch for switch in chosen}
+        if not last:
+            return
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
-            for switch in chosen:
-                _remove(transaction, connection, switch)
-                _add(transaction, connection, switch, who=who, at=self._db.now())
+            c = switches.c
+            same = (c.table_schema == bindparam("s"), c.table_name == bindparam("t"), c.column_name == bindparam("n"))
+            places = [{"s": schema, "t": table, "n": column} for schema, table, column in last]
+            transaction.execute(delete(switches).where(c.connection == connection, *same), places)
+            now = self._db.now()
+            transaction.execute(insert(switches), [_row(connection, s, who=who, at=now) for s in last.values()])
 
     def follow(self, connection: str, moves: Sequence[tuple[Switch, Switch]]) -> None:
         """(as it is kept, as it is now): all at once, because names may be swapped. What was chosen about the new
@@ -57,12 +64,15 @@ def _remove(transaction: Connection, connection: str, switch: Switch) -> None:
 
 
 def _add(transaction: Connection, connection: str, switch: Switch, **when: Any) -> None:
-    row = {
+    transaction.execute(insert(switches).values(**_row(connection, switch, **when)))
+
+
+def _row(connection: str, switch: Switch, **when: Any) -> dict[str, Any]:
+    return {
         "connection": connection, "table_schema": switch.schema, "table_name": switch.table,
         "column_name": switch.column, "enabled": switch.enabled, "hashed": switch.hashed,
         "table_id": switch.table_id, "column_id": switch.column_id, "identity": switch.identity, **when,
     }  # fmt: skip
-    transaction.execute(insert(switches).values(**row))
 
 
 def _switch(row: Row[Any]) -> Switch:

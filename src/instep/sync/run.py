@@ -17,7 +17,7 @@ from instep.model import Run, TableRun
 from instep.schema.change import describe
 from instep.schema.table import Catalog
 from instep.sources.base import Snapshot
-from instep.sync.changes.apply import apply_plan, let_go, make_plan
+from instep.sync.changes.apply import apply_plan, drop_named, let_go, make_plan
 from instep.sync.changes.extras import EXTRA
 from instep.sync.changes.map import resume_mappings
 from instep.sync.changes.owned import check_unmoved
@@ -189,6 +189,8 @@ class _Sync:
             check_named(pipe, self.wanted.tables, discovery)
             if self.wanted.drop_retained:
                 let_go(pipe, self.run, self.wanted.tables)
+            if self.wanted.drop_columns:
+                drop_named(pipe, self.run, self.wanted.drop_columns)
         count = attempt == 0 and not relied
         detection = detect(pipe, discovery, count=count, stored=relied, snapshot=snapshot)
         crashpoint("sync.detected")

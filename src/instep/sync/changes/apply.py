@@ -6,7 +6,7 @@ between the two is repaired by the next run: the steps that were done are not th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from instep.crash import crashpoint
@@ -21,6 +21,7 @@ from instep.schema.guard import Guards, offences, spared
 from instep.schema.names import assign, destination_ref, with_given
 from instep.schema.plan import Plan, check_base, desired, plan
 from instep.schema.policy import Decision, Modifiers, is_reordered_key
+from instep.schema.selection import column_is_on
 from instep.schema.step import RewriteColumn
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.widen import widens
@@ -30,6 +31,7 @@ from instep.sync.changes.fill_plan import follow_columns
 from instep.sync.changes.kept_history import goes_on, unkept, with_history
 from instep.sync.changes.laid_out import with_layouts
 from instep.sync.changes.owned import check_unmoved, own, taken
+from instep.sync.changes.selected import chosen
 from instep.sync.changes.shards import shared_offences, unable, with_shards
 from instep.sync.confirm import confirm
 from instep.sync.detection.detect import Detection, remember
@@ -265,9 +267,29 @@ def let_go(pipe: Pipe, run: Run, only: Set[str]) -> None:
     if not stale:
         return
     after = Catalog.of([*(t for t in before.tables if t not in stale), *(replace(t, columns=t.live) for t in stale)])
+    gone = [ColumnRemoved(t.ref, c, i) for t in stale for i, c in enumerate(t.columns) if c.retained]
+    _lose(pipe, run, before, after, gone, "drop-retained")
+
+
+def drop_named(pipe: Pipe, run: Run, paths: Set[str]) -> None:
+    """Drops accepted columns that are not read any more and that a person has named: `paths` are schema.table.column.
+    One that is read (again), or is gone, is left alone. The destination keeps them for undoing."""
+    before, on = pipe.store.accepted.catalog(pipe.name), chosen(pipe.said, pipe.store, pipe.name)
+    gone = [
+        ColumnRemoved(t.ref, c, i)
+        for t in before.tables for i, c in enumerate(t.columns)
+        if f"{t.path}.{c.name}" in paths and not t.retained and (c.retained or not column_is_on(on, t, c)[0])
+    ]  # fmt: skip
+    if not gone:
+        return
+    lost = {(c.table, c.before.name) for c in gone}
+    left = (replace(t, columns=tuple(c for c in t.columns if (t.ref, c.name) not in lost)) for t in before.tables)
+    _lose(pipe, run, before, Catalog.of(left), gone, "drop-columns")
+
+
+def _lose(pipe: Pipe, run: Run, before: Catalog, after: Catalog, gone: Sequence[ColumnRemoved], rule: str) -> None:
     wanted = _desired(pipe, after)
     there = pipe.destination.inspect(sorted(t.ref for t in wanted.tables))
-    gone = [ColumnRemoved(t.ref, c, i) for t in stale for i, c in enumerate(t.columns) if c.retained]
-    consent = [Decision(c, "apply", "drop-retained", "let go by a person", Modifiers(removed="drop")) for c in gone]
+    consent = [Decision(c, "apply", rule, "let go by a person", Modifiers(removed="drop")) for c in gone]
     made = plan(consent, before, after, there, wanted, pipe.destination.capabilities, prefix=pipe.naming.prefix)
     apply_plan(pipe, run, made, {})

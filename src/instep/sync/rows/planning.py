@@ -35,13 +35,15 @@ from instep.sync.rows.loads import Load, keep_rows, plan_load
 @dataclass(frozen=True)
 class Wanted:
     """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
-    source dropped, or nothing but the values of some `columns` of the tables."""
+    source dropped, `drop_columns` (paths) that are not read any more, or nothing but the values of some `columns` of
+    the tables."""
 
     tables: frozenset[str] = frozenset()
     full: bool = False
     drop_retained: bool = False
     kind: RunKind = "sync"
     columns: tuple[str, ...] = ()
+    drop_columns: frozenset[str] = frozenset()
 
 
 @dataclass

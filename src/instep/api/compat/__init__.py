@@ -1,0 +1,1 @@
+"""The management API whose clients and scripts exist already, under `/v1`."""

@@ -1,0 +1,81 @@
+"""The compatible API as an application of its own, to be mounted at `/v1`: its errors look different from ours."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from instep.api.compat import connections, groups, lists, metadata, schemas, syncs, users, webhooks
+from instep.api.compat.envelope import Refusal, new_id, refused
+from instep.api.compat.ports import Allowance, Ports
+from instep.errors import InstepError
+
+_log = logging.getLogger(__name__)
+_SOURCE = ("/reload", "/columns", "/test")
+
+
+class Paths:
+    """Takes the older names of connections for the present ones, and paths with a slash at their end; what is matched
+    is not decoded yet, so that a name may hold a slash."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            root = scope.get("root_path", "")
+            raw = scope.get("raw_path") or scope["path"].encode()
+            rest = raw.decode("latin-1").partition("?")[0].removeprefix(root)
+            scope = {**scope, "path": root + plain(rest), "request_id": new_id()}
+        await self._app(scope, receive, send)
+
+
+def plain(path: str) -> str:
+    """`/connectors/x/` as `/connections/x`; also below groups, but not the lists about connectors of the metadata."""
+    parts = [part for part in path.split("/") if part]
+    for place in (0, 2):
+        if len(parts) > place and parts[place] == "connectors" and parts[0] in ("connectors", "groups"):
+            parts[place] = "connections"
+    return "/" + "/".join(parts)
+
+
+def create_compatible(ports: Ports) -> FastAPI:
+    """The application over these ports."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.ports = ports
+    for room in (syncs, schemas, connections, groups, users, webhooks, metadata, lists):
+        app.include_router(room.router)
+    for kind in (Refusal, InstepError, HTTPException, Exception):
+        app.add_exception_handler(kind, _answer)
+    app.middleware("http")(_limited)
+    app.add_middleware(Paths)
+    return app
+
+
+def _answer(request: Request, error: Exception) -> Response:
+    if not isinstance(error, Refusal | InstepError | HTTPException):
+        _log.error("request %s failed", request.scope.get("request_id"), exc_info=error)
+    return refused(request, error)
+
+
+async def _limited(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Counts requests by key, before anything else is done for them."""
+    limits = request.app.state.ports.limits
+    if limits is None:
+        return await go_on(request)
+    key = request.headers.get("authorization", "")
+    left = await run_in_threadpool(limits.take, key, request.url.path.rstrip("/").endswith(_SOURCE))
+    response = _too_many(request, left) if left.retry_after else await go_on(request)
+    response.headers["X-Rate-Limit"] = str(left.limit)
+    response.headers["X-Rate-Limit-Remaining"] = str(left.remaining)
+    return response
+
+
+def _too_many(request: Request, left: Allowance) -> Response:
+    text = f"The limit of {left.limit} requests is reached."
+    return refused(request, Refusal(429, text, headers={"Retry-After": str(left.retry_after)}))

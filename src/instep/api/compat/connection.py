@@ -1,0 +1,112 @@
+"""A connection on the wire, made of its section, its source, its runs and what is queued for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from instep.api.compat.frequency import DEFAULT, minutes
+from instep.api.compat.ports import Item, Job, Ports
+from instep.api.compat.services import service_of, wire_config
+from instep.control.connection_status import Pending, Status, status
+from instep.store.runs import Outcomes
+
+MOVES = ("sync", "backfill", "refresh")
+NEVER_RAN = Outcomes()
+
+
+def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
+    """These connections as clients read them; a constant number of queries for each page."""
+    names = [item.name for item in items]
+    facts = Facts(
+        ports.store.runs.outcomes(names),
+        ports.store.pauses.whole(names),
+        ports.jobs.unfinished(names),
+        datetime.now(UTC),
+    )
+    sources: dict[str, Item | None] = {}
+    for name in {str(item.spec.get("source", "")) for item in items if item.kind == "connection"}:
+        sources[name] = ports.objects.get("source", name)
+    return [_connection(item, sources.get(str(item.spec.get("source", ""))), facts) for item in items]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of several connections at `now`, by name."""
+
+    outcomes: Mapping[str, Outcomes]
+    paused: frozenset[str]
+    jobs: Mapping[str, Sequence[Job]]
+    now: datetime
+
+    def status(self, item: Item, late_after: float) -> Status:
+        pending = [
+            Pending(j.status == "running", j.due, j.attempt) for j in self.jobs.get(item.name, ()) if j.kind in MOVES
+        ]
+        return status(
+            self.outcomes.get(item.name, NEVER_RAN), pending, self.now, late_after=late_after,
+            paused=item.name in self.paused or bool(item.spec.get("paused") and item.kind == "foreign"),
+            complete=item.kind == "connection",
+        )  # fmt: skip
+
+
+def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]:
+    said = item.spec if item.kind == "foreign" else {}
+    line = str(_schedule(item).get("sync") or "")
+    frequency, time = minutes(line) if line else (int(said.get("sync_frequency") or DEFAULT), "")
+    now = facts.status(item, late_after=2 * 60.0 * frequency)
+    daily = said.get("daily_sync_time") or time
+    return {
+        "id": item.name,
+        "group_id": item.group,
+        "service": said.get("service") or service_of(source),
+        "service_version": 1,
+        "schema": item.namespace,
+        "connected_by": item.created_by or None,
+        "created_at": instant(item.created),
+        "succeeded_at": instant(now.succeeded),
+        "failed_at": instant(now.failed or _instant(said.get("failed_at"))),
+        "paused": now.paused,
+        "pause_after_trial": bool(said.get("pause_after_trial", False)),
+        "sync_frequency": frequency,
+        **({"daily_sync_time": daily} if daily and frequency == 1440 else {}),
+        "schedule_type": said.get("schedule_type") or ("auto" if line or item.kind == "foreign" else "manual"),
+        "data_delay_sensitivity": said.get("data_delay_sensitivity", "NORMAL"),
+        "data_delay_threshold": said.get("data_delay_threshold", 0),
+        "networking_method": said.get("networking_method") or _network(source),
+        "status": _status(now, said.get("tasks") or []),
+        "config": dict(said.get("config") or {}) if said else wire_config(source),
+    }  # fmt: skip
+
+
+def _schedule(item: Item) -> Mapping[str, Any]:
+    found = item.spec.get("schedule")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _network(source: Item | None) -> str:
+    return "SshTunnel" if source and source.spec.get("ssh") else "Directly"
+
+
+def _status(now: Status, tasks: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "setup_state": now.setup,
+        "schema_status": "ready",
+        "sync_state": now.sync,
+        "update_state": "delayed" if now.delayed else "on_schedule",
+        "is_historical_sync": now.historical,
+        "rescheduled_for": instant(now.rescheduled_for),
+        "tasks": list(tasks),
+        "warnings": [],
+    }
+
+
+def instant(at: datetime | None) -> str | None:
+    """ISO 8601 in UTC with Z; None stays None."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z") if at else None
+
+
+def _instant(text: Any) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None

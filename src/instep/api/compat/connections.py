@@ -1,0 +1,206 @@
+"""Connections: list, create, read, change, delete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from instep.api.compat.body import Truth, Wire, parse
+from instep.api.compat.connection import instant, shown
+from instep.api.compat.desk import Desk
+from instep.api.compat.envelope import Refusal, not_found, page, success
+from instep.api.compat.frequency import DEFAULT, FREQUENCIES, cron
+from instep.api.compat.paging import window
+from instep.api.compat.ports import Item
+from instep.api.compat.route import Asked, Body, Name
+from instep.api.compat.services import NAMES, TYPES, source_spec
+from instep.api.compat.syncs import setup_tests
+from instep.control.pauses import pause, resume
+from instep.control.resync import ask, chosen
+from instep.errors import InstepError
+
+router = APIRouter()
+LISTED = "Connections list retrieved successfully"
+_TEST_ONLY = {"run_setup_tests", "trust_certificates", "trust_fingerprints"}
+
+
+class NewConnection(Wire):
+    group_id: str = Field(min_length=1)
+    service: str = Field(min_length=1, max_length=100)
+    config: dict[str, Any] = Field(default_factory=dict)
+    paused: Truth = False
+    sync_frequency: int = DEFAULT
+    daily_sync_time: str = Field(default="00:00", pattern=r"^([01]\d|2[0-3]):00$")
+    schedule_type: str = "auto"
+    run_setup_tests: Truth = True
+
+
+class Change(Wire):
+    config: dict[str, Any] | None = None
+    paused: Truth | None = None
+    sync_frequency: int | None = None
+    daily_sync_time: str | None = Field(default=None, pattern=r"^([01]\d|2[0-3]):00$")
+    schedule_type: str | None = None
+    is_historical_sync: Truth | None = None
+
+
+@router.get("/connections")
+def connections(request: Request, desk: Asked) -> JSONResponse:
+    return listing(request, desk, request.query_params.get("group_id") or "")
+
+
+def listing(request: Request, desk: Desk, group: str) -> JSONResponse:
+    """A page of the connections of a group, or of all that the key may see."""
+    seen = window(request)
+    found = desk.ports.objects.connections(
+        after=seen.after, limit=seen.limit + 1, group=group, groups=desk.caller.groups,
+        namespace=request.query_params.get("schema") or "",
+    )  # fmt: skip
+    items, cursor = seen.cut(found, lambda item: item.name)
+    return page(LISTED, shown(desk.ports, items), cursor)
+
+
+@router.get("/connections/{id}")
+def retrieve(id: Name, desk: Asked) -> JSONResponse:
+    return success("", _view(desk, desk.connection(id)))
+
+
+@router.post("/connections")
+def create(desk: Asked, body: Body) -> JSONResponse:
+    wanted = parse(NewConnection, body)
+    if not desk.sees(wanted.group_id) or desk.ports.objects.get("destination", wanted.group_id) is None:
+        raise not_found("Group", wanted.group_id)
+    _check_frequency(wanted.sync_frequency)
+    known = wanted.service in TYPES
+    item = _create_ours(desk, wanted) if known else _create_foreign(desk, wanted, body)
+    if wanted.paused and known:
+        pause(desk.ports.store, item.name, f"paused by {desk.caller.name}")
+    tests = _tested(desk, item) if known and wanted.run_setup_tests else []
+    return success("Connection has been created", {**_view(desk, item), "setup_tests": tests}, status=201)
+
+
+@router.patch("/connections/{id}")
+def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    item = desk.connection(id)
+    wanted = parse(Change, body)
+    if not set(body) - _TEST_ONLY:
+        raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
+    _check_frequency(wanted.sync_frequency)
+    item = _change_ours(desk, item, wanted) if item.kind == "connection" else _change_foreign(desk, item, body)
+    return success("Connection has been updated", _view(desk, item))
+
+
+@router.delete("/connections/{id}")
+def delete(id: Name, desk: Asked) -> JSONResponse:
+    item = desk.connection(id)
+    desk.ports.objects.delete(item.kind, id, desk.caller.name)
+    return success(f"Connection with id '{id}' has been deleted")
+
+
+@router.get("/connections/{id}/state")
+@router.patch("/connections/{id}/state")
+def state(id: Name, desk: Asked) -> JSONResponse:
+    """Only connectors that keep their own state have one; none of the services here does."""
+    desk.connection(id)
+    raise Refusal(405, f"The service of connection '{id}' has no state that could be read or set.")
+
+
+def _view(desk: Desk, item: Item) -> dict[str, Any]:
+    [found] = shown(desk.ports, [item])
+    return found
+
+
+def _check_frequency(minutes: int | None) -> None:
+    if minutes is not None and minutes not in FREQUENCIES:
+        raise Refusal(400, f"sync_frequency must be one of {', '.join(map(str, FREQUENCIES))} (minutes).")
+
+
+def _create_ours(desk: Desk, wanted: NewConnection) -> Item:
+    objects, who = desk.ports.objects, desk.caller.name
+    name = _free_name(desk, wanted.service, wanted.config)
+    objects.create("source", name, source_spec(wanted.service, wanted.config), who)
+    namespace = next((str(wanted.config[key]) for key in NAMES if wanted.config.get(key)), name)
+    manual = wanted.schedule_type == "manual"
+    schedule = {} if manual else {"schedule": {"sync": cron(wanted.sync_frequency, wanted.daily_sync_time)}}
+    spec = {"source": name, "destination": wanted.group_id, "namespace": namespace, **schedule}
+    try:
+        return objects.create("connection", name, spec, who)
+    except InstepError:
+        objects.delete("source", name, who)
+        raise
+
+
+def _create_foreign(desk: Desk, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
+    """All fields are kept as they were sent."""
+    spec = {k: v for k, v in body.items() if k not in _TEST_ONLY}
+    return desk.ports.objects.create("foreign", _free_name(desk, wanted.service, wanted.config), spec, desk.caller.name)
+
+
+def _free_name(desk: Desk, service: str, config: Mapping[str, Any]) -> str:
+    """From the name at the destination, made different from all names in use."""
+    text = next((str(config[key]) for key in NAMES if config.get(key)), service)
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:50] or "connection"
+    plain = plain if plain[0].isalpha() else f"c_{plain}"
+    number = 1
+    while _taken(desk, name := plain if number == 1 else f"{plain}_{number}"):
+        number += 1
+    return name
+
+
+def _taken(desk: Desk, name: str) -> bool:
+    get = desk.ports.objects.get
+    return bool(get("connection", name) or get("foreign", name) or get("source", name))
+
+
+def _tested(desk: Desk, item: Item) -> list[dict[str, Any]]:
+    """Without an answer in time the connection stands all the same."""
+    try:
+        return setup_tests(desk.run(item.name, "test", {}, key="test"))
+    except Refusal as refusal:
+        status = "SKIPPED" if refusal.status == 503 else "JOB_FAILED"
+        return [{"title": "Connecting to the source", "status": status, "message": refusal.message, "details": ""}]
+
+
+def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
+    objects, who, store = desk.ports.objects, desk.caller.name, desk.ports.store
+    if wanted.config:
+        source, type = str(item.spec["source"]), _service(desk, item)
+        config = {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}
+        objects.change("source", source, config, who)
+    if settings := _schedule(wanted, item):
+        item = objects.change("connection", item.name, settings, who)
+    if wanted.paused is True and item.name not in store.pauses.whole([item.name]):
+        pause(store, item.name, f"paused by {who}")
+    elif wanted.paused is False:
+        resume(store, item.name, who)
+    if wanted.is_historical_sync:
+        ask(store, item.name, chosen(desk.place(item.name), None), who)
+    return item
+
+
+def _service(desk: Desk, item: Item) -> str:
+    source = desk.ports.objects.get("source", str(item.spec["source"]))
+    type = source.spec["type"] if source else ""
+    return next((service for service, of in TYPES.items() if of == type), "postgres")
+
+
+def _schedule(wanted: Change, item: Item) -> dict[str, Any]:
+    if wanted.schedule_type == "manual":
+        return {"schedule": {"sync": None}}
+    if wanted.sync_frequency is None and wanted.daily_sync_time is None:
+        return {}
+    frequency = wanted.sync_frequency or 1440
+    return {"schedule": {"sync": cron(frequency, wanted.daily_sync_time or "00:00")}}
+
+
+def _change_foreign(desk: Desk, item: Item, body: Mapping[str, Any]) -> Item:
+    patch = {k: v for k, v in body.items() if k not in _TEST_ONLY}
+    return desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+
+
+__all__ = ["instant", "listing", "router"]

@@ -1,0 +1,100 @@
+"""One request's caller with what it may see and do: the common ground of all routes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request
+
+from instep.api.compat.envelope import Refusal, not_found
+from instep.api.compat.ports import Caller, Item, Job, JobKind, Ports
+from instep.control.selections import Place, place_of
+from instep.project.project import Project
+from instep.schema.names import Naming
+
+RANKS: Mapping[str, int] = {"viewer": 0, "operator": 1, "approver": 2, "admin": 3}
+BUSY = "A job of this connection is still going."
+
+
+@dataclass(frozen=True)
+class Desk:
+    ports: Ports
+    caller: Caller
+
+    def allow(self, role: str) -> None:
+        if RANKS[self.caller.role] < RANKS[role]:
+            raise Refusal(403, f"Your key has the role {self.caller.role}; this takes {role}.")
+
+    def sees(self, group: str) -> bool:
+        return not self.caller.groups or group in self.caller.groups
+
+    def connection(self, name: str) -> Item:
+        """The connection, known service or not; 404 for what there is not, or what the key may not see."""
+        found = self.ports.objects.get("connection", name) or self.ports.objects.get("foreign", name)
+        if found is None or not self.sees(found.group):
+            raise not_found("Connection", name)
+        return found
+
+    def ours(self, name: str) -> Item:
+        """A connection that has a source."""
+        found = self.connection(name)
+        if found.kind == "foreign":
+            service = found.spec.get("service", "")
+            raise Refusal(400, f"Connection '{name}' has no source: nothing here reads the service {service}.")
+        return found
+
+    def place(self, name: str) -> Place:
+        return place_of(self.ports.project(name), self.ports.store, name)
+
+    def naming(self, name: str) -> Naming:
+        project = self.ports.project(name)
+        return Naming(namespace=project.namespace_of(name), default_schema=_default_schema(project, name))
+
+    def run(self, connection: str, kind: JobKind, options: Mapping[str, Any], key: str = "") -> Job:
+        """A job that touches a source, once it is done. Refusal: 503 without a worker or when it takes longer than a
+        request may, 400 if it failed."""
+        jobs = self.ports.jobs
+        if not jobs.has_worker():
+            raise Refusal(
+                503, "No worker is running that could reach the source.", headers={"Retry-After": "30"},
+                hint="start one: `instep worker`, or `instep server --with-worker`",
+            )  # fmt: skip
+        job = jobs.enqueue(connection, kind, options, key=key, urgent=True, who=self.caller.name)
+        job = jobs.wait(job.id, self.ports.wait)
+        if job.status in ("queued", "running"):
+            raise Refusal(503, BUSY, hint="ask again: the same job is waited for", headers={"Retry-After": "5"})
+        if job.status != "done":
+            raise Refusal(400, job.error or f"The job was {job.status}.")
+        return job
+
+
+def _default_schema(project: Project, name: str) -> str:
+    """The schema of a source that needs no mention in names; told by its type, without loading it."""
+    section = project.model.sources[project.source_of(name)]
+    plain = {"postgres": "public", "sqlite": "main", "files": "files"}
+    if section.type in plain:
+        return plain[section.type]
+    said = getattr(section, "database", "")
+    return said if isinstance(said, str) else ""
+
+
+def caller_of(request: Request, ports: Ports) -> Caller:
+    """Who asks, by Basic authorization; Refusal (401) if that is not known."""
+    scheme, _, rest = request.headers.get("authorization", "").partition(" ")
+    found = None
+    if scheme.lower() == "basic":
+        try:
+            key, _, secret = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
+            found = ports.keys.caller(key, secret)
+        except (binascii.Error, UnicodeDecodeError):
+            found = None
+    if found is None:
+        raise Refusal(
+            401, "Invalid authorization credentials: send the API key and its secret by Basic authorization.",
+            headers={"WWW-Authenticate": 'Basic realm="instep"'},
+        )  # fmt: skip
+    return found

@@ -1,0 +1,134 @@
+"""What the router needs of the rest of the server. Nothing here opens a source: what touches one is a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from instep.project.project import Project
+from instep.store.store import Store
+
+Role = Literal["viewer", "operator", "approver", "admin"]
+Kind = Literal["source", "destination", "connection", "foreign", "group", "webhook"]
+JobKind = Literal["sync", "detect", "backfill", "refresh", "maintain", "test", "reload"]
+JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
+WAIT = 50.0
+"""Seconds that a request waits for a job before it says that the job is still going."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks. `groups` are the destinations that the key may see; none means all."""
+
+    name: str
+    role: Role
+    groups: frozenset[str] = frozenset()
+
+
+class Authenticates(Protocol):
+    def caller(self, key: str, secret: str) -> Caller | None:
+        """Whose key this is; None if there is no such key, or it has ended."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """`limit` and what `remaining` of it; `retry_after` is 0, or the seconds until the next request may come."""
+
+    limit: int
+    remaining: int
+    retry_after: int = 0
+
+
+class Limits(Protocol):
+    def take(self, key: str, source: bool) -> Allowance:
+        """Counts a request of this key; `source`: one that touches a source, which has limits of its own."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """`detail` is what it has found, once it is done. `attempt` counts from 1."""
+
+    id: str
+    connection: str
+    kind: JobKind
+    status: JobStatus
+    error: str = ""
+    due: datetime | None = None
+    attempt: int = 1
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Enqueues(Protocol):
+    def enqueue(
+        self,
+        connection: str,
+        kind: JobKind,
+        options: Mapping[str, Any],
+        *,
+        key: str = "",
+        urgent: bool = False,
+        who: str,
+    ) -> Job:
+        """A job, or the one that is queued already for (connection, kind, key). `urgent`: a person waits for it."""
+
+    def wait(self, job: str, seconds: float) -> Job:
+        """The job once it has ended, or as it is after so many seconds."""
+
+    def cancel(self, job: str, who: str) -> None: ...
+
+    def unfinished(self, connections: Sequence[str]) -> Mapping[str, Sequence[Job]]:
+        """The queued and running jobs of these connections, by name."""
+
+    def has_worker(self) -> bool:
+        """Whether a worker is alive that would take a job."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One object: `spec` is its section as instep.yml says it, secrets as references; of a `foreign` connection, for
+    whose service there is no source, the request's own fields. `group` and `namespace` are a connection's destination
+    and the namespace there. `in_file`: managed by files, and refused to be written."""
+
+    kind: Kind
+    name: str
+    spec: Mapping[str, Any]
+    created: datetime
+    created_by: str = ""
+    group: str = ""
+    namespace: str = ""
+    in_file: bool = False
+
+
+class Objects(Protocol):
+    """Writes raise Blocked, with the YAML to paste, for what is managed by files, and Conflict for a name in use."""
+
+    def connections(
+        self, *, after: str = "", limit: int, group: str = "", namespace: str = "", groups: frozenset[str] = frozenset()
+    ) -> Sequence[Item]:
+        """Connections and foreign ones by name, from behind `after` on; of one group, one namespace, these groups."""
+
+    def page(self, kind: Kind, *, after: str = "", limit: int) -> Sequence[Item]: ...
+
+    def get(self, kind: Kind, name: str) -> Item | None: ...
+
+    def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str) -> Item: ...
+
+    def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
+        """With a JSON merge patch: null removes a key."""
+
+    def delete(self, kind: Kind, name: str, who: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Ports:
+    """`project` answers the project in which a connection of that name stands, as it is now."""
+
+    store: Store
+    project: Callable[[str], Project]
+    objects: Objects
+    jobs: Enqueues
+    keys: Authenticates
+    limits: Limits | None = None
+    wait: float = WAIT

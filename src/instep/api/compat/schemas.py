@@ -1,0 +1,158 @@
+"""Schema configs: read, reload, patch, drop columns, read tables again."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from instep.api.compat.body import Wire, parse
+from instep.api.compat.desk import Desk
+from instep.api.compat.envelope import Refusal, success
+from instep.api.compat.route import Asked, Body, Name
+from instep.api.compat.tree import ColumnBody, ConfigBody, SchemaBody, TableBody, columns, tree
+from instep.control.resync import droppable
+from instep.control.schema_config import schema_config, table_columns
+from instep.control.schema_patch import ConfigPatch, NotListed, SchemaPatch, TablePatch, patched, precreated, switched
+from instep.control.selections import switch
+from instep.events import SelectionChanged
+
+router = APIRouter(prefix="/connections/{id}/schemas")
+
+
+class ReloadBody(Wire):
+    exclude_mode: Literal["PRESERVE", "INCLUDE", "EXCLUDE"] = "PRESERVE"
+
+
+class DropTable(Wire):
+    columns: list[str] = Field(default_factory=list)
+
+
+class DropSchema(Wire):
+    tables: dict[str, DropTable] = Field(default_factory=dict)
+
+
+class DropBody(Wire):
+    schemas: dict[str, DropSchema] = Field(default_factory=dict)
+
+
+@router.get("")
+def retrieve(id: Name, desk: Asked) -> JSONResponse:
+    desk.connection(id)
+    return _whole(desk, id, "")
+
+
+@router.post("")
+def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """Before the first look at the source: kept for what will be found there, and answered as it was sent."""
+    desk.ours(id)
+    wanted = parse(ConfigBody, body).patch()
+    if desk.place(id).known.tables:
+        raise Refusal(409, f"Connection '{id}' has a schema config already.", hint="PATCH it")
+    chosen, store, who = precreated(wanted), desk.ports.store, desk.caller.name
+    _set(desk, id, {} if wanted.handling is None else {"schema_change_handling": wanted.handling, "policy": None})
+    with store.transaction():
+        store.switches.set(id, chosen, who)
+        store.events.add(*(SelectionChanged(id, s.path, "on" if s.enabled else "off", who) for s in chosen))
+    return success("Schema configuration has been created", body)
+
+
+@router.patch("")
+def modify(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    return _patch(desk, id, parse(ConfigBody, body).patch(), "Schema configuration has been modified")
+
+
+@router.post("/reload")
+def reload(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """Looks at the source; then, if asked to, switches all schemas and tables on or off."""
+    desk.ours(id)
+    mode = parse(ReloadBody, body).exclude_mode
+    desk.run(id, "reload", {}, key="reload")
+    if mode != "PRESERVE":
+        place = desk.place(id)
+        switch(place, switched(place, mode == "INCLUDE"), desk.caller.name)
+    return _whole(desk, id, "Schema configuration has been reloaded")
+
+
+@router.post("/drop-columns")
+def drop_columns(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    found = parse(DropBody, body).schemas
+    wanted = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
+    if not any(wanted.values()):
+        raise Refusal(400, "The body names no column.")
+    return _drop(desk, id, wanted)
+
+
+@router.patch("/{schema}")
+def modify_schema(id: Name, schema: Name, desk: Asked, body: Body) -> JSONResponse:
+    patch = ConfigPatch({schema: parse(SchemaBody, body).patch()})
+    return _patch(desk, id, patch, "Schema has been updated")
+
+
+@router.patch("/{schema}/tables/{table}")
+def modify_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
+    patch = ConfigPatch({schema: SchemaPatch(tables={table: parse(TableBody, body).patch()})})
+    return _patch(desk, id, patch, "Table has been updated")
+
+
+@router.patch("/{schema}/tables/{table}/columns/{column}")
+def modify_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked, body: Body) -> JSONResponse:
+    change = TablePatch(columns={column: parse(ColumnBody, body).patch()})
+    return _patch(desk, id, ConfigPatch({schema: SchemaPatch(tables={table: change})}), "Column has been updated")
+
+
+@router.get("/{schema}/tables/{table}/columns")
+def retrieve_columns(id: Name, schema: Name, table: Name, desk: Asked) -> JSONResponse:
+    """As the source has them now."""
+    desk.ours(id)
+    desk.run(id, "reload", {}, key="reload")
+    found = table_columns(desk.place(id), desk.naming(id), (schema, table))
+    if found is None:
+        raise NotListed(f"connection {id} has no table {schema}.{table}", hint="see the schema config for its tables")
+    return success("Source table columns config retrieved", {"columns": columns(found)})
+
+
+@router.delete("/{schema}/tables/{table}/columns/{column}")
+def drop_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked) -> JSONResponse:
+    return _drop(desk, id, {(schema, table): (column,)})
+
+
+def _whole(desk: Desk, id: str, message: str) -> JSONResponse:
+    config = None
+    if desk.connection(id).kind == "connection":
+        config = schema_config(desk.place(id), desk.naming(id))
+    if config is None:
+        raise Refusal(
+            404, f"Connection '{id}' has no schema config yet.", code="NotFound_SchemaConfig",
+            hint="it is made by the first sync, or by POST schemas/reload",
+        )  # fmt: skip
+    return success(message, tree(config))
+
+
+def _patch(desk: Desk, id: str, patch: ConfigPatch, message: str) -> JSONResponse:
+    """Everything is checked before anything is changed."""
+    desk.ours(id)
+    place = desk.place(id)
+    config = schema_config(place, desk.naming(id))
+    if config is None:
+        return _whole(desk, id, message)
+    made = patched(place, config, patch)
+    _set(desk, id, dict(made.settings))
+    switch(place, made.steps, desk.caller.name)
+    return _whole(desk, id, message)
+
+
+def _set(desk: Desk, id: str, settings: dict[str, object]) -> None:
+    if settings:
+        desk.ports.objects.change("connection", id, settings, desk.caller.name)
+
+
+def _drop(desk: Desk, id: str, wanted: dict[tuple[str, str], tuple[str, ...]]) -> JSONResponse:
+    """The next sync drops them; it is queued with the names, which are the consent."""
+    desk.ours(id)
+    paths = droppable(desk.place(id), wanted)
+    key = "drop " + " ".join(sorted(paths))
+    desk.ports.jobs.enqueue(id, "sync", {"drop_columns": paths}, key=key, who=desk.caller.name)
+    return success("Columns have been marked to be dropped by the next sync")

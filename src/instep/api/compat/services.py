@@ -1,0 +1,40 @@
+"""Services of the wire and sources of ours: what they are called, and what their settings are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from instep.api.compat.ports import Item
+from instep.project.values import SECRET_NAME
+
+MASK = "******"
+SERVICES: Mapping[str, str] = {
+    "postgres": "postgres", "mysql": "mysql", "mariadb": "maria", "sqlite": "sqlite", "files": "files", "jdbc": "jdbc",
+}  # fmt: skip
+"""Type of a source to service."""
+TYPES: Mapping[str, str] = {
+    **{service: type for type, service in SERVICES.items()},
+    "postgres_rds": "postgres", "mysql_rds": "mysql", "maria_rds": "mariadb",
+}  # fmt: skip
+"""Service to the type of a source; a service that is not here has no source."""
+_KEYS = ("host", "port", "user", "password", "database", "path")
+NAMES = ("schema_prefix", "schema")
+"""Where a config says how its schema is called at the destination."""
+
+
+def service_of(source: Item | None) -> str:
+    type = str(source.spec.get("type", "")) if source else ""
+    return SERVICES.get(type, type)
+
+
+def wire_config(source: Item | None) -> dict[str, Any]:
+    """A source's settings with secrets masked; a database's own words only."""
+    said: Mapping[str, Any] = source.spec if source else {}
+    return {key: MASK if SECRET_NAME.search(key) else said[key] for key in _KEYS if said.get(key) not in (None, "")}
+
+
+def source_spec(service: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The section of a source out of a config; a masked secret is left out, because it means: as it is."""
+    given = {key: config[key] for key in _KEYS if config.get(key) not in (None, "", MASK)}
+    return {"type": TYPES[service], **given}

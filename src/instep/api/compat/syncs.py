@@ -1,0 +1,137 @@
+"""What makes rows move: sync, resync, and the test of a connection."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from instep.api.compat.body import Truth, Wire, parse
+from instep.api.compat.connection import MOVES, shown
+from instep.api.compat.desk import Desk
+from instep.api.compat.envelope import Refusal, success
+from instep.api.compat.ports import Item, Job
+from instep.api.compat.route import Asked, Body, Name
+from instep.control.resync import Scope, ask, chosen
+
+router = APIRouter(prefix="/connections/{id}")
+
+
+class SyncBody(Wire):
+    force: Truth = False
+
+
+class ResyncBody(Wire):
+    scope: dict[str, list[str]] | None = None
+
+
+@router.post("/sync")
+def sync(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    return _sync(desk, desk.connection(id), force=parse(SyncBody, body).force, join=False)
+
+
+@router.post("/force")
+def force(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """The older form: a sync that is under way is the one that was asked for."""
+    return _sync(desk, desk.connection(id), force=False, join=True)
+
+
+@router.post("/resync")
+def resync(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    return _resync(desk, id, parse(ResyncBody, body).scope)
+
+
+@router.post("/schemas/tables/resync")
+def resync_tables(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    scope = parse(ResyncBody, {"scope": body}).scope or {}
+    return _resync(desk, id, _by_schema(desk, id, scope))
+
+
+@router.post("/schemas/{schema}/tables/{table}/resync")
+def resync_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
+    return _resync(desk, id, {schema: [table]})
+
+
+@router.post("/test")
+def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    item = desk.ours(id)
+    tests = setup_tests(desk.run(id, "test", {}, key="test"))
+    [view] = shown(desk.ports, [item])
+    return success("Setup tests were completed", {**view, "setup_tests": tests})
+
+
+def setup_tests(job: Job) -> list[dict[str, Any]]:
+    """What a test has found, one entry a check; what only is worth knowing is a warning."""
+    return [
+        {
+            "title": check["name"],
+            "status": "PASSED" if check["ok"] else "FAILED" if check.get("needed", True) else "WARNING",
+            "message": check.get("detail", ""),
+            "details": check.get("hint", ""),
+        }
+        for check in job.detail.get("checks", ())
+    ]
+
+
+def _moving(desk: Desk, id: str) -> list[Job]:
+    """The jobs that a client sees as a sync: what waits for a later time is none."""
+    now = datetime.now(UTC)
+    found = (j for j in desk.ports.jobs.unfinished([id]).get(id, ()) if j.kind in MOVES)
+    return [j for j in found if j.status == "running" or j.due is None or j.due <= now]
+
+
+def _sync(desk: Desk, item: Item, *, force: bool, join: bool) -> JSONResponse:
+    if item.kind == "foreign":
+        return _fail_foreign(desk, item)
+    jobs, who, id = desk.ports.jobs, desk.caller.name, item.name
+    done = f"Sync has been successfully triggered for connection with id '{id}'"
+    if id in desk.ports.store.pauses.whole([id]):
+        raise Refusal(409, f"Connection '{id}' is paused.", hint='resume it first: PATCH it with {"paused": false}')
+    running = _moving(desk, id)
+    under_way = running or _runs(desk, id)
+    if under_way and join:
+        return success(done)
+    if under_way and not force:
+        raise Refusal(409, f"Connection '{id}' is syncing already.", hint='{"force": true} stops it and starts again')
+    for job in running:
+        jobs.cancel(job.id, who)
+    jobs.enqueue(id, "sync", {}, who=who, urgent=True)
+    return success(done)
+
+
+def _runs(desk: Desk, id: str) -> bool:
+    found = desk.ports.store.runs.outcomes([id]).get(id)
+    return found is not None and found.running
+
+
+def _fail_foreign(desk: Desk, item: Item) -> JSONResponse:
+    """Nothing here reads that service: the sync fails, and says so where clients look."""
+    text = f"No source here reads the service {item.spec.get('service', '')}: its settings are kept, nothing is synced."
+    task = {"code": "service_not_supported", "message": text, "details": text}
+    patch = {"failed_at": datetime.now(UTC).isoformat(), "tasks": [task]}
+    desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+    return success(f"Sync has been successfully triggered for connection with id '{item.name}'")
+
+
+def _by_schema(desk: Desk, id: str, scope: Scope) -> dict[str, list[str]]:
+    """Some clients send {"schema": ["public.users"]}: whole paths under a word that is no schema."""
+    schemas = desk.place(id).known.schemas if desk.ours(id) else frozenset()
+    out: dict[str, list[str]] = {}
+    for schema, names in scope.items():
+        for name in names:
+            head, dot, rest = name.partition(".")
+            whole = schema not in schemas and dot and head in schemas
+            out.setdefault(head if whole else schema, []).append(rest if whole else name)
+    return out
+
+
+def _resync(desk: Desk, id: str, scope: Scope | None) -> JSONResponse:
+    """Tables are asked for; the next sync reads them, which a paused connection has when it is resumed."""
+    desk.ours(id)
+    tables, who, store = chosen(desk.place(id), scope), desk.caller.name, desk.ports.store
+    ask(store, id, tables, who)
+    if id not in store.pauses.whole([id]):
+        desk.ports.jobs.enqueue(id, "sync", {}, who=who, urgent=True)
+    return success("Re-sync has been triggered successfully")

@@ -1,0 +1,67 @@
+"""Tables that are to be read again as a whole, and blocked columns that are to be dropped: what is meant, what not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from instep.control.schema_patch import NotListed
+from instep.control.selections import Place
+from instep.errors import Conflict, InstepError
+from instep.schema.selection import column_is_on, is_on
+from instep.schema.table import Column, Table
+from instep.store.store import Store
+
+Ref = tuple[str, str]
+Scope = Mapping[str, Sequence[str]]
+
+
+def chosen(place: Place, scope: Scope | None) -> list[Ref]:
+    """The accepted tables that a scope (schema to its tables) names, or all that are on.
+
+    Raises InstepError for a scope that names nothing, and NotListed for what is not loaded.
+    """
+    if scope is None:
+        return [t.ref for t in place.accepted.tables if not t.retained and is_on(place.now, t)[0]]
+    if not scope or not all(scope.values()):
+        raise InstepError(
+            "the scope names no table", hint="name tables by their schema, or leave the scope out for all"
+        )
+    return [_loaded(place, (schema, name)).ref for schema, names in scope.items() for name in names]
+
+
+def _loaded(place: Place, ref: Ref) -> Table:
+    path = ".".join(filter(None, ref))
+    table = place.accepted.get(ref)
+    if table is None or table.retained:
+        raise NotListed(
+            f"connection {place.connection} has no loaded table {path}", hint="tables get their first load by a sync"
+        )
+    return table
+
+
+def ask(store: Store, connection: str, tables: Sequence[Ref], who: str) -> int:
+    """Asks for these tables to be read again by the next sync, in one transaction; answers how many are new."""
+    with store.transaction():
+        return sum(store.backfills.want(connection, ref, why=f"asked for by {who}") for ref in tables)
+
+
+def droppable(place: Place, wanted: Mapping[Ref, Sequence[str]]) -> list[str]:
+    """The paths of the named columns. Raises NotListed for a column that is not loaded, Conflict for one that is read:
+    only what was switched off can be dropped."""
+    return [_path(place, ref, name) for ref, names in wanted.items() for name in names]
+
+
+def _path(place: Place, ref: Ref, name: str) -> str:
+    table = _loaded(place, ref)
+    column = table.by_name.get(name)
+    if column is None:
+        raise NotListed(f"table {table.path} has no loaded column {name}", hint="see the columns of the table")
+    if _is_read(place, table, column):
+        raise Conflict(
+            f"column {table.path}.{name} is not blocked and cannot be dropped", hint="disable it first, then drop it"
+        )
+    return f"{table.path}.{name}"
+
+
+def _is_read(place: Place, table: Table, column: Column) -> bool:
+    return not column.retained and column_is_on(place.now, table, column)[0]
