@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from instep.errors import ProjectError
 from instep.model import LogNames, TableSettings
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from instep.destinations.base import Destination
-    from instep.project.project import Project
+    from instep.egress.guard import Guard
+    from instep.notify.channel import Channel
+    from instep.notify.deliver import Sender
+    from instep.project.project import Project, Settings
     from instep.schema.given import Given
     from instep.schema.policy import Policy
     from instep.schema.table import Table
@@ -47,13 +51,17 @@ class App:
     def __init__(self, project: Project) -> None:
         self.project = project
         self._sessions: list[SparkSession] = []
+        self.before_close: Callable[[App], None] | None = None
 
     @cached_property
     def store(self) -> Store:
+        from instep.notify.routes import Routes
         from instep.store.store import Store
 
         (self.project.root / ".instep").mkdir(exist_ok=True)
-        return Store(self.project.store_url())
+        store = Store(self.project.store_url())
+        store.outbox.routing = Routes(self.project, store)
+        return store
 
     def connection(self, name: str | None = None) -> str:
         """The named connection, or the only one; ProjectError if that is not clear."""
@@ -70,6 +78,31 @@ class App:
     def destination(self, name: str | None = None) -> Destination:
         """The destination of that name, or the only one."""
         return _destination(self._only("destination", name, self.project.model.destinations), self.project)
+
+    def channel(self, name: str) -> Channel:
+        """The channel of that name."""
+        from instep.egress.guard import Guard
+
+        return _channel(self.project.channel(name), Guard(self.project.model.egress.allow))
+
+    def sender(self) -> Sender:
+        """What sends the notices that are due."""
+        from instep.notify.deliver import Sender
+        from instep.store.store import utc_now
+
+        return Sender(self.store, self.channel, self._source_of, self._link, utc_now)
+
+    def _source_of(self, connection: str) -> str:
+        """The name of a connection's source, "" if it is not in the project any more."""
+        return self.project.source_of(connection) if connection in self.project.connections else ""
+
+    def _link(self, connection: str, of: str) -> str:
+        """The page of a change, a run (`of`: its id) or the connection; "" if no server is known."""
+        url = self.project.model.server_url
+        if not url:
+            return ""
+        place = f"{url}/connections/{quote(connection, safe='')}"
+        return f"{place}/{'changes' if of.startswith('c-') else 'runs'}/{quote(of, safe='')}" if of else place
 
     def _only(self, what: str, name: str | None, known: Mapping[str, Any]) -> str:
         if name is not None:
@@ -180,7 +213,11 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if "store" in self.__dict__:
-            self.store.close()
+            try:
+                if self.before_close and not isinstance(error, KeyboardInterrupt):
+                    self.before_close(self)
+            finally:
+                self.store.close()
 
 
 def given_names(project: Project, connection: str) -> Given:
@@ -274,6 +311,31 @@ def _destination(name: str, project: Project) -> Destination:
 
             return PostgresDestination(PostgresDestinationConfig(name=name, **settings))
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
+
+
+def _channel(settings: Settings, guard: Guard) -> Channel:
+    match settings.type:
+        case "email":
+            from instep.notify.mail import EmailChannel, EmailConfig
+
+            return EmailChannel(EmailConfig(**settings), guard)
+        case "slack":
+            from instep.notify.slack import SlackChannel, SlackConfig
+
+            return SlackChannel(SlackConfig(**settings), guard)
+        case "teams":
+            from instep.notify.teams import TeamsChannel, TeamsConfig
+
+            return TeamsChannel(TeamsConfig(**settings), guard)
+        case "webhook":
+            from instep.notify.webhook import WebhookChannel, WebhookConfig
+
+            return WebhookChannel(WebhookConfig(**settings), guard)
+        case "apprise":
+            from instep.notify.other import AppriseChannel, AppriseConfig
+
+            return AppriseChannel(AppriseConfig(**settings), guard)
+    raise ProjectError(f"unknown type of channel {settings.type!r}")
 
 
 def user() -> str:

@@ -30,6 +30,7 @@ from instep.cli import (
     maintain,
     migration,
     move,
+    notify,
     policy,
     quarantine,
     restore,
@@ -72,7 +73,7 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, selection, table, demo,
+    history, quarantine, notify, selection, table, demo,
 ):  # fmt: skip
     room.register(app)
 
