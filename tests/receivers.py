@@ -108,7 +108,8 @@ def post_office(tls: ssl.SSLContext | None = None, *, at_once: bool = False, **o
     """`tls`: the certificate, for STARTTLS or (`at_once`) from the first byte."""
     post = Post(**options)
     secured = {"ssl_context": tls} if at_once else {"tls_context": tls, "require_starttls": tls is not None}
-    login = {"authenticator": post.check, "auth_required": True} if post.users else {}
+    first = {"auth_required": not at_once, "auth_require_tls": not at_once}  # it knows of STARTTLS only
+    login = {"authenticator": post.check, **first} if post.users else {}
     server = _AnyPort(post, hostname="127.0.0.1", port=0, **secured, **login)
     server.start()
     try:

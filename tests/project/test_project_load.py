@@ -25,6 +25,7 @@ destinations:
   lake: {type: iceberg}
 """
 
+CHANNEL = "channels: {s: {type: slack, url: '${env:X}'}}\n"
 BAD: list[tuple[str, str, list[str]]] = [
     ("unknown key", "sorces: {}", ["1: sorces: unknown key, did you mean 'sources'?"]),
     (
@@ -114,11 +115,13 @@ BAD: list[tuple[str, str, list[str]]] = [
      ["6: channels.m: a password is not sent without TLS: set tls to starttls or tls"]),
     ("no time of day", SOURCES + "channels:\n  s: {type: slack, url: '${env:X}', digest: noon}",
      ["6: channels.s.digest: 'noon' is no time of day: write daily (at 08:00), or a time such as 17:30"]),
-    ("no kind", SOURCES + "channels: {s: {type: slack, url: '${env:X}'}}\nnotify: [{on: [failed], to: s, kinds: colum.*}]",
+    ("no kind",
+     SOURCES + CHANNEL + "notify: [{on: [failed], to: s, kinds: colum.*}]",
      ["6: notify.0.kinds: 'colum.*' is no kind of change: write one such as column.added, or a glob such as column.*"]),
     ("no network", SOURCES + "egress: {allow: [10.0.0.0/99]}",
      ["5: egress.allow.0: '10.0.0.0/99' is no network, address or host name: write 10.0.0.0/8 or mail.example.org"]),
-    ("unknown notice", SOURCES + "channels: {s: {type: slack, url: '${env:X}'}}\nconnections:\n  c: {notify: [{on: [faild], to: s}]}",
+    ("unknown notice",
+     SOURCES + CHANNEL + "connections:\n  c: {notify: [{on: [faild], to: s}]}",
      ["7: connections.c.notify.0.on.0: must be one of 'detected', 'review_needed', 'breaking', 'ignored', 'applied', "
       "'paused', 'resumed', 'failed' or 'done', did you mean 'failed'?"]),
     ("hash without salt", SOURCES + "connections:\n  c: {hash: ['*.email']}",

@@ -58,8 +58,7 @@ class EmailChannel:
         except ssl.SSLError as error:
             raise self._refused(f"TLS: {getattr(error, 'verify_message', '') or error.reason}", 0) from None
         except (OSError, smtplib.SMTPException) as error:
-            why = "it does not answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-            raise ConnectError(f"{self._place}: {why}", hint="check host, port and tls of the channel") from None
+            raise ConnectError(f"{self._place}: {_why(error)}", hint="check host, port and tls of the channel") from None
         return 250
 
     def _server(self) -> smtplib.SMTP:
@@ -85,6 +84,17 @@ class EmailChannel:
 
     def _refused(self, why: str, code: int) -> NotDelivered:
         return NotDelivered(f"{self._place}: {why}", code=code, hint="check the channel's settings")
+
+
+def _why(error: Exception) -> str:
+    """A reason in our words: a server's own may hold anything."""
+    if isinstance(error, TimeoutError) or "timed out" in str(error):
+        return "it does not answer in time"
+    if isinstance(error, smtplib.SMTPServerDisconnected):
+        return "it ended the connection"
+    if isinstance(error, smtplib.SMTPNotSupportedError):
+        return "it does not offer what the channel asks for (STARTTLS or a login)"
+    return type(error).__name__
 
 
 class _Pinned(smtplib.SMTP):

@@ -71,7 +71,7 @@ def summary(lines: Sequence[Line]) -> str:
     stopped = sum(line.tone == "stopped" for line in lines)
     waiting = sum(line.status == "needs a review" for line in lines)
     inside = ", ".join(f"{count} {word}" for word, count in counts.items())
-    texts = [f"{len(lines)} notices{f' ({inside})' if inside else ''}"]
+    texts = [f"{len(lines)} {'notice' if len(lines) == 1 else 'notices'}{f' ({inside})' if inside else ''}"]
     texts += [f"{stopped} stopped"] if stopped else []
     texts += [f"{waiting} {'needs' if waiting == 1 else 'need'} a review"] if waiting else []
     return ", ".join(texts)
