@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 from notify_world import HOSTILE, RENAMED, line, many, message
 
 from instep.notify import slack, teams, webhook
+from instep.notify.counts import counts_of
 from instep.notify.escape import LONGEST, as_code, as_html, as_markdown, as_slack, shown
 from instep.notify.mail import made
 from instep.notify.message import Message, summary
 from instep.notify.other import markdown
 from instep.notify.page import html_of, text_of
+from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import parse
 
 FACTS = ("shop", "db", "public.order", "total", "amount", "c-7f3a2b", "policy careful rule 2", "waits for a review")
 NAMES = ("what", "status", "source", "table", "column", "old", "new", "rule", "why")
@@ -144,3 +147,22 @@ def test_escaped_text_means_nothing(name: str) -> None:
     assert not re.search(r"[<>]|&(?!amp;|lt;|gt;)", as_slack(name))
     assert as_code(name)[1:-1].count("`") == 0
     assert not re.search(r"(?<!\\)(?:\\\\)*[*_`\[\]<>]", as_markdown(name))
+
+
+def test_a_mail_counts_what_is_new_deleted_updated_and_unchanged() -> None:
+    columns = tuple(Column(name, parse("int64")) for name in ("id", "total", "note"))
+    now = Catalog.of(Table("public", name, columns) for name in ("order", "fresh", "item", "stock"))
+    told = [
+        line(), line(kind="column.added", column="note"), line(kind="table.added", table="public.fresh", columns=3),
+        line(kind="table.removed", table="public.old", columns=5),
+        line(kind="key.removed", table="public.item", column=""),
+    ]  # fmt: skip
+    counts = counts_of(now, told)
+    assert counts.to_dict() == {
+        "schemas": {"new": 0, "deleted": 0, "updated": 1, "unchanged": 0},
+        "tables": {"new": 1, "deleted": 1, "updated": 2, "unchanged": 1},
+        "columns": {"new": 4, "deleted": 5, "updated": 1, "unchanged": 7},
+    }
+    said = replace(message(*told), counts={"shop": counts})
+    for form in ("text", "html"):
+        assert "tables: 1 new, 1 deleted, 2 updated, 1 unchanged" in forms(said)[form]

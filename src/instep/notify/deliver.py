@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from instep.errors import InstepError
 from instep.notify.channel import Channel, NotDelivered
+from instep.notify.counts import counted
 from instep.notify.lines import Link, lines_of
 from instep.notify.message import Message
 from instep.store.outbox import Delivery
@@ -57,7 +58,8 @@ class Sender:
         """What a delivery says: the same at every attempt, as far as its changes are."""
         told = self.store.outbox.told(delivery)
         lines = lines_of(self.store, told, self.source_of, self.link)
-        return Message(delivery.id, delivery.created, tuple(lines), digest=not delivery.batch)
+        counts = counted(self.store, lines)
+        return Message(delivery.id, delivery.created, tuple(lines), digest=not delivery.batch, counts=counts)
 
     def _one(self, delivery: Delivery) -> Result:
         begun = time.monotonic()

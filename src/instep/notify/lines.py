@@ -25,7 +25,8 @@ Link = Callable[[str, str], str]
 
 @dataclass(frozen=True)
 class Line:
-    """`old` and `new` are names or types, never values. `numbers` are the events that the line was made from."""
+    """`old` and `new` are names or types, never values. `numbers` are the events that the line was made from;
+    `columns` are those of a table that is new or gone."""
 
     at: datetime
     numbers: tuple[int, ...]
@@ -47,6 +48,7 @@ class Line:
     why: str = ""
     link: str = ""
     command: str = ""
+    columns: int = 0
 
     @property
     def place(self) -> str:
@@ -158,7 +160,7 @@ def _facts(review: Review) -> dict[str, Any]:
     return {
         "tone": tone, "what": review.kind.replace(".", " ").replace("nullability", "nullability changed"),
         "table": table, "column": column_of(change), "old": old, "new": new, "kind": review.kind, "change": review.id,
-        "rule": review.rule, "why": review.why,
+        "rule": review.rule, "why": review.why, "columns": _columns(change),
     }  # fmt: skip
 
 
@@ -181,6 +183,15 @@ def _moved(change: Change) -> tuple[Tone, str, str]:
             return "changed", _names(change.before), _names(getattr(change, "after", ""))
     verb = change.kind.partition(".")[2]
     return ("added" if verb == "added" else "removed" if verb == "removed" else "changed"), "", ""
+
+
+def _columns(change: Change) -> int:
+    match change:
+        case kinds.TableAdded():
+            return len(change.after.live)
+        case kinds.TableRemoved():
+            return len(change.before.live)
+    return 0
 
 
 def _null(column: Column) -> str:

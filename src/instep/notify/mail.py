@@ -58,7 +58,9 @@ class EmailChannel:
         except ssl.SSLError as error:
             raise self._refused(f"TLS: {getattr(error, 'verify_message', '') or error.reason}", 0) from None
         except (OSError, smtplib.SMTPException) as error:
-            raise ConnectError(f"{self._place}: {_why(error)}", hint="check host, port and tls of the channel") from None
+            raise ConnectError(
+                f"{self._place}: {_why(error)}", hint="check host, port and tls of the channel"
+            ) from None
         return 250
 
     def _server(self) -> smtplib.SMTP:

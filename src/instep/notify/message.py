@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from instep.notify.escape import shown
 from instep.notify.lines import Line
 from instep.notify.occasions import SEVERITIES, Severity
+from instep.schema.counts import Counts
 
 _COUNTED = {"added": "new", "removed": "removed", "renamed": "renamed", "changed": "changed"}
 
 
 @dataclass(frozen=True)
 class Message:
-    """`id` is the same for every attempt to deliver it. `at`: when its first attempt became due."""
+    """`id` is the same for every attempt to deliver it. `at`: when its first attempt became due. `counts`:
+    by connection."""
 
     id: str
     at: datetime
     lines: tuple[Line, ...]
     digest: bool = False
+    counts: Mapping[str, Counts] = field(default_factory=dict)
 
     @property
     def severity(self) -> Severity:

@@ -25,7 +25,14 @@ def text_of(message: Message) -> str:
     """Plain text, a paragraph a line."""
     lines, more = message.first(SHOWN)
     parts = [message.title, *("\n".join(_text(line)) for line in lines)]
-    return "\n\n".join([*parts, *([f"…and {more} more"] if more else []), "-- \ninstep"]) + "\n"
+    rest = [f"…and {more} more"] if more else []
+    return "\n\n".join([*parts, *rest, *map("\n".join, _counts(message)), "-- \ninstep"]) + "\n"
+
+
+def _counts(message: Message) -> Iterator[list[str]]:
+    """The counts of each connection, a line a level."""
+    for name, counts in message.counts.items():
+        yield [f"{shown(name)}:", *(f"    {line}" for line in counts.lines())]
 
 
 def _text(line: Line) -> Iterator[str]:
@@ -39,7 +46,7 @@ def _text(line: Line) -> Iterator[str]:
 def html_of(message: Message) -> str:
     """A document of at most 600 pixels, without anything that is loaded from elsewhere."""
     lines, more = message.first(SHOWN)
-    rows = "".join(map(_row, lines))
+    rows = "".join(map(_row, lines)) + "".join(map(_counted, _counts(message)))
     rest = f'<tr><td style="padding:12px 24px;color:#57606a">…and {more} more</td></tr>' if more else ""
     title = as_html(message.title)
     return (
@@ -50,6 +57,11 @@ def html_of(message: Message) -> str:
         f'<tr><td style="padding:16px 24px"><h1 style="margin:0;font-size:18px">{title}</h1></td></tr>'
         f"{rows}{rest}</table></body></html>\n"
     )
+
+
+def _counted(lines: list[str]) -> str:
+    style = "padding:12px 24px;border-top:1px solid #d0d7de;color:#57606a;font-size:13px"
+    return f'<tr><td style="{style}">{"<br>".join(as_html(line.strip()) for line in lines)}</td></tr>'
 
 
 def _row(line: Line) -> str:

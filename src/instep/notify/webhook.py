@@ -112,6 +112,6 @@ def _several(message: Message) -> dict[str, Any]:
 
 def _line(line: Line) -> dict[str, Any]:
     """All that is known, cut: names may be as long as a source lets them."""
-    given = {k: v for k, v in asdict(line).items() if v not in ("", ())}
+    given = {k: v for k, v in asdict(line).items() if v not in ("", (), 0)}
     cut = {k: v[: 1_000 if k == "why" else 250] if isinstance(v, str) else v for k, v in given.items()}
     return {**cut, "at": line.at.isoformat(), "numbers": list(line.numbers)}

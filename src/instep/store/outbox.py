@@ -18,7 +18,8 @@ from instep.errors import Conflict, InstepError
 from instep.events import Event
 from instep.store.database import Database
 from instep.store.logged import LoggedEvent
-from instep.store.tables import closed_channels, deliveries, delivery_attempts, events, outbox
+from instep.store.notice_tables import closed_channels, deliveries, delivery_attempts, outbox
+from instep.store.tables import events
 
 APART = timedelta(seconds=60)
 """Between two deliveries of one batch to one channel that are not urgent."""
