@@ -154,3 +154,16 @@ def test_channels_can_be_tried(shop: Shop, hook: Web, mail: Post) -> None:
     assert said.code == 4
     assert "redirects are not followed" in said.err
     assert "did you mean 'hook'" in shop.run("notify", "test", "hok").err
+
+
+def test_a_sync_that_fails_is_told_at_once(shop: Shop, hook: Web, tmp_path: Path) -> None:
+    shop.ok("sync")
+    hook.got.clear()
+    shop.sql("drop table customer")
+    shop.sql("create view customer as select * from missing")
+    said = shop.run("sync")
+    assert said.code
+    event = next(e for e in hook.documents if e["type"] == "org.instep.run.ended.v1")
+    assert event["data"]["what"].startswith("sync ")
+    assert event["data"]["severity"] == "error"
+    assert event["subject"].startswith("r-")

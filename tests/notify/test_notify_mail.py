@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -97,3 +100,25 @@ def test_a_server_that_says_nothing_is_left_in_time() -> None:
         pytest.raises(ConnectError, match="does not answer in time"),
     ):
         channel(silent.getsockname()[1], timeout=0.3).send(message())
+
+
+def test_a_server_that_drips_is_left_in_time() -> None:
+    """A byte now and then keeps a socket from timing out: the conversation as a whole has an end."""
+
+    def drip(listening: socket.socket) -> None:
+        with suppress(OSError):
+            talking, _ = listening.accept()
+            with talking:
+                talking.sendall(b"220 hello\r\n")
+                for _ in range(200):
+                    talking.sendall(b"2")
+                    time.sleep(0.05)
+
+    begun = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=drip, args=(listening,))
+        thread.start()
+        with pytest.raises(ConnectError, match="does not answer in time"):
+            channel(listening.getsockname()[1], timeout=0.3).send(message())
+        assert time.monotonic() - begun < 8
+        thread.join()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import http.client
 import re
-import socket
 import ssl
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from instep.egress.deadline import ended_at
 from instep.egress.guard import EgressRefused, Guard, Target, connect
 from instep.errors import ConnectError
 
@@ -78,7 +76,7 @@ def post(
     context = ssl.create_default_context(cafile=ca or None) if to.scheme == "https" else None
     connection = _Pinned(target, timeout, context)
     try:
-        with _ended_by(connection, begun + timeout):
+        with ended_at(connection, begun + timeout):
             connection.request("POST", to.path, body, {**headers, "Connection": "close", "User-Agent": "instep"})
             answer = connection.getresponse()
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read(MAX_ANSWER))
@@ -108,21 +106,3 @@ class _Pinned(http.client.HTTPConnection):
         self.sock = connect(self._target, self.timeout)
         if self._context is not None:
             self.sock = self._context.wrap_socket(self.sock, server_hostname=self._target.host)
-
-
-@contextmanager
-def _ended_by(connection: http.client.HTTPConnection, deadline: float) -> Iterator[None]:
-    """A receiver that sends a byte now and then would never run into a timeout of its socket."""
-
-    def end() -> None:
-        if (open_socket := connection.sock) is not None:
-            with suppress(OSError):
-                open_socket.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(max(0.0, deadline - time.monotonic()), end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

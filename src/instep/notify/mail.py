@@ -7,12 +7,14 @@ import re
 import smtplib
 import socket
 import ssl
+import time
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
 from email.utils import format_datetime
 from typing import Literal
 
+from instep.egress.deadline import ended_at
 from instep.egress.guard import EgressRefused, Guard, Target, connect
 from instep.errors import ConnectError
 from instep.notify.channel import NotDelivered
@@ -20,6 +22,8 @@ from instep.notify.message import Message
 from instep.notify.page import html_of, text_of
 
 _REFERENCES = 20
+STEPS = 3
+"""The whole conversation may take so many times a channel's timeout."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +47,9 @@ class EmailChannel:
 
     def send(self, message: Message) -> int:
         """Hands the mail to the server: 250. One that takes it for some of the addresses has taken it."""
-        config = self._config
+        config, end = self._config, time.monotonic() + STEPS * self._config.timeout
         try:
-            with self._server() as server:
+            with self._server() as server, ended_at(server, end):
                 if config.user:
                     server.login(config.user, config.password)
                 server.send_message(made(message, config.sender, config.to), config.sender, list(config.to))
@@ -59,7 +63,7 @@ class EmailChannel:
             raise self._refused(f"TLS: {getattr(error, 'verify_message', '') or error.reason}", 0) from None
         except (OSError, smtplib.SMTPException) as error:
             raise ConnectError(
-                f"{self._place}: {_why(error)}", hint="check host, port and tls of the channel"
+                f"{self._place}: {_why(error, time.monotonic() >= end)}", hint="check host, port and tls of the channel"
             ) from None
         return 250
 
@@ -88,9 +92,9 @@ class EmailChannel:
         return NotDelivered(f"{self._place}: {why}", code=code, hint="check the channel's settings")
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, late: bool) -> str:
     """A reason in our words: a server's own may hold anything."""
-    if isinstance(error, TimeoutError) or "timed out" in str(error):
+    if late or isinstance(error, TimeoutError) or "timed out" in str(error):
         return "it does not answer in time"
     if isinstance(error, smtplib.SMTPServerDisconnected):
         return "it ended the connection"

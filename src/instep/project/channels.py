@@ -94,7 +94,7 @@ class ChannelSection(Section):
     digest: Annotated[str, AfterValidator(_digest)] = ""
     quiet: Annotated[str, AfterValidator(window)] = ""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
-    timeout: Annotated[Seconds, Field(gt=0, le=60)] = 10
+    timeout: Annotated[Seconds, Field(gt=0, le=30)] = 10
 
     def arguments(self) -> dict[str, Any]:
         return {k: v for k, v in super().arguments().items() if k not in ("digest", "quiet", "timezone")}
