@@ -94,7 +94,10 @@ class App:
 
     def _source_of(self, connection: str) -> str:
         """The name of a connection's source, "" if it is not in the project any more."""
-        return self.project.source_of(connection) if connection in self.project.connections else ""
+        try:
+            return self.project.source_of(connection)
+        except ProjectError:
+            return ""
 
     def _link(self, connection: str, of: str) -> str:
         """The page of a change, a run (`of`: its id) or the connection; "" if no server is known."""

@@ -29,9 +29,9 @@ def routing(event: Event, at: datetime) -> Iterator[Notice]:
 
 
 @pytest.fixture(name="told")
-def _told(store: Store) -> Store:
-    store.outbox.routing = routing
-    return store
+def _told(any_store: Store) -> Store:
+    any_store.outbox.routing = routing
+    return any_store
 
 
 def changed(number: int = 1, connection: str = "shop") -> ChangeDetected:
@@ -145,6 +145,22 @@ def test_a_closed_channel_keeps_its_notices(told: Store) -> None:
     assert told.outbox.open("ops")
     assert not told.outbox.open("ops")
     assert sends(told) == [("ops", ["change.detected"])]
+
+
+def test_old_deliveries_are_forgotten(told: Store, clock: Clock) -> None:
+    told.events.add(changed(1))
+    sends(told)
+    clock.forward(3600)
+    told.events.add(changed(2))
+    sends(told)
+    told.events.add(Paused("shop", "why"))
+    told.outbox.gather()
+    clock.forward(3600)
+    assert told.outbox.forget(timedelta(seconds=5400)) == 1
+    assert told.outbox.forget(timedelta(seconds=5400)) == 0
+    assert [d.number for d in told.outbox.log()] == [4, 3, 2]
+    assert told.outbox.attempts(1) == []
+    assert told.outbox.waiting() == {"ops": 1, "pager": 1}
 
 
 @given(st.lists(st.tuples(st.sampled_from("ec"), st.integers(0, 90)), max_size=30))

@@ -19,6 +19,8 @@ from instep.store.store import Store
 BACKOFF = (10.0, 30.0, 90.0, 300.0, 900.0, 3_600.0, 3 * 3_600.0, 6 * 3_600.0) + 5 * (12 * 3_600.0,)
 """Seconds before each further attempt: 13 of them, over three days."""
 LONGEST = 24 * 3_600.0
+KEPT = timedelta(days=90)
+"""For so long deliveries stay in the log."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Sender:
             if delivery is None:
                 break
             done.append(self._one(delivery))
+        if done:
+            self.store.outbox.forget(KEPT)
         return done
 
     def message(self, delivery: Delivery) -> Message:

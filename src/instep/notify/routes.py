@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Iterator, Set
 from datetime import datetime
 
-from instep.errors import InstepError
+from instep.errors import InstepError, ProjectError
 from instep.events import Event
 from instep.notify.occasions import ALWAYS, SCHEMA, SEVERITIES, Meaning, meaning
 from instep.notify.times import due
@@ -26,11 +26,15 @@ class Routes:
 
     def __call__(self, event: Event, at: datetime) -> list[Notice]:
         """The notices of an event that happens at a time, one a channel; none of a connection that is unknown."""
-        channels = self._project.model.channels
         means = meaning(event)
-        if not channels or means is None or event.connection not in self._project.connections:
+        if means is None or not self._project.model.channels:
             return []
-        return [self._notice(name, word, event, means, at) for name, word in self._told(event, means).items()]
+        try:
+            connection = self._project.connection(event.connection)
+        except ProjectError:
+            return []
+        told = self._told(event, means, connection)
+        return [self._notice(name, word, event, means, at) for name, word in told.items()]
 
     def _notice(self, name: str, word: Occasion, event: Event, means: Meaning, at: datetime) -> Notice:
         said = self._project.model.channels[name]
@@ -38,9 +42,8 @@ class Routes:
         batch = "" if said.digest and not means.urgent else event.connection
         return Notice(name, batch, word, means.severity, means.urgent, when)
 
-    def _told(self, event: Event, means: Meaning) -> dict[str, Occasion]:
+    def _told(self, event: Event, means: Meaning, connection: Connection) -> dict[str, Occasion]:
         """Channel -> what it has asked for; the gravest word if it has asked for several."""
-        connection = self._project.connection(event.connection)
         routes = list(self._routes(event.connection, connection))
         found: dict[str, Occasion] = {}
         for route in routes or [Notify(on=tuple(ALWAYS), to=name) for name in self._project.model.channels]:

@@ -213,6 +213,17 @@ class Outbox:
         with self._db.read() as transaction:
             return [Attempt(**row._mapping) for row in transaction.execute(query)]
 
+    def forget(self, older: timedelta) -> int:
+        """Deletes deliveries that ended longer ago, with their attempts and notices; answers how many."""
+        d = deliveries.c
+        with self._db.write() as transaction:
+            old = select(d.number).where(d.ended < self._db.now() - older)
+            if transaction.execute(old.limit(1)).first() is None:
+                return 0
+            transaction.execute(delete(delivery_attempts).where(delivery_attempts.c.delivery.in_(old)))
+            transaction.execute(delete(outbox).where(outbox.c.delivery.in_(old)))
+            return transaction.execute(delete(deliveries).where(d.ended < self._db.now() - older)).rowcount
+
     def waiting(self) -> Mapping[str, int]:
         """How many notices are not delivered yet, by channel; those of dead deliveries are not among them."""
         going = select(deliveries.c.number).where(deliveries.c.status == "waiting")
