@@ -124,7 +124,7 @@ IMPORTS = [
     ("instep.store.store", {"errors", "crash", "schema", "model", "events", "store"}),
     ("instep.control.reviews", {"errors", "crash", "schema", "model", "events", "store", "control"}),
     ("instep.control.pauses", {"errors", "crash", "schema", "model", "events", "store", "control"}),
-    ("instep.project.load", {"errors", "schema", "model", "project"}),
+    ("instep.project.load", {"errors", "egress", "schema", "model", "project"}),
     ("instep.bootstrap", {"errors", "model", "bootstrap"}),
     (
         "instep.api.app",

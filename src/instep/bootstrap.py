@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from instep.errors import ProjectError
 from instep.model import LogNames, TableSettings
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
     from instep.control.objects import Objects
     from instep.destinations.base import Destination
-    from instep.project.project import Project
+    from instep.egress.guard import Guard
+    from instep.notify.channel import Channel
+    from instep.notify.deliver import Sender
+    from instep.project.project import Project, Settings
     from instep.project.reference import Opens
     from instep.schema.given import Given
     from instep.schema.policy import Policy
@@ -68,13 +72,17 @@ class App:
         self._sessions: list[SparkSession] = []
         if store is not None:
             self.store = store
+        self.before_close: Callable[[App], None] | None = None
 
     @cached_property
     def store(self) -> Store:
+        from instep.notify.routes import Routes
         from instep.store.store import Store
 
         (self.project.root / ".instep").mkdir(exist_ok=True)
-        return Store(self.project.store_url())
+        store = Store(self.project.store_url())
+        store.outbox.routing = Routes(self.project, store)
+        return store
 
     def connection(self, name: str | None = None) -> str:
         """The named connection, or the only one; ProjectError if that is not clear."""
@@ -91,6 +99,34 @@ class App:
     def destination(self, name: str | None = None) -> Destination:
         """The destination of that name, or the only one."""
         return _destination(self._only("destination", name, self.project.model.destinations), self.project)
+
+    def channel(self, name: str) -> Channel:
+        """The channel of that name."""
+        from instep.egress.guard import Guard
+
+        return _channel(self.project.channel(name), Guard(self.project.model.egress.allow))
+
+    def sender(self) -> Sender:
+        """What sends the notices that are due."""
+        from instep.notify.deliver import Sender
+        from instep.store.store import utc_now
+
+        return Sender(self.store, self.channel, self._source_of, self._link, utc_now)
+
+    def _source_of(self, connection: str) -> str:
+        """The name of a connection's source, "" if it is not in the project any more."""
+        try:
+            return self.project.source_of(connection)
+        except ProjectError:
+            return ""
+
+    def _link(self, connection: str, of: str) -> str:
+        """The page of a change, a run (`of`: its id) or the connection; "" if no server is known."""
+        url = self.project.model.server_url
+        if not url:
+            return ""
+        place = f"{url}/connections/{quote(connection, safe='')}"
+        return f"{place}/{'changes' if of.startswith('c-') else 'runs'}/{quote(of, safe='')}" if of else place
 
     def _only(self, what: str, name: str | None, known: Mapping[str, Any]) -> str:
         if name is not None:
@@ -207,7 +243,11 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if "store" in self.__dict__:
-            self.store.close()
+            try:
+                if self.before_close and not isinstance(error, KeyboardInterrupt):
+                    self.before_close(self)
+            finally:
+                self.store.close()
 
 
 def opens(secrets: Secrets) -> Opens:
@@ -318,6 +358,31 @@ def _destination(name: str, project: Project) -> Destination:
 
             return PostgresDestination(PostgresDestinationConfig(name=name, **settings))
     raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
+
+
+def _channel(settings: Settings, guard: Guard) -> Channel:
+    match settings.type:
+        case "email":
+            from instep.notify.mail import EmailChannel, EmailConfig
+
+            return EmailChannel(EmailConfig(**settings), guard)
+        case "slack":
+            from instep.notify.slack import SlackChannel, SlackConfig
+
+            return SlackChannel(SlackConfig(**settings), guard)
+        case "teams":
+            from instep.notify.teams import TeamsChannel, TeamsConfig
+
+            return TeamsChannel(TeamsConfig(**settings), guard)
+        case "webhook":
+            from instep.notify.webhook import WebhookChannel, WebhookConfig
+
+            return WebhookChannel(WebhookConfig(**settings), guard)
+        case "apprise":
+            from instep.notify.other import AppriseChannel, AppriseConfig
+
+            return AppriseChannel(AppriseConfig(**settings), guard)
+    raise ProjectError(f"unknown type of channel {settings.type!r}")
 
 
 def user() -> str:

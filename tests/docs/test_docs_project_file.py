@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from instep.model import Deletes
-from instep.project import models, policies, reach
+from instep.project import channels, models, policies, reach
 from instep.project.load import load
 from instep.project.project import Project
 from instep.project.values import Section
@@ -44,7 +44,15 @@ SECTIONS: dict[str, type[Section]] = {
     "Connections: protect": models.Protect,
     "Connections: detect": models.Detect,
     "Connections: schedule": models.Schedule,
-    "Connections: notify": models.Notify,
+    "Connections: notify": channels.Notify,
+    "Notify": channels.Route,
+    "Egress": channels.Egress,
+    "Channels": channels.ChannelSection,
+    "Channels: email": channels.EmailChannel,
+    "Channels: slack": channels.SlackChannel,
+    "Channels: teams": channels.TeamsChannel,
+    "Channels: webhook": channels.WebhookChannel,
+    "Channels: apprise": channels.AppriseChannel,
 }
 
 
@@ -63,6 +71,8 @@ def keys(title: str) -> Iterator[tuple[str, str, str]]:
 def test_every_key_is_documented_with_its_default(title: str) -> None:
     fields = SECTIONS[title].model_fields
     said = {key: default for key, default, _ in keys(title)}
+    if title.startswith("Channels: "):
+        fields = {k: f for k, f in fields.items() if k not in channels.ChannelSection.model_fields}
     assert set(said) == set(fields)
     for key, field in fields.items():
         assert said[key] == ("required" if field.is_required() else _shown(field.default)), key
@@ -85,7 +95,9 @@ WORDS = [
     ("Policies: rules", "decide", get_args(policies.Action)),
     ("Connections: tables", "deletes", get_args(Deletes)),
     ("Connections: tables", "mode", get_args(models.TableSection.model_fields["mode"].annotation)),
-    ("Connections: notify", "on", get_args(models.Notice)),
+    ("Connections: notify", "on", get_args(channels.Occasion)),
+    ("Connections: notify", "severity", get_args(channels.Severity)),
+    ("Channels: email", "tls", ("starttls", "tls", "none")),
     ("Connections: protect", "mode", get_args(models.Protect.model_fields["mode"].annotation)),
 ]
 
@@ -138,4 +150,4 @@ def test_the_example_s_tables_are_what_the_page_says(example: Project) -> None:
 def test_the_example_shows_every_section() -> None:
     example = section("A complete example")
     shown = set(re.findall(r"(\w+):", example))
-    assert set(models.ProjectFile.model_fields) - shown == {"channels"}
+    assert set(models.ProjectFile.model_fields) - shown == {"channels", "notify", "egress", "server_url"}

@@ -25,6 +25,7 @@ destinations:
   lake: {type: iceberg}
 """
 
+CHANNEL = "channels: {s: {type: slack, url: '${env:X}'}}\n"
 BAD: list[tuple[str, str, list[str]]] = [
     ("unknown key", "sorces: {}", ["1: sorces: unknown key, did you mean 'sources'?"]),
     (
@@ -103,7 +104,24 @@ BAD: list[tuple[str, str, list[str]]] = [
      ["7: connections.c.policy: unknown policy 'carefull', did you mean 'careful'?"]),
     ("unknown channel", SOURCES + "connections:\n  c: {notify: [{on: [failed], to: slack}]}",
      ["6: connections.c.notify.0.to: unknown channel 'slack'"]),
-    ("unknown notice", SOURCES + "channels: {s: {type: email}}\nconnections:\n  c: {notify: [{on: [faild], to: s}]}",
+    ("unknown channel of a route", SOURCES + "notify:\n  - {on: [failed], to: slack}",
+     ["6: notify.0.to: unknown channel 'slack'"]),
+    ("a channel without a recipient", SOURCES + "channels:\n  m: {type: email, sender: a@b.org}",
+     ["6: channels.m.to: is required"]),
+    ("no address", SOURCES + "channels:\n  m: {type: email, sender: a@b.org, to: [\"a b@c\"]}",
+     ["6: channels.m.to.0: 'a b@c' is no address: write name@example.org"]),
+    ("a password without TLS",
+     SOURCES + "channels:\n  m: {type: email, sender: a@b.org, to: [a@b.org], tls: none, password: '${env:P}'}",
+     ["6: channels.m: a password is not sent without TLS: set tls to starttls or tls"]),
+    ("no time of day", SOURCES + "channels:\n  s: {type: slack, url: '${env:X}', digest: noon}",
+     ["6: channels.s.digest: 'noon' is no time of day: write daily (at 08:00), or a time such as 17:30"]),
+    ("no kind",
+     SOURCES + CHANNEL + "notify: [{on: [failed], to: s, kinds: colum.*}]",
+     ["6: notify.0.kinds: 'colum.*' is no kind of change: write one such as column.added, or a glob such as column.*"]),
+    ("no network", SOURCES + "egress: {allow: [10.0.0.0/99]}",
+     ["5: egress.allow.0: '10.0.0.0/99' is no network, address or host name: write 10.0.0.0/8 or mail.example.org"]),
+    ("unknown notice",
+     SOURCES + CHANNEL + "connections:\n  c: {notify: [{on: [faild], to: s}]}",
      ["7: connections.c.notify.0.on.0: must be one of 'detected', 'review_needed', 'breaking', 'ignored', 'applied', "
       "'paused', 'resumed', 'failed' or 'done', did you mean 'failed'?"]),
     ("hash without salt", SOURCES + "connections:\n  c: {hash: ['*.email']}",

@@ -170,10 +170,15 @@ connections:
     notify: [{on: [review_needed, failed], to: team}]
 channels:
   team: {type: slack, url: "${env:HOOK}"}
-  mail: {type: email, to: [data@example.org], digest: daily}
+  mail: {type: email, to: [data@example.org], sender: a@example.org, digest: daily}
+notify:
+  - {on: [applied], to: mail, kinds: column.*, tags: [pii]}
 """
     )
     connection = project.connection("c")
     assert (connection.notify[0].on, connection.notify[0].to) == (("review_needed", "failed"), "team")
     assert connection.schedule.timezone == "Europe/Berlin"
-    assert project.model.channels["mail"].model_extra == {"to": ["data@example.org"], "digest": "daily"}
+    mail = project.model.channels["mail"]
+    assert (mail.type, mail.digest, mail.quiet) == ("email", "daily", "")
+    assert project.channel("mail")["to"] == ("data@example.org",)
+    assert project.model.notify[0].kinds == ("column.*",)

@@ -25,6 +25,7 @@ INTERRUPTED = 130
 CHANGES = 2
 BLOCKED = 3
 PARTIAL = 6
+NOTICE_SECONDS = 10.0
 
 
 @dataclass
@@ -53,10 +54,27 @@ def console(*, stderr: bool = False) -> Screen:
 
 
 def open_app() -> App:
-    """The project in `--project` or above the current folder."""
+    """The project in `--project` or above the current folder. What its command has to tell is told at its end."""
     from instep.bootstrap import open_project
 
-    return open_project(options.project)
+    app = open_project(options.project)
+    app.before_close = _tell
+    return app
+
+
+def _tell(app: App) -> None:
+    """Sends the notices that this command has caused, for a few seconds: the rest is for the next command or a worker.
+    What cannot be sent fails no command."""
+    if not app.store.outbox.written:
+        return
+    try:
+        results = app.sender().send(seconds=NOTICE_SECONDS)
+    except InstepError as error:
+        say(f"notices were not sent: {error.message}")
+        return
+    for result in results:
+        if result.error:
+            say(f"channel {result.delivery.channel} was not reached: {result.error}. See `instep notify log`.")
 
 
 def emit(data: Any, render: Callable[[Screen], None]) -> None:

@@ -33,6 +33,7 @@ from instep.cli import (
     maintain,
     migration,
     move,
+    notify,
     policy,
     quarantine,
     queue,
@@ -79,7 +80,7 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, selection, table, connection, transfer, queue, detector, server, secrets, db, demo,
+    history, quarantine, notify, selection, table, connection, transfer, queue, detector, server, secrets, db, demo,
 ):  # fmt: skip
     room.register(app)
 

@@ -103,6 +103,8 @@ def _links(tree: Tree) -> Iterator[Problem]:
             for problem, field in connection_links(tree.data, connection):
                 path: Place = ("connections", name, *field)
                 yield tree.line(path), f"{dotted(path)}: {problem}"
+    for problem, field in _notice_links(tree.data, tree.data):
+        yield tree.line(field), f"{dotted(field)}: {problem}"
     for problem, name in _shard_links(tree.data):
         path = ("connections", name, "shard")
         yield tree.line(path), f"{dotted(path)}: {problem}"
@@ -145,8 +147,8 @@ def connection_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple
     yield from _table_links(connection)
 
 
-def _notice_links(data: Any, connection: Mapping[str, Any]) -> Iterator[tuple[str, Place]]:
-    channels, notices = _section(data, "channels"), connection.get("notify")
+def _notice_links(data: Any, connection: Any) -> Iterator[tuple[str, Place]]:
+    channels, notices = _section(data, "channels"), connection.get("notify") if isinstance(connection, dict) else None
     for at, notice in enumerate(notices if isinstance(notices, list) else ()):
         to = notice.get("to") if isinstance(notice, dict) else None
         if isinstance(to, str) and to not in channels:

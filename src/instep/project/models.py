@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from instep.errors import SchemaError
 from instep.model import Deletes
+from instep.project.channels import Channel, Egress, Notify, Route, ServerUrl
 from instep.project.detector import AppOptions, TableOptions
 from instep.project.file_options import FileColumn, FileOptions, TableGlob
 from instep.project.jdbc import JdbcServer
@@ -362,14 +363,6 @@ class Schedule(Section):
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
 
 
-Notice = Literal["detected", "review_needed", "breaking", "ignored", "applied", "paused", "resumed", "failed", "done"]
-
-
-class Notify(Section):
-    on: Annotated[tuple[Notice, ...], Field(min_length=1)]
-    to: str
-
-
 class Downstream(Section):
     """What reads the connection's tables: a dbt manifest, folders of SQL files. `dialect`: of the SQL."""
 
@@ -466,22 +459,6 @@ class Connection(Section):
         )
 
 
-class Channel(Section):
-    """Where notices go; the keys depend on the type."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
-    type: Literal["slack", "email", "teams", "webhook"]
-
-    @model_validator(mode="after")
-    def _secrets_referenced(self) -> Channel:
-        """The address of a web hook is a secret as well."""
-        for name, value in (self.model_extra or {}).items():
-            if isinstance(value, Reference) and value.problem():
-                raise PydanticCustomError("reference", "{name}: {why}", {"name": name, "why": value.problem()})
-            check_property(name, value, secret=name == "url")
-        return self
-
-
 class ProjectFile(Section):
     """instep.yml"""
 
@@ -495,3 +472,6 @@ class ProjectFile(Section):
     policies: dict[Name, PolicySection] = Field(default_factory=dict)
     connections: dict[Name, Connection] = Field(default_factory=dict)
     channels: dict[Name, Channel] = Field(default_factory=dict)
+    notify: tuple[Route, ...] = ()
+    egress: Egress = Egress()
+    server_url: ServerUrl = ""

@@ -160,6 +160,12 @@ class Project:
             found["properties"] = {**found["properties"], "uri": f"{_CATALOG_FILE}{file}"}
         return found
 
+    def channel(self, name: str) -> Settings:
+        """The keyword arguments of the channel's configuration, secrets included."""
+        if name not in self.model.channels:
+            raise self._unknown("channel", name, self.model.channels)
+        return self._settings(self.model.channels[name], ("channels", name))
+
     def salt(self, connection: str) -> bytes:
         """The secret for hashed columns, empty if none are hashed."""
         section = self.connection(connection)

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import ColumnElement, func, insert, select
 
-from instep.errors import InstepError
 from instep.events import Event
 from instep.store.database import Database
+from instep.store.logged import LoggedEvent
+from instep.store.outbox import Outbox
 from instep.store.tables import events
 
-
-@dataclass(frozen=True)
-class LoggedEvent:
-    """`number` grows with every event and is never used twice."""
-
-    number: int
-    connection: str
-    at: datetime
-    type: str
-    data: Mapping[str, Any]
-
-    @property
-    def event(self) -> Event:
-        """The event as it was logged; InstepError for a type that this version does not know."""
-        for kind in _kinds(Event):
-            if kind.type == self.type:
-                return kind(**self.data)
-        raise InstepError(f"event {self.number} has the unknown type {self.type}", hint="update instep")
+__all__ = ["Events", "LoggedEvent"]
 
 
 class Events:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, outbox: Outbox) -> None:
         self._db = database
+        self._outbox = outbox
 
     def add(self, *happened: Event) -> None:
-        """Logs events in the order given."""
+        """Logs events in the order given, and puts the notices of them into the outbox, in one transaction."""
         if not happened:
             return
         now = self._db.now()
         rows = [{"connection": e.connection, "at": now, "type": e.type, "data": e.data()} for e in happened]
         with self._db.write() as transaction:
-            transaction.execute(insert(events), rows)
+            said = insert(events).returning(events.c.number, sort_by_parameter_order=True)
+            numbers = transaction.execute(said, rows).scalars().all()
+            self._outbox.add(transaction, list(zip(numbers, happened, strict=True)), now)
 
     def after(
         self,
@@ -94,9 +78,3 @@ class Events:
 def _of(connection: str | None, connections: Collection[str] | None) -> list[ColumnElement[bool]]:
     wanted = {connection} if connection is not None else connections
     return [] if wanted is None else [events.c.connection.in_(sorted(wanted))]
-
-
-def _kinds(base: type[Event]) -> Iterator[type[Event]]:
-    yield base
-    for kind in base.__subclasses__():
-        yield from _kinds(kind)

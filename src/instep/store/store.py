@@ -29,6 +29,7 @@ from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
 from instep.store.objects import Objects
 from instep.store.old_names import OldNames
+from instep.store.outbox import Outbox
 from instep.store.pages import Pages
 from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
@@ -83,7 +84,8 @@ class Store:
         self.steps = Steps(self._db)
         self.runs = Runs(self._db, lease)
         self.cursors = Cursors(self._db)
-        self.events = Events(self._db)
+        self.outbox = Outbox(self._db)
+        self.events = Events(self._db, self.outbox)
         self.pauses = Pauses(self._db)
         self.backfills = Backfills(self._db)
         self.mappings = Mappings(self._db)

@@ -1,0 +1,108 @@
+"""One HTTP request to an address of somebody's choosing: judged before, bounded in time and size, never redirected."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from instep.egress.deadline import ended_at
+from instep.egress.guard import EgressRefused, Guard, Target, connect
+from instep.errors import ConnectError
+
+MAX_ANSWER = 64 * 1024
+_UNFIT = re.compile(r"[\x00-\x20\x7f-\uffff\\]")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`body` is cut at 64 kB."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Place:
+    """A URL in its parts. Its `repr` shows the host only: paths of web hooks are secrets."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    def __repr__(self) -> str:
+        return f"Place({self.scheme}://{self.host}:{self.port})"
+
+
+def place(url: str) -> Place:
+    """EgressRefused, without the URL, for one that is not plain http or https."""
+    wrong = "" if not _UNFIT.search(url) else "it has characters that belong into no URL"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise _refused("it is malformed") from None
+    if parts.scheme not in ("http", "https"):
+        wrong = wrong or "it is neither https nor http"
+    if parts.username is not None or parts.password is not None:
+        wrong = wrong or "it names a user: a login belongs into a header"
+    if wrong or not parts.hostname:
+        raise _refused(wrong or "it names no host")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Place(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), path)
+
+
+def _refused(why: str) -> EgressRefused:
+    return EgressRefused(f"the URL cannot be used: {why}", hint="write https://host/path")
+
+
+def post(
+    guard: Guard, url: str, body: bytes, headers: Mapping[str, str], *, timeout: float = 10.0, ca: str = ""
+) -> Answer:
+    """Posts `body` and answers what came back, whatever its status. All of it takes at most `timeout` seconds. Plain
+    http goes to allow-listed hosts only. `ca`: a file of authorities, instead of the system's. Raises EgressRefused,
+    or ConnectError without an answer."""
+    to = place(url)
+    begun = time.monotonic()
+    target = guard.target(to.host, to.port)
+    if to.scheme == "http" and not target.trusted:
+        raise EgressRefused(f"{to.host} is asked for without TLS", hint="use https, or list it under `egress: allow:`")
+    context = ssl.create_default_context(cafile=ca or None) if to.scheme == "https" else None
+    connection = _Pinned(target, timeout, context)
+    try:
+        with ended_at(connection, begun + timeout):
+            connection.request("POST", to.path, body, {**headers, "Connection": "close", "User-Agent": "instep"})
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read(MAX_ANSWER))
+    except ssl.SSLError as error:
+        raise _failed(to, f"TLS: {getattr(error, 'verify_message', '') or error.reason}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        slow = isinstance(error, TimeoutError) or time.monotonic() - begun >= timeout
+        raise _failed(to, f"no answer in {timeout:g} s" if slow else type(error).__name__) from None
+    finally:
+        connection.close()
+
+
+def _failed(to: Place, why: str) -> ConnectError:
+    return ConnectError(f"{to.host} port {to.port}: {why}", hint="check the address and that the receiver runs")
+
+
+class _Pinned(http.client.HTTPConnection):
+    """A connection to an address that was judged already; TLS is for the name."""
+
+    def __init__(self, target: Target, timeout: float, context: ssl.SSLContext | None) -> None:
+        super().__init__(target.host, target.port, timeout=timeout)
+        self._target, self._context = target, context
+        self.default_port = 443 if context else 80
+
+    def connect(self) -> None:
+        assert isinstance(self.timeout, float | int)
+        self.sock = connect(self._target, self.timeout)
+        if self._context is not None:
+            self.sock = self._context.wrap_socket(self.sock, server_hostname=self._target.host)

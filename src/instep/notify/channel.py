@@ -1,0 +1,54 @@
+"""What a channel is: something that takes a message, or says why it did not."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import Protocol
+
+from instep.egress.guard import Guard
+from instep.egress.http import Answer, post
+from instep.errors import ConnectError
+from instep.notify.message import Message
+
+
+class Channel(Protocol):
+    def send(self, message: Message) -> int:
+        """Delivers; answers the receiver's code. Raises NotDelivered, or ConnectError if nobody answers."""
+
+
+class NotDelivered(ConnectError):
+    """The receiver has refused the message."""
+
+    def __init__(self, why: str, *, code: int, hint: str = "", after: float = 0.0, gone: bool = False) -> None:
+        """`after`: not before so many seconds; `gone`: never again."""
+        super().__init__(why, hint=hint or "see `instep notify log`")
+        self.code, self.after, self.gone = code, after, gone
+
+
+def post_json(guard: Guard, url: str, body: bytes, *, timeout: float, ca: str = "", **headers: str) -> int:
+    """Posts a document; its receiver must answer 2xx. What it answers is not repeated: it may hold anything."""
+    named = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    answer = post(guard, url, body, named, timeout=timeout, ca=ca)
+    if 200 <= answer.status < 300:
+        return answer.status
+    if 300 <= answer.status < 400:
+        raise NotDelivered(
+            f"the receiver answered {answer.status}: it wants the message elsewhere, and redirects are not followed",
+            code=answer.status, hint="write the address that it redirects to",
+        )  # fmt: skip
+    gone = answer.status == 410
+    why = f"the receiver answered {answer.status}{' (gone)' if gone else ''}"
+    raise NotDelivered(why, code=answer.status, after=_after(answer), gone=gone)
+
+
+def _after(answer: Answer) -> float:
+    """Seconds, by Retry-After: a number, or a date."""
+    said = answer.headers.get("retry-after", "").strip()
+    if said.isascii() and said.isdigit():
+        return float(said[:9])
+    try:
+        then = parsedate_to_datetime(said)
+        now = parsedate_to_datetime(answer.headers["date"])
+        return max(0.0, (then - now).total_seconds())
+    except (ValueError, TypeError, KeyError):
+        return 0.0

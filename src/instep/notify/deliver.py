@@ -1,0 +1,96 @@
+"""Sends what is due: gathers notices, makes their messages, and notes what has become of each delivery."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from instep.errors import InstepError
+from instep.notify.channel import Channel, NotDelivered
+from instep.notify.counts import counted
+from instep.notify.lines import Link, lines_of
+from instep.notify.message import Message
+from instep.store.outbox import Delivery
+from instep.store.store import Store
+
+BACKOFF = (10.0, 30.0, 90.0, 300.0, 900.0, 3_600.0, 3 * 3_600.0, 6 * 3_600.0) + 5 * (12 * 3_600.0,)
+"""Seconds before each further attempt: 13 of them, over three days."""
+LONGEST = 24 * 3_600.0
+KEPT = timedelta(days=90)
+"""For so long deliveries stay in the log."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One attempt: `error` is empty if the message has arrived; `again` is when it is tried next, None if never."""
+
+    delivery: Delivery
+    error: str = ""
+    again: datetime | None = None
+
+
+@dataclass
+class Sender:
+    """`channel` answers a channel by its name (InstepError if there is none); `source_of` the source of a connection;
+    `link` the address of a change or run."""
+
+    store: Store
+    channel: Callable[[str], Channel]
+    source_of: Callable[[str], str]
+    link: Link
+    now: Callable[[], datetime]
+    draw: Callable[[], float] = field(default=random.random, repr=False)
+
+    def send(self, *, seconds: float = 3_600.0, most: int = 10_000) -> list[Result]:
+        """Sends what is due, and begins with no further delivery after so many `seconds`. A channel that fails
+        stops nobody: its delivery is tried again later."""
+        begun, done = time.monotonic(), list[Result]()
+        self.store.outbox.gather()
+        while len(done) < most and time.monotonic() - begun < seconds:
+            delivery = self.store.outbox.claim()
+            if delivery is None:
+                break
+            done.append(self._one(delivery))
+        if done:
+            self.store.outbox.forget(KEPT)
+        return done
+
+    def message(self, delivery: Delivery) -> Message:
+        """What a delivery says: the same at every attempt, as far as its changes are."""
+        told = self.store.outbox.told(delivery)
+        lines = lines_of(self.store, told, self.source_of, self.link)
+        counts = counted(self.store, lines)
+        return Message(delivery.id, delivery.created, tuple(lines), digest=not delivery.batch, counts=counts)
+
+    def _one(self, delivery: Delivery) -> Result:
+        begun = time.monotonic()
+        try:
+            code = self.channel(delivery.channel).send(self.message(delivery))
+        except InstepError as error:
+            return self._failed(delivery, error, time.monotonic() - begun)
+        except Exception as error:  # one message that cannot be made must not be tried for ever, nor stop the others
+            return self._failed(delivery, InstepError(f"it cannot be sent: {type(error).__name__}"), 0.0)
+        self.store.outbox.sent(delivery, seconds=time.monotonic() - begun, code=code)
+        return Result(delivery)
+
+    def _failed(self, delivery: Delivery, error: InstepError, seconds: float) -> Result:
+        refused = error if isinstance(error, NotDelivered) else None
+        again = self.again(delivery.attempt, refused.after if refused else 0.0)
+        with self.store.transaction():
+            self.store.outbox.failed(
+                delivery, error.message, seconds=seconds, code=refused.code if refused else 0, again=again
+            )
+            if refused and refused.gone:
+                self.store.outbox.close(delivery.channel, error.message)
+        return Result(delivery, error.message, again)
+
+    def again(self, attempt: int, after: float = 0.0) -> datetime | None:
+        """When an attempt that has failed is followed by the next one: up to a fifth earlier or later than planned,
+        and not before the receiver wants it; None after the last."""
+        if attempt > len(BACKOFF):
+            return None
+        seconds = BACKOFF[attempt - 1] * (0.8 + 0.4 * self.draw())
+        return self.now() + timedelta(seconds=max(seconds, min(after, LONGEST)))

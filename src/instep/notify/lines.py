@@ -1,0 +1,202 @@
+"""What a message says, line by line: events with the names, the old and the new of what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from instep import events
+from instep.errors import InstepError
+from instep.events import Event
+from instep.model import Review
+from instep.notify.occasions import SEVERITIES, Severity
+from instep.schema import kinds
+from instep.schema.change import Change, change_from_dict, column_of, table_of
+from instep.schema.table import Column
+from instep.store.outbox import Told
+from instep.store.store import Store
+
+Tone = Literal["added", "removed", "renamed", "changed", "stopped", "plain"]
+Link = Callable[[str, str], str]
+"""(connection, change or run id, "" for none) -> an address, "" if there is none."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """`old` and `new` are names or types, never values. `numbers` are the events that the line was made from;
+    `columns` are those of a table that is new or gone."""
+
+    at: datetime
+    numbers: tuple[int, ...]
+    type: str
+    severity: Severity
+    tone: Tone
+    what: str
+    status: str
+    connection: str
+    source: str = ""
+    table: str = ""
+    column: str = ""
+    old: str = ""
+    new: str = ""
+    kind: str = ""
+    change: str = ""
+    run: str = ""
+    rule: str = ""
+    why: str = ""
+    link: str = ""
+    command: str = ""
+    columns: int = 0
+
+    @property
+    def place(self) -> str:
+        """`source.table.column`-like path of the object, "" for the connection itself."""
+        return ".".join(filter(None, (self.table, self.column)))
+
+
+def lines_of(store: Store, told: Iterable[Told], source_of: Callable[[str], str], link: Link) -> list[Line]:
+    """One line a change, saying what has become of it, and one for everything else; in the order of the first event.
+    `source_of`: the name of a connection's source."""
+    found: dict[tuple[str, str], Line] = {}
+    for one in told:
+        line = _line(store, one)
+        line = replace(line, source=source_of(line.connection), link=link(line.connection, line.change or line.run))
+        key = (line.connection, line.change or f"#{one.event.number}")
+        if (before := found.get(key)) is not None and line.type != events.Paused.type:
+            line = replace(line, numbers=before.numbers + line.numbers, tone=before.tone, what=before.what)
+        elif before is not None:
+            key = (line.connection, f"#{one.event.number}")
+        found[key] = line
+    return list(found.values())
+
+
+def _line(store: Store, told: Told) -> Line:
+    logged = told.event
+    line = Line(logged.at, (logged.number,), logged.type, _severity(told), "plain", logged.type, "", logged.connection)
+    try:
+        event = logged.event
+    except InstepError:
+        return line  # of a newer version: its type is all that is known
+    match event:
+        case events.RunEnded():
+            return _run(store, line, event)
+        case events.Resumed():
+            return replace(line, what="resumed", status=f"by {event.who}", table=event.table)
+        case events.ChangeMapped():
+            line = replace(line, old=event.old, new=event.new, why=f"mapped by {event.who}", table=event.table)
+            return replace(line, tone="renamed", what="column renamed", status="applied", change=event.change)
+    return _change(store, line, event)
+
+
+def _severity(told: Told) -> Severity:
+    return next((known for known in SEVERITIES if known == told.severity), "info")
+
+
+def _run(store: Store, line: Line, event: events.RunEnded) -> Line:
+    results = store.runs.tables(event.run)
+    failed = [t for t in results if t.status == "failed"]
+    why = event.error or "; ".join(f"{'.'.join(filter(None, t.table))}: {t.error}" for t in failed[:5])
+    why += f"; and {len(failed) - 5} more" if len(failed) > 5 and not event.error else ""
+    if event.status == "done":
+        rows = sum(t.inserted + t.updated + t.deleted for t in results)
+        why = f"{len(results)} tables, {rows:,} rows changed"
+    table = ".".join(filter(None, failed[0].table)) if len(failed) == 1 else ""
+    tone: Tone = "plain" if event.status == "done" else "stopped"
+    what = f"{event.kind} {'failed' if event.status == 'failed' else event.status}"
+    command = f"instep history --connection {line.connection}"
+    return replace(line, tone=tone, what=what, why=why, run=event.run, table=table, command=command)
+
+
+def _change(store: Store, line: Line, event: Event) -> Line:
+    """A line about a change, or about a pause that one may have caused."""
+    review = _review(store, getattr(event, "change", ""))
+    line = replace(line, **_facts(review)) if review else line
+    status, why = _said(event)
+    line = replace(line, status=status, why=why or line.why)
+    if isinstance(event, events.Paused):
+        about = f" because of {line.what}" if review else ""
+        line = replace(line, tone="stopped", what=f"paused{about}", table=event.table or line.table, why=event.reason)
+    return replace(line, command=_command(line, event))
+
+
+def _command(line: Line, event: Event) -> str:
+    if line.change:
+        return f"instep changes show {line.change}"
+    return f"instep resume {line.connection}" if isinstance(event, events.Paused) else ""
+
+
+def _review(store: Store, change: str) -> Review | None:
+    try:
+        return store.reviews.get(change) if change else None
+    except InstepError:
+        return None
+
+
+def _said(event: Event) -> tuple[str, str]:
+    """(status, why) of a change's event."""
+    match event:
+        case events.ReviewNeeded() | events.ChangeReopened():
+            return "needs a review", event.why
+        case events.RenameSuspected():
+            return "needs a review", f"looks like a rename ({event.score:.0%})"
+        case events.ChangeIgnored():
+            return "ignored", event.why
+        case events.ChangeWaiting():
+            return (f"seen {event.seen} of {event.of} times" if event.of else "waits"), event.why
+        case events.ChangeApplied():
+            return f"applied, schema version {event.version}", ""
+        case events.ChangeUndone():
+            return f"taken back by {event.who}, schema version {event.version}", ""
+    return "detected" if isinstance(event, events.ChangeDetected) else "", ""
+
+
+def _facts(review: Review) -> dict[str, Any]:
+    change = change_from_dict(review.change)
+    ref = table_of(change)
+    table = ".".join(filter(None, ref)) if ref else getattr(change, "name", "")
+    tone, old, new = _moved(change)
+    return {
+        "tone": tone, "what": review.kind.replace(".", " ").replace("nullability", "nullability changed"),
+        "table": table, "column": column_of(change), "old": old, "new": new, "kind": review.kind, "change": review.id,
+        "rule": review.rule, "why": review.why, "columns": _columns(change),
+    }  # fmt: skip
+
+
+def _moved(change: Change) -> tuple[Tone, str, str]:
+    """(tone, old, new). Defaults and comments are not told: they may hold what is nobody's business."""
+    match change:
+        case kinds.ColumnAdded():
+            return "added", "", str(change.after.type)
+        case kinds.ColumnRemoved():
+            return "removed", str(change.before.type), ""
+        case kinds.ColumnRenamed():
+            return "renamed", change.before.name, change.after.name
+        case kinds.ColumnWidened() | kinds.ColumnNarrowed() | kinds.ColumnRetyped():
+            return "changed", str(change.before.type), str(change.after.type)
+        case kinds.ColumnNullability():
+            return "changed", _null(change.before), _null(change.after)
+        case kinds.TableRenamed():
+            return "renamed", change.before.path, change.after.path
+        case kinds.KeyChanged() | kinds.KeyRemoved() | kinds.CursorChanged() | kinds.CursorRemoved():
+            return "changed", _names(change.before), _names(getattr(change, "after", ""))
+    verb = change.kind.partition(".")[2]
+    return ("added" if verb == "added" else "removed" if verb == "removed" else "changed"), "", ""
+
+
+def _columns(change: Change) -> int:
+    match change:
+        case kinds.TableAdded():
+            return len(change.after.live)
+        case kinds.TableRemoved():
+            return len(change.before.live)
+    return 0
+
+
+def _null(column: Column) -> str:
+    return "null" if column.nullable else "not null"
+
+
+def _names(said: str | tuple[str, ...] | None) -> str:
+    return ", ".join(said) if isinstance(said, tuple) else said or ""

@@ -1,0 +1,90 @@
+"""One message to one channel, before it takes the channel's form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from instep.notify.escape import shown
+from instep.notify.lines import Line
+from instep.notify.occasions import SEVERITIES, Severity
+from instep.schema.counts import Counts
+
+_COUNTED = {"added": "new", "removed": "removed", "renamed": "renamed", "changed": "changed"}
+
+
+@dataclass(frozen=True)
+class Message:
+    """`id` is the same for every attempt to deliver it. `at`: when its first attempt became due. `counts`:
+    by connection."""
+
+    id: str
+    at: datetime
+    lines: tuple[Line, ...]
+    digest: bool = False
+    counts: Mapping[str, Counts] = field(default_factory=dict)
+
+    @property
+    def severity(self) -> Severity:
+        """The gravest of its lines."""
+        return max((line.severity for line in self.lines), key=SEVERITIES.index, default="info")
+
+    @property
+    def connections(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(line.connection for line in self.lines))
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The ids of the changes that it is about, in order."""
+        return tuple(dict.fromkeys(line.change for line in self.lines if line.change))
+
+    @property
+    def link(self) -> str:
+        return next((line.link for line in self.lines if line.link), "")
+
+    @property
+    def title(self) -> str:
+        """One line that says where and what; names are shown harmlessly."""
+        where = ", ".join(self.connections[:3]) + (" and others" if len(self.connections) > 3 else "")
+        if len(self.lines) == 1:
+            return shown(f"{where}: {headline(self.lines[0])}")
+        return shown(f"{where}: {summary(self.lines)}")
+
+    def first(self, most: int) -> tuple[Sequence[Line], int]:
+        """The lines that are shown, the gravest kept in, and how many are not."""
+        if len(self.lines) <= most:
+            return self.lines, 0
+        ranked = sorted(self.lines, key=lambda line: -SEVERITIES.index(line.severity))
+        kept = {id(line) for line in ranked[:most]}
+        return [line for line in self.lines if id(line) in kept], len(self.lines) - most
+
+
+def headline(line: Line) -> str:
+    """What one line says, without reasons."""
+    moved = f" ({line.old} → {line.new})" if line.old and line.new else ""
+    said = " ".join(filter(None, (line.what, line.place)))
+    return f"{said}{moved}{f', {line.status}' if line.status else ''}"
+
+
+def summary(lines: Sequence[Line]) -> str:
+    """`3 notices (1 new, 1 removed), 1 needs a review`."""
+    counts = Counter(_COUNTED[line.tone] for line in lines if line.tone in _COUNTED)
+    stopped = sum(line.tone == "stopped" for line in lines)
+    waiting = sum(line.status == "needs a review" for line in lines)
+    inside = ", ".join(f"{count} {word}" for word, count in counts.items())
+    texts = [f"{len(lines)} {'notice' if len(lines) == 1 else 'notices'}{f' ({inside})' if inside else ''}"]
+    texts += [f"{stopped} stopped"] if stopped else []
+    texts += [f"{waiting} {'needs' if waiting == 1 else 'need'} a review"] if waiting else []
+    return ", ".join(texts)
+
+
+def details(line: Line) -> list[tuple[str, str]]:
+    """(name, value) of all that is known of a line."""
+    given = (
+        ("source", line.source), ("connection", line.connection), ("table", line.table), ("column", line.column),
+        ("change", line.change), ("run", line.run), ("rule", line.rule), ("why", line.why),
+        ("next step", line.command),
+    )  # fmt: skip
+    return [(name, value) for name, value in given if value]

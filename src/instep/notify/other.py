@@ -1,0 +1,58 @@
+"""Messages to any service that the library Apprise knows, as Markdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from instep.egress.guard import Guard
+from instep.errors import SetupError
+from instep.notify.channel import NotDelivered
+from instep.notify.escape import as_markdown
+from instep.notify.message import Message, details, headline
+
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class AppriseConfig:
+    """`url` in Apprise's notation."""
+
+    url: str = field(repr=False)
+    timeout: float = 10.0
+
+
+class AppriseChannel:
+    """Apprise connects by itself: the host of its URL is judged before, and once more by nobody."""
+
+    def __init__(self, config: AppriseConfig, guard: Guard) -> None:
+        self._config, self._guard = config, guard
+
+    def send(self, message: Message) -> int:
+        """0: Apprise tells no code."""
+        try:
+            from apprise import Apprise, NotifyFormat
+        except ImportError:
+            raise SetupError(
+                "a channel of type apprise needs the extra apprise", hint="pip install 'instep[apprise]'"
+            ) from None
+        service = Apprise.instantiate(self._config.url)
+        if service is None:
+            raise NotDelivered("Apprise does not know this URL", code=0, hint="see its notation of URLs")
+        service.socket_connect_timeout = service.socket_read_timeout = self._config.timeout
+        service.redirects = False
+        if service.host:
+            self._guard.target(str(service.host), int(service.port or 443))
+        one = Apprise()
+        one.add(service)
+        if not one.notify(body=markdown(message), title=message.title, body_format=NotifyFormat.MARKDOWN):
+            raise NotDelivered("the service did not take the message", code=0)
+        return 0
+
+
+def markdown(message: Message) -> str:
+    lines, more = message.first(SHOWN)
+    parts: list[str] = []
+    for line in lines:
+        facts = [f"{name}: {as_markdown(value)}" for name, value in details(line)]
+        parts.append("\n".join([f"- **{as_markdown(headline(line))}**", *(f"  - {fact}" for fact in facts)]))
+    return "\n".join([*parts, *([f"…and {more} more"] if more else [])])

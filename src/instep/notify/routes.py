@@ -1,0 +1,92 @@
+"""Which channels are told of an event: what the project's file says, asked in the transaction of the event."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Set
+from datetime import datetime
+
+from instep.errors import InstepError, ProjectError
+from instep.events import Event
+from instep.notify.occasions import ALWAYS, SCHEMA, SEVERITIES, Meaning, meaning
+from instep.notify.times import due
+from instep.project.channels import Notify, Occasion, Route
+from instep.project.models import Connection
+from instep.project.project import Project
+from instep.schema.selection import Pattern
+from instep.store.outbox import Notice
+from instep.store.store import Store
+
+
+class Routes:
+    """The routing of a project: to be set as that of its store's outbox."""
+
+    def __init__(self, project: Project, store: Store) -> None:
+        self._project, self._store = project, store
+
+    def __call__(self, event: Event, at: datetime) -> list[Notice]:
+        """The notices of an event that happens at a time, one a channel; none of a connection that is unknown."""
+        means = meaning(event)
+        if means is None or not self._project.model.channels:
+            return []
+        try:
+            connection = self._project.connection(event.connection)
+        except ProjectError:
+            return []
+        told = self._told(event, means, connection)
+        return [self._notice(name, word, event, means, at) for name, word in told.items()]
+
+    def _notice(self, name: str, word: Occasion, event: Event, means: Meaning, at: datetime) -> Notice:
+        said = self._project.model.channels[name]
+        when = due(at, digest=said.digest, quiet=said.quiet, timezone=said.timezone, urgent=means.urgent)
+        batch = "" if said.digest and not means.urgent else event.connection
+        return Notice(name, batch, word, means.severity, means.urgent, when)
+
+    def _told(self, event: Event, means: Meaning, connection: Connection) -> dict[str, Occasion]:
+        """Channel -> what it has asked for; the gravest word if it has asked for several."""
+        routes = list(self._routes(event.connection, connection))
+        found: dict[str, Occasion] = {}
+        for route in routes or [Notify(on=tuple(ALWAYS), to=name) for name in self._project.model.channels]:
+            occasions = means.occasions & _wanted(route, connection)
+            if occasions and self._fits(route, event, means):
+                found.setdefault(route.to, "breaking" if "breaking" in occasions else min(occasions))
+        return found
+
+    def _routes(self, name: str, connection: Connection) -> Iterator[Notify]:
+        yield from connection.notify
+        group = self._project.destination_of(name)
+        for route in self._project.model.notify:
+            if _covers(route, name, connection, group):
+                yield route
+
+    def _fits(self, route: Notify, event: Event, means: Meaning) -> bool:
+        if SEVERITIES.index(means.severity) < SEVERITIES.index(route.severity):
+            return False
+        if not route.kinds or not means.occasions & SCHEMA:
+            return True
+        kind = self._kind(event)
+        return any(fnmatch.fnmatchcase(kind, glob) for glob in route.kinds)
+
+    def _kind(self, event: Event) -> str:
+        """The kind of change that an event is about."""
+        if kind := getattr(event, "kind", ""):
+            return str(kind)
+        try:
+            return self._store.reviews.get(getattr(event, "change", "")).kind
+        except InstepError:
+            return "column.renamed"  # a person named it: nothing was detected
+
+
+def _wanted(route: Notify, connection: Connection) -> Set[Occasion]:
+    """The switch of a connection adds all occasions of schema changes, or takes them."""
+    if connection.notify_schema_changes is None:
+        return frozenset(route.on)
+    return frozenset(route.on) | SCHEMA if connection.notify_schema_changes else frozenset(route.on) - SCHEMA
+
+
+def _covers(route: Route, name: str, connection: Connection, group: str) -> bool:
+    if route.tags and not set(route.tags) & set(connection.tags):
+        return False
+    if route.groups and group not in route.groups:
+        return False
+    return not route.connections or any(Pattern(text).matches(name) for text in route.connections)

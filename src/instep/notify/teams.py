@@ -1,0 +1,80 @@
+"""Messages as an Adaptive Card for a Teams workflow. Names are text runs, which know no markdown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from instep.egress.guard import Guard
+from instep.notify.channel import post_json
+from instep.notify.escape import shown
+from instep.notify.lines import Line
+from instep.notify.message import Message, details
+
+SHOWN = 10
+MAX_BYTES = 27_000
+_COLORS = {"added": "Good", "removed": "Attention", "renamed": "Accent", "changed": "Warning", "stopped": "Attention"}
+
+
+@dataclass(frozen=True)
+class TeamsConfig:
+    """The address of a workflow that posts cards."""
+
+    url: str = field(repr=False)
+    timeout: float = 10.0
+
+
+class TeamsChannel:
+    def __init__(self, config: TeamsConfig, guard: Guard) -> None:
+        self._config, self._guard = config, guard
+
+    def send(self, message: Message) -> int:
+        body = json.dumps(payload(message)).encode()
+        return post_json(self._guard, self._config.url, body, timeout=self._config.timeout)
+
+
+def payload(message: Message) -> dict[str, Any]:
+    """The document of a message; fewer lines where all would be too much for one card."""
+    for most in range(SHOWN, 0, -1):
+        made = _payload(message, most)
+        if len(json.dumps(made)) <= MAX_BYTES:
+            return made
+    return made
+
+
+def _payload(message: Message, most: int) -> dict[str, Any]:
+    lines, more = message.first(most)
+    body = [_text((message.title, {"weight": "Bolder", "size": "Medium"})), *(_line(line) for line in lines)]
+    if more:
+        body.append(_text((f"…and {more} more", {"isSubtle": True})))
+    links = {line.link: line for line in lines if line.link}
+    card = {
+        "type": "AdaptiveCard", "$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "version": "1.4",
+        "msteams": {"width": "Full"}, "body": body,
+        "actions": [
+            {"type": "Action.OpenUrl", "title": f"Open {line.change or line.run or line.connection}", "url": url}
+            for url, line in list(links.items())[:5]
+        ],
+    }  # fmt: skip
+    kind = "application/vnd.microsoft.card.adaptive"
+    return {"type": "message", "attachments": [{"contentType": kind, "contentUrl": None, "content": card}]}
+
+
+def _line(line: Line) -> dict[str, Any]:
+    color = {"color": _COLORS[line.tone]} if line.tone in _COLORS else {}
+    moved = " → ".join(side for side in (line.old, line.new) if side)
+    head = _text(
+        (f"{line.what} ", {"weight": "Bolder", **color}), (moved, {"fontType": "Monospace"}),
+        (f"  {line.status}" if line.status else "", {"isSubtle": True}),
+    )  # fmt: skip
+    facts = (
+        _text((f"{name}: ", {"isSubtle": True, "size": "Small"}), (value, {"size": "Small"}), spacing="None")
+        for name, value in details(line)
+    )
+    return {"type": "Container", "separator": True, "items": [head, *facts]}
+
+
+def _text(*runs: tuple[str, dict[str, Any]], **options: str) -> dict[str, Any]:
+    inlines = [{"type": "TextRun", "text": shown(text), **style} for text, style in runs if text]
+    return {"type": "RichTextBlock", "inlines": inlines, **options}

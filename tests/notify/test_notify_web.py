@@ -1,0 +1,130 @@
+"""Slack, Teams and web hooks against a real server; signatures are judged by the standard's own library."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from notify_world import AT, HOSTILE, line, message
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from instep.egress.guard import Guard
+from instep.errors import ProjectError
+from instep.notify.channel import NotDelivered
+from instep.notify.other import AppriseChannel, AppriseConfig
+from instep.notify.slack import SlackChannel, SlackConfig
+from instep.notify.teams import TeamsChannel, TeamsConfig
+from instep.notify.trial import try_channel
+from instep.notify.webhook import WebhookChannel, WebhookConfig, signature, signing_key
+from receivers import web
+
+LOOPBACK = Guard(("127.0.0.0/8",))
+
+
+def secret() -> str:
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+def test_the_library_verifies_what_is_sent_and_nothing_else() -> None:
+    mine, former = secret(), secret()
+    with web() as receiver:
+        hook = WebhookChannel(WebhookConfig(receiver.url, mine, former), LOOPBACK)
+        assert hook.send(message()) == 200
+    [(path, headers, body)] = receiver.got
+    assert path == "/hook/path-is-secret"
+    assert headers["Content-Type"] == "application/cloudevents+json"
+    for one in (mine, former):
+        assert Webhook(one).verify(body, dict(headers)) == json.loads(body)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(secret()).verify(body, dict(headers))
+    for changed in ({**headers, "webhook-id": "m-other"}, {**headers, "webhook-timestamp": "1"}):
+        with pytest.raises(WebhookVerificationError):
+            Webhook(mine).verify(body, changed)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(mine).verify(body + b" ", dict(headers))
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_programs_get_names_as_they_are(name: str) -> None:
+    mine = secret()
+    with web() as receiver:
+        WebhookChannel(WebhookConfig(receiver.url, mine), LOOPBACK).send(message(line(table=name)))
+    [(_, headers, body)] = receiver.got
+    event = Webhook(mine).verify(body, dict(headers))
+    assert event["data"].get("table", "") == name[:250]
+    assert (event["type"], event["subject"]) == ("org.instep.change.review_needed.v1", "c-7f3a2b")
+
+
+@given(st.binary(min_size=24, max_size=64), st.text(), st.integers(0, 2**40), st.binary())
+def test_signatures_are_those_of_the_library(key: bytes, id: str, at: int, body: bytes) -> None:
+    from datetime import UTC, datetime
+
+    text, name = body.decode("latin-1"), id.encode("utf-8", "ignore").decode()
+    at %= 2**31
+    made = Webhook(base64.b64encode(key).decode()).sign(name, datetime.fromtimestamp(at, UTC), text)
+    assert signature(key, name, at, text.encode()) == made
+
+
+@pytest.mark.parametrize("text", ["", "whsec_", "whsec_c2hvcnQ=", "canary not base64 ä", "whsec_" + "A" * 200])
+def test_what_is_no_secret_is_not_repeated(text: str) -> None:
+    with pytest.raises(ProjectError) as wrong:
+        signing_key(text)
+    assert "canary" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("kind", ["slack", "teams", "webhook"])
+@pytest.mark.parametrize(
+    ("status", "headers", "after", "gone"),
+    [(500, {}, 0, False), (429, {"Retry-After": "30"}, 30, False), (410, {}, 0, True), (404, {}, 0, False),
+     (503, {"Retry-After": "soon"}, 0, False), (301, {"Location": "/x"}, 0, False),
+     (503, {"Date": "Sun, 01 Mar 2026 12:00:00 GMT", "Retry-After": "Sun, 01 Mar 2026 12:01:00 GMT"}, 60, False)],
+)  # fmt: skip
+def test_what_a_receiver_refuses(kind: str, status: int, headers: dict[str, str], after: int, gone: bool) -> None:
+    with web() as receiver:
+        receiver.answers = [(status, headers)]
+        channel = {
+            "slack": SlackChannel(SlackConfig(receiver.url), LOOPBACK),
+            "teams": TeamsChannel(TeamsConfig(receiver.url), LOOPBACK),
+            "webhook": WebhookChannel(WebhookConfig(receiver.url, secret()), LOOPBACK),
+        }[kind]
+        with pytest.raises(NotDelivered) as refused:
+            channel.send(message())
+    assert (refused.value.code, refused.value.gone) == (status, gone)
+    if "Date" not in headers:
+        assert refused.value.after == after
+    assert "secret" not in str(refused.value)
+    assert "nobody" not in str(refused.value)
+    assert len(receiver.got) == 1
+
+
+def test_urls_are_hidden() -> None:
+    url = "https://hooks.example/canary"
+    for config in (SlackConfig(url), TeamsConfig(url), WebhookConfig(url, "canary"), AppriseConfig(url)):
+        assert "canary" not in repr(config)
+
+
+def test_a_card_and_blocks_arrive() -> None:
+    with web() as receiver:
+        assert try_channel(SlackChannel(SlackConfig(receiver.url), LOOPBACK), "ops", AT) == 200
+        assert try_channel(TeamsChannel(TeamsConfig(receiver.url), LOOPBACK), "ops", AT) == 200
+    blocks, card = receiver.documents
+    assert blocks["blocks"][0]["type"] == "section"
+    assert card["attachments"][0]["content"]["type"] == "AdaptiveCard"
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr':DeprecationWarning")
+def test_apprise_reaches_other_services() -> None:
+    pytest.importorskip("apprise")
+    with web() as receiver:
+        url = f"json://127.0.0.1:{receiver.port}/hook"
+        assert AppriseChannel(AppriseConfig(url), LOOPBACK).send(message()) == 0
+        receiver.answers = [(500, {})]
+        with pytest.raises(NotDelivered, match="did not take"):
+            AppriseChannel(AppriseConfig(url), LOOPBACK).send(message())
+    assert "amount" in receiver.documents[0]["message"]
+    with pytest.raises(NotDelivered, match="does not know"):
+        AppriseChannel(AppriseConfig("nonsense"), LOOPBACK).send(message())
