@@ -25,6 +25,7 @@ from instep.store.old_names import OldNames
 from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
 from instep.store.reviews import Reviews
+from instep.store.rollouts import Rollouts
 from instep.store.runs import LEASE, Runs
 from instep.store.schemas import Schemas
 from instep.store.switches import Switches
@@ -82,6 +83,7 @@ class Store:
         self.loaded = LoadedColumns(self._db)
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
+        self.rollouts = Rollouts(self._db, lease)
 
     @property
     def file(self) -> Path | None:

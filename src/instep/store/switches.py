@@ -33,6 +33,12 @@ class Switches:
                 _remove(transaction, connection, switch)
                 _add(transaction, connection, switch, who=who, at=self._db.now())
 
+    def forget(self, connection: str, chosen: Sequence[Switch]) -> None:
+        """Nothing is chosen about these objects any more."""
+        with self._db.write() as transaction:
+            for switch in chosen:
+                _remove(transaction, connection, switch)
+
     def follow(self, connection: str, moves: Sequence[tuple[Switch, Switch]]) -> None:
         """(as it is kept, as it is now): all at once, because names may be swapped. What was chosen about the new
         name itself stands."""

@@ -456,3 +456,47 @@ old_names = Table(
     sqlite_autoincrement=True,
 )
 Index("ix_old_names_connection", old_names.c.connection)
+
+rollouts = Table(
+    "rollouts",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("what", JSON, nullable=False),
+    Column("members", JSON, nullable=False),
+    Column("sizes", JSON, nullable=False),
+    Column("gates", JSON, nullable=False),
+    Column("status", String, nullable=False),
+    Column("wave", Integer, nullable=False, server_default="0"),
+    Column("waves", Integer, nullable=False, server_default="0"),
+    _text("why"),
+    _text("who"),
+    Column("created", Utc, nullable=False),
+    Column("updated", Utc, nullable=False),
+    _count("fence"),
+    _text("host"),
+    _count("pid"),
+    _text("pid_started"),
+    Column("lease_until", Utc),
+)
+Index(None, rollouts.c.created)
+
+rollout_members = Table(
+    "rollout_members",
+    metadata,
+    Column("rollout", String, ForeignKey("rollouts.id"), primary_key=True),
+    Column("connection", String, primary_key=True),
+    Column("wave", Integer, nullable=False),
+    Column("status", String, nullable=False),
+    Column("fit", String, nullable=False),
+    _text("why"),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("before", JSON, nullable=False),
+    _text("run"),
+    _text("error"),
+    Column("findings", JSON, nullable=False),
+    _text("accepted"),
+    _text("who"),
+    Column("started", Utc),
+    Column("ended", Utc),
+)
+Index(None, rollout_members.c.connection)
