@@ -64,7 +64,7 @@ def test_groups_that_are_none(fleet: Callable[[int], Fleet]) -> None:
     project = fleet(2).project
     with pytest.raises(InstepError, match="which connections"):
         chosen(project, Group())
-    with pytest.raises(InstepError, match="no connection fits: tags x"):
+    with pytest.raises(InstepError, match="no connection fits: with tag x"):
         chosen(project, Group(tags=("x",)))
     with pytest.raises(ProjectError, match="unknown connection 'c0001'"):
         chosen(project, Group(names=("c0001",)))

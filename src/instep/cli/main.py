@@ -33,6 +33,7 @@ from instep.cli import (
     policy,
     quarantine,
     restore,
+    rollout,
     selection,
     setup,
     sources,
@@ -72,7 +73,7 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, selection, table, demo,
+    history, quarantine, selection, table, rollout, demo,
 ):  # fmt: skip
     room.register(app)
 

@@ -32,7 +32,12 @@ class Group:
     @property
     def text(self) -> str:
         """For people."""
-        return "; ".join(f"{sort} {', '.join(values)}" for sort, values in self.to_dict().items())
+        return "; ".join(f"{_WORDS[sort]} {', '.join(values)}" for sort, values in self.to_dict().items())
+
+
+_WORDS = {
+    "names": "connection", "destinations": "into", "tags": "with tag", "matching": "matching",
+}  # fmt: skip
 
 
 def group_of(data: Mapping[str, Any]) -> Group:
