@@ -26,7 +26,7 @@ _STYLES = {"failed": "bold red", "blocked": "yellow", "running": "cyan", "done":
 
 
 def counts_of(members: Sequence[Member]) -> dict[str, int]:
-    found = Counter(m.status for m in members)
+    found = Counter[str](m.status for m in members)
     return {status: found[status] for status in ORDER if found[status]}
 
 

@@ -202,9 +202,9 @@ class Rolling:
         totals: dict[MemberStatus, int] = {}
         for (_, status), number in self.store.rollouts.counts(held.id).items():
             totals[status] = totals.get(status, 0) + number
-        status = standing(totals)
+        now = standing(totals)
         left = ", ".join(f"{totals[s]} {_WORDS[s]}" for s in UNDONE if totals.get(s))
-        return self._release(held, status, left if status == "partial" else "")
+        return self._release(held, now, left if now == "partial" else "")
 
     def _to_take_back(self, held: Rollout, wave: int, connections: Sequence[str]) -> list[Member]:
         wave = wave or held.wave

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from instep.control.rollouts.patch import Line
@@ -56,7 +56,9 @@ class SelectionPatch:
         place = place_of(self.project, self.store, connection)
         turned = self._steps(place)
         kept = {s.path: s for s in self.store.switches.of(connection)}
-        before = [[step.verb, step.target.path, _data(kept.get(step.target.path))] for step in turned]
+        before = [
+            [step.verb, step.target.path, _data(kept.get(step.target.path)), _stands(place, step)] for step in turned
+        ]
         switch(place, turned, who)
         return {"switches": before}
 
@@ -64,17 +66,23 @@ class SelectionPatch:
         return ""
 
     def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:
-        """What was switched before the patch is switched so again; nothing that was loaded goes."""
+        """What was switched before the patch is switched so again, and what was not read is not read; nothing that was
+        loaded goes. By now it is accepted: without a switch it would be read on."""
         place = place_of(self.project, self.store, connection)
-        for verb, path, was in reversed(before["switches"]):
-            now = next((s for s in self.store.switches.of(connection) if s.path == path), None)
-            if was is not None:
-                self.store.switches.set(connection, [Switch(**was)], who)
-            elif now is not None:
-                self.store.switches.forget(connection, [now])
+        for verb, path, was, stood in reversed(before["switches"]):
+            self._put_back(connection, path, was, off=verb == "on" and not stood, who=who)
             self.store.events.add(SelectionChanged(connection, path, "as before", who))
             if verb in ("hash", "unhash"):
                 self._read_again(place, path)
+
+    def _put_back(self, connection: str, path: str, was: Mapping[str, Any] | None, *, off: bool, who: str) -> None:
+        now = next((s for s in self.store.switches.of(connection) if s.path == path), None)
+        if was is not None:
+            self.store.switches.set(connection, [Switch(**was)], who)
+        elif now is not None and off:
+            self.store.switches.set(connection, [replace(now, enabled=False)], who)
+        elif now is not None:
+            self.store.switches.forget(connection, [now])
 
     def _read_again(self, place: Place, path: str) -> None:
         """Rows that were loaded hashed are in clear after it, and the other way round."""
