@@ -85,5 +85,5 @@ class RealFleet:
         return said.json
 
     def rows(self, name: str, table: str) -> Any:
-        said = self.run("query", f"select * from {name}.{table} order by id", "--output", "json")
+        said = self.run("query", f"select * from {name}.{table} order by id", "--output", "json")  # noqa: S608
         return said.json["rows"] if said.code == 0 else None

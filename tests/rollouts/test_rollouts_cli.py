@@ -89,7 +89,7 @@ def test_failures_within_the_gate_are_listed_and_exit_with_6(real: Make) -> None
 def test_what_is_asked_wrongly(real: Make) -> None:
     fleet = real(1)
     for words, error in (
-        (ON[:2] + ("--tag", "shard"), "a rollout is of one thing"),
+        ((*ON[:2], "--tag", "shard"), "a rollout is of one thing"),
         ((*ON, "--preset", "approve"), "a rollout is of one thing"),
         (ON[:4], "which connections?"),
         ((*ON, "--waves", "some"), "is no size of a wave"),
