@@ -178,8 +178,22 @@ def test_patches_come_back_from_the_store(fleet: Make) -> None:
         policy_patch(shop.project, "approve"),
     ):
         assert patch_of(patch.to_dict(), shop.project, shop.store) == patch
-    with pytest.raises(InstepError, match="is not known"):
-        patch_of({"magic": {}}, shop.project, shop.store)
+
+
+NONE: list[Any] = [
+    {}, {"magic": {}}, {"selection": []}, {"selection": [["drop", "x"]]}, {"selection": [["on", ""]]},
+    {"selection": {"on": "x"}}, {"selection": 1}, {"change": {"verdict": "maybe"}}, {"change": {}},
+    {"policy": "approve"}, {"policy": {}}, {"change": {"verdict": "approved", "kind": "x", "object": "y", "summary": ""}},
+    [], None,
+    {"selection": [["on", "x"]], "policy": {"preset": "approve"}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("what", NONE, ids=str)
+def test_what_is_no_patch(fleet: Make, what: Any) -> None:
+    shop = fleet(1)
+    with pytest.raises(InstepError, match="is not understood"):
+        patch_of(what, shop.project, shop.store)
 
 
 def test_the_canary_comes_first_and_has_to_be_of_the_group(fleet: Make) -> None:

@@ -65,26 +65,31 @@ class Rollouts:
         with self._db.read() as transaction:
             return _rollout(_one(transaction, id))
 
-    def find(self, statuses: Sequence[RolloutStatus] = (), limit: int = 50) -> list[Rollout]:
-        """Newest first; with these statuses, or all."""
-        query = select(rollouts).order_by(rollouts.c.created.desc(), rollouts.c.id.desc()).limit(limit)
+    def find(self, statuses: Sequence[RolloutStatus] = (), limit: int = 50, below: str = "") -> list[Rollout]:
+        """Newest first; with these statuses, or all; those older than the one whose id is `below`."""
+        query = select(rollouts).order_by(rollouts.c.id.desc()).limit(limit)
         if statuses:
             query = query.where(rollouts.c.status.in_(statuses))
+        if below:
+            query = query.where(rollouts.c.id < below)
         with self._db.read() as transaction:
             return [_rollout(row) for row in transaction.execute(query)]
 
     def members(
-        self, id: str, *, wave: int | None = None, upto: int | None = None, statuses: Sequence[MemberStatus] = ()
-    ) -> list[Member]:
-        """By wave and name; of one wave, of all `upto` one, with these statuses."""
+        self, id: str, *, wave: int | None = None, upto: int | None = None, statuses: Sequence[MemberStatus] = (),
+        after: tuple[int, str] | None = None, limit: int | None = None,
+    ) -> list[Member]:  # fmt: skip
+        """By wave and name; of one wave, of all `upto` one, with these statuses, `after` (wave, connection)."""
         c = rollout_members.c
-        query = select(rollout_members).where(c.rollout == id).order_by(c.wave, c.connection)
+        query = select(rollout_members).where(c.rollout == id).order_by(c.wave, c.connection).limit(limit)
         if wave is not None:
             query = query.where(c.wave == wave)
         if upto is not None:
             query = query.where(c.wave <= upto)
         if statuses:
             query = query.where(c.status.in_(statuses))
+        if after is not None:
+            query = query.where((c.wave > after[0]) | ((c.wave == after[0]) & (c.connection > after[1])))
         with self._db.read() as transaction:
             return [_member(row) for row in transaction.execute(query)]
 

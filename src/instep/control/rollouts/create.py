@@ -9,13 +9,15 @@ from typing import Any
 from instep.control.rollouts.changes import ChangePatch
 from instep.control.rollouts.gates import Gates
 from instep.control.rollouts.patch import Patch, Runs
-from instep.control.rollouts.policies import ManagedPolicies, PolicyPatch
+from instep.control.rollouts.policies import ManagedPolicies, policy_patch
 from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import Group, cut
+from instep.control.selections import WORDS
 from instep.errors import InstepError
 from instep.events import RolloutMoved
 from instep.model import Fit, Member, MemberStatus, Rollout
 from instep.project.project import Project
+from instep.schema.kinds import KINDS
 from instep.store.rollouts import Draft
 from instep.store.store import Store
 
@@ -75,13 +77,19 @@ def detect_all(runs: Runs, connections: Sequence[str], key: str) -> dict[str, st
 
 
 def patch_of(what: Mapping[str, Any], project: Project, store: Store, managed: ManagedPolicies | None = None) -> Patch:
-    """As `Patch.to_dict` wrote it."""
-    [(sort, said)] = what.items()
-    match sort:
-        case "selection":
-            return SelectionPatch(project, store, tuple((verb, path) for verb, path in said))
-        case "change":
-            return ChangePatch(store, said["verdict"], said["kind"], said["object"], said["summary"])
-        case "policy":
-            return PolicyPatch(project, said["preset"], managed)
-    raise InstepError(f"a rollout of a {sort} is not known", hint="update instep")
+    """As `Patch.to_dict` wrote it, or a program did; InstepError for what is none."""
+    try:
+        [(sort, said)] = what.items()
+        match sort:
+            case "selection" if said and all(verb in WORDS and path for verb, path in said):
+                return SelectionPatch(project, store, tuple((verb, str(path)) for verb, path in said))
+            case "change" if said["verdict"] in ("approved", "rejected") and said["kind"] in KINDS:
+                return ChangePatch(store, said["verdict"], said["kind"], str(said["object"]), str(said["summary"]))
+            case "policy":
+                return policy_patch(project, str(said["preset"]), managed)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass  # told below, without repeating what was sent
+    raise InstepError(
+        "what is to be rolled out is not understood",
+        hint="one of selection: [[on, public.refunds]], change: {verdict, kind, object, summary}, policy: {preset}",
+    )
