@@ -183,7 +183,8 @@ def test_patches_come_back_from_the_store(fleet: Make) -> None:
 NONE: list[Any] = [
     {}, {"magic": {}}, {"selection": []}, {"selection": [["drop", "x"]]}, {"selection": [["on", ""]]},
     {"selection": {"on": "x"}}, {"selection": 1}, {"change": {"verdict": "maybe"}}, {"change": {}},
-    {"policy": "approve"}, {"policy": {}}, {"change": {"verdict": "approved", "kind": "x", "object": "y", "summary": ""}},
+    {"policy": "approve"}, {"policy": {}},
+    {"change": {"verdict": "approved", "kind": "x", "object": "y", "summary": ""}},
     [], None,
     {"selection": [["on", "x"]], "policy": {"preset": "approve"}},
 ]  # fmt: skip
