@@ -105,6 +105,7 @@ LINES = [
     (("off", "main.orders.note"), "applies", "new rows have NULL"),
     (("off", "main.orders.id"), "conflict", "is in the key"),
     (("hash", "main.orders.note"), "conflict", "has no salt"),
+    (("off", "main.refund"), "already", "its source has no such object"),
     (("on", "main.refund"), "conflict", "did you mean main.refunds?"),
 ]  # fmt: skip
 

@@ -57,7 +57,9 @@ def draft(order: Order, connections: Sequence[str], who: str) -> Draft:
 def create(store: Store, made: Draft) -> Rollout:
     """Writes it down. InstepError if it would change no connection, now or once what stands against it is settled."""
     if all(m.status == "already" for m in made.members):
-        raise InstepError(f"all {len(made.members)} connections have it already", hint="there is nothing to roll out")
+        raise InstepError(
+            f"all {len(made.members)} connections have it already: {made.members[0].why}", hint="is the name right?"
+        )
     with store.transaction():
         rollout = store.rollouts.add(made)
         store.events.add(RolloutMoved("", rollout.id, rollout.status, 0, "created", made.who))

@@ -43,14 +43,18 @@ class SelectionPatch:
         except InstepError as error:
             return Line("conflict", f"{error.message}; {error.hint}".rstrip("; "))
         if all(_stands(place, step) for step in turned):
-            return Line("already", f"{self.text} already")
+            return Line("already", f"{self.text} already" if turned else "its source has no such object")
         if pause := self.store.pauses.connection(connection):
             return Line("undecided", f"it is paused: {pause.reason}")
         return Line("applies", _says(turned))
 
     def _steps(self, place: Place) -> list[Turn]:
-        """Each verb over its objects; InstepError for what there is not, Blocked for what instep.yml says otherwise."""
-        return [step for verb, path in self.turns for step in steps(place, verb, targets(place, [path], []))]
+        """Each verb over its objects; what there is not needs no switching off. InstepError for anything else that there
+        is not, Blocked for what instep.yml says otherwise."""
+        there = {p for t in known(place).tables for p in (t.schema, t.path, *(f"{t.path}.{c.name}" for c in t.live))}
+        there |= {s.path for s in self.store.switches.of(place.connection)}
+        turns = [(verb, path) for verb, path in self.turns if verb != "off" or path in there]
+        return [step for verb, path in turns for step in steps(place, verb, targets(place, [path], []))]
 
     def apply(self, connection: str, who: str) -> Mapping[str, Any]:
         place = place_of(self.project, self.store, connection)
