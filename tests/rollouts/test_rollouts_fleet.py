@@ -21,7 +21,7 @@ from instep.model import Member
 from instep.sync.in_process import InProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-COUNT = 60
+COUNT = 500
 ADVANCE = "from instep.cli.main import run; run()"
 
 

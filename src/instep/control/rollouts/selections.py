@@ -49,8 +49,8 @@ class SelectionPatch:
         return Line("applies", _says(turned))
 
     def _steps(self, place: Place) -> list[Turn]:
-        """Each verb over its objects; what there is not needs no switching off. InstepError for anything else that there
-        is not, Blocked for what instep.yml says otherwise."""
+        """Each verb over its objects; what there is not needs no switching off. Raises InstepError for any other name
+        that there is not, Blocked for what instep.yml says otherwise."""
         there = {p for t in known(place).tables for p in (t.schema, t.path, *(f"{t.path}.{c.name}" for c in t.live))}
         there |= {s.path for s in self.store.switches.of(place.connection)}
         turns = [(verb, path) for verb, path in self.turns if verb != "off" or path in there]
