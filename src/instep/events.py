@@ -162,7 +162,8 @@ class Resumed(Event):
 
 @dataclass(frozen=True)
 class SelectionChanged(Event):
-    """A person switched a schema, table or column: `choice` is on, off, hashed or clear."""
+    """A person switched a schema, table or column: `choice` is on, off, hashed or clear, or `as before` where a rollout
+    was taken back."""
 
     type: ClassVar[str] = "selection.changed"
     object: str
@@ -331,3 +332,37 @@ class JobDead(Event):
     kind: str
     attempt: int
     error: str
+
+
+@dataclass(frozen=True)
+class RolloutMoved(Event):
+    """A rollout is ready, running, stopped, halted, partial or done; of no connection (""). `why` says what for."""
+
+    type: ClassVar[str] = "rollout.moved"
+    rollout: str
+    status: str
+    wave: int
+    why: str
+    who: str
+
+
+@dataclass(frozen=True)
+class RolloutApplied(Event):
+    """A rollout's patch reached the connection, in that wave."""
+
+    type: ClassVar[str] = "rollout.applied"
+    rollout: str
+    what: str
+    wave: int
+    who: str
+
+
+@dataclass(frozen=True)
+class RolloutTakenBack(Event):
+    """A rollout's patch was taken back from the connection."""
+
+    type: ClassVar[str] = "rollout.taken_back"
+    rollout: str
+    what: str
+    wave: int
+    who: str

@@ -169,7 +169,8 @@ class Job:
     It is not begun before `due`. `attempt` counts its claims, of which it gets `attempts`. `fence` grows with each
     claim: whoever holds an older one can no longer write. `owner` is the worker's id, `lease_until` the end of its
     claim unless it is extended. `stop` names who asked a running one to stop. `run` is the run that it made, `result`
-    what it answers. Only so many at a time look at one `source`. failed: not worth another attempt; dead: all attempts are used up."""
+    what it answers. Only so many at a time look at one `source`. failed: not worth another attempt; dead: all attempts
+    are used up."""
 
     id: str
     connection: str
@@ -238,3 +239,86 @@ class DetectorState:
     disabled: str = ""
     disabled_at: datetime | None = None
     error_at: datetime | None = None
+
+
+RolloutStatus = Literal["ready", "running", "stopped", "halted", "partial", "done"]
+MemberStatus = Literal["waiting", "running", "done", "already", "failed", "blocked", "skipped", "rolled_back"]
+Fit = Literal["applies", "already", "conflict", "undecided"]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Rows of a destination's table, and how many have NULL in each column; no columns where nothing was counted."""
+
+    rows: int
+    nulls: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableHealth:
+    """What one run did to one table: rows read, values held in quarantine, the table before (None: there was none)
+    and after."""
+
+    read: int = 0
+    held: int = 0
+    before: Measure | None = None
+    after: Measure | None = None
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """The end of a connection's run, with its tables by path. Anything but `done` has an `error`."""
+
+    run: str
+    status: str
+    error: str = ""
+    tables: Mapping[str, TableHealth] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "done"
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One change, policy or selection patch (`what`) over a group of connections, wave by wave. `wave` is the last
+    that has begun, 0 before the first, `of` how many there are. `why`: what stopped or halted it. `fence` grows with
+    every process that carries it on; `owner` is that process, "" while none does."""
+
+    id: str
+    what: Mapping[str, Any]
+    group: Mapping[str, Any]
+    sizes: tuple[str, ...]
+    gates: Mapping[str, Any]
+    status: RolloutStatus
+    wave: int
+    of: int
+    who: str
+    created: datetime
+    updated: datetime
+    why: str = ""
+    fence: int = 0
+    owner: str = ""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One connection of a rollout. `fit` and `why` are its line of the compatibility table; `wave` is 0 for what needs
+    none. `before` is what takes the patch back; empty until it was applied. `findings`: what the gates found after its
+    run, `accepted` the reason for which a person has let them pass."""
+
+    rollout: str
+    connection: str
+    wave: int
+    status: MemberStatus
+    fit: Fit
+    why: str = ""
+    attempt: int = 0
+    before: Mapping[str, Any] = field(default_factory=dict)
+    run: str = ""
+    error: str = ""
+    findings: tuple[str, ...] = ()
+    accepted: str = ""
+    who: str = ""
+    started: datetime | None = None
+    ended: datetime | None = None

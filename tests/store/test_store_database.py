@@ -23,9 +23,9 @@ from instep.errors import Conflict, ConnectError, ProjectError
 from instep.events import RunStarted
 from instep.model import TableRun
 from instep.store import migrate
+from instep.store.columns import metadata
 from instep.store.database import Database
 from instep.store.store import Store, utc_now
-from instep.store.tables import metadata
 
 
 def test_calls_in_a_transaction_commit_together(any_store: Store) -> None:

@@ -13,10 +13,10 @@ from store_world import START, Clock
 
 from instep.errors import Conflict, Fenced, InstepError
 from instep.model import Job, JobKind
+from instep.store.job_tables import jobs, workers
 from instep.store.jobs import ASKED, WAITED_FOR
 from instep.store.retry import LONGEST, SPREAD, backoff
 from instep.store.store import Store
-from instep.store.tables import jobs, workers
 
 
 def claimed(store: Store, connection: str = "c", kind: JobKind = "sync", attempts: int = 3) -> Job:

@@ -38,6 +38,7 @@ from instep.cli import (
     quarantine,
     queue,
     restore,
+    rollout,
     secrets,
     selection,
     server,
@@ -80,7 +81,8 @@ def shared(
 
 for room in (
     setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
-    history, quarantine, notify, selection, table, connection, transfer, queue, detector, server, secrets, db, demo,
+    history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout, server, secrets, db,
+    demo,
 ):  # fmt: skip
     room.register(app)
 

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from instep.errors import ProjectError
 from instep.model import ObjectKind
-from instep.project.models import Channel, Connection, Destination, Source
+from instep.project.channels import Channel
+from instep.project.models import Connection, Destination, Source
 from instep.project.policies import PolicySection
 from instep.project.problems import data_path, dotted, placed_problems
 from instep.project.reference import Reference, is_reference

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from instep.model import ObjectKind
+from instep.project.channels import Channel
 from instep.project.documents import PLURALS, section_of
-from instep.project.models import Channel, Connection, ProjectFile
+from instep.project.models import Connection, ProjectFile
 from instep.project.policies import PolicySection
 from instep.project.project import Project
 from instep.project.reference import Opens

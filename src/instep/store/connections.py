@@ -9,8 +9,9 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, Table, insert, select, update
 
 from instep.errors import Blocked, Conflict
+from instep.store.columns import metadata
 from instep.store.database import Database
-from instep.store.tables import connections, destination_names, metadata, plans, runs, steps, table_runs
+from instep.store.tables import connections, destination_names, plans, runs, steps, table_runs
 
 Ref = tuple[str, str]
 OUTLIVING = frozenset({"events"})

@@ -9,7 +9,7 @@ from sqlalchemy import insert, select, update
 
 from instep.model import DetectorState
 from instep.store.database import Database
-from instep.store.tables import detectors
+from instep.store.job_tables import detectors
 
 
 class Detectors:

@@ -17,8 +17,10 @@ from sqlalchemy import JSON, Column, Connection, DateTime, MetaData, Table, func
 
 from instep.errors import Blocked, Conflict, ProjectError
 from instep.store import migrate
+from instep.store.columns import metadata
 from instep.store.database import Database
-from instep.store.tables import metadata, objects, runs
+from instep.store.object_tables import objects
+from instep.store.tables import runs
 
 FORMAT = "instep-dump"
 BATCH = 500

@@ -20,9 +20,10 @@ from instep.model import Job, JobKind, JobStatus
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.events import Events
+from instep.store.job_tables import jobs
 from instep.store.retry import backoff
 from instep.store.runs import LEASE
-from instep.store.tables import jobs, pauses
+from instep.store.tables import pauses
 
 WAITED_FOR = 100
 """The priority of a job whose answer somebody waits for; some lanes run nothing else."""
@@ -39,8 +40,8 @@ ATTEMPTS: Mapping[JobKind, int] = {
 
 
 class Jobs:
-    def __init__(self, database: Database, lease: timedelta = LEASE) -> None:
-        self._db = database
+    def __init__(self, database: Database, events: Events, lease: timedelta = LEASE) -> None:
+        self._db, self._events = database, events
         self.lease = lease
 
     def enqueue(
@@ -118,7 +119,7 @@ class Jobs:
             values: dict[str, Any] = {"status": status, "error": error, "ended": self._db.now(), "lease_until": None}
             self._change(transaction, job, **values, result=dict(result or {}))
             if status == "dead":
-                Events(self._db).add(JobDead(job.connection, job.id, job.kind, job.attempt, error))
+                self._events.add(JobDead(job.connection, job.id, job.kind, job.attempt, error))
             return self._get(transaction, job.id)
 
     def fail(self, job: Job, error: str, *, retryable: bool, result: Mapping[str, Any] | None = None) -> Job:

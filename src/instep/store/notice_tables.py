@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table, Text
 
-from instep.store.tables import Utc, metadata
-from instep.store.tables import _number as number
-from instep.store.tables import _text as text
+from instep.store.columns import Utc, metadata, number_column, text_column
 
 outbox = Table(
     "outbox",
     metadata,
-    number(),
+    number_column(),
     Column("event", BigInteger, nullable=False),
     Column("channel", String, nullable=False),
     Column("connection", String, nullable=False),
@@ -30,7 +28,7 @@ Index("ix_outbox_delivery", outbox.c.delivery, outbox.c.due)
 deliveries = Table(
     "deliveries",
     metadata,
-    number(),
+    number_column(),
     Column("id", String, nullable=False),
     Column("channel", String, nullable=False),
     Column("batch", String, nullable=False),
@@ -42,7 +40,7 @@ deliveries = Table(
     Column("lease_until", Utc),
     Column("created", Utc, nullable=False),
     Column("ended", Utc),
-    text("error"),
+    text_column("error"),
     sqlite_autoincrement=True,
 )
 Index("uq_deliveries_id", deliveries.c.id, unique=True)
@@ -57,7 +55,7 @@ delivery_attempts = Table(
     Column("at", Utc, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("code", Integer, nullable=False, server_default="0"),
-    text("error"),
+    text_column("error"),
 )
 
 closed_channels = Table(

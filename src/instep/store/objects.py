@@ -17,8 +17,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 from instep.errors import Conflict
 from instep.model import ObjectKind
 from instep.store.database import Database
-from instep.store.tables import object_links as links
-from instep.store.tables import objects
+from instep.store.object_tables import object_links as links
+from instep.store.object_tables import objects
 
 LinkKind = Literal["source", "destination", "policy", "channel", "tag", "shard"]
 Link = tuple[LinkKind, str]

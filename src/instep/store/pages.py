@@ -10,11 +10,12 @@ from datetime import datetime
 from sqlalchemy import Column, ColumnElement, Select, Table, func, literal, select, tuple_
 
 from instep.model import Review, Run
+from instep.store.columns import Utc
 from instep.store.database import Database
 from instep.store.plans import StoredPlan, plan_of
 from instep.store.reviews import review_of
 from instep.store.runs import run_of
-from instep.store.tables import Utc, pauses, plans, reviews, runs
+from instep.store.tables import pauses, plans, reviews, runs
 
 Place = tuple[datetime, str]
 

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, insert, select, update
 
 from instep.model import JobKind, Scheduled
 from instep.store.database import Database
-from instep.store.tables import schedules
+from instep.store.job_tables import schedules
 
 
 class Schedules:

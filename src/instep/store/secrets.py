@@ -13,9 +13,9 @@ from instep.crash import crashpoint
 from instep.errors import InstepError, ProjectError
 from instep.store.database import Database
 from instep.store.keyring import Keyring
+from instep.store.object_tables import secrets
 from instep.store.objects import new_id
 from instep.store.seal import Place, Sealed, rewrap, seal, unseal
-from instep.store.tables import secrets
 
 BATCH = 100
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, Integer, String, Table, Text
 
-from instep.store.tables import Utc, metadata, reviews, runs
+from instep.store.columns import Utc, metadata
+from instep.store.tables import reviews, runs
 
 # The pages of changes and runs, newest first, of all connections or of one.
 Index("ix_reviews_page", reviews.c.first_seen, reviews.c.id)

@@ -34,6 +34,7 @@ from instep.store.pages import Pages
 from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
 from instep.store.reviews import Reviews
+from instep.store.rollouts import Rollouts
 from instep.store.runs import LEASE, Runs
 from instep.store.schedules import Schedules
 from instep.store.schemas import Schemas
@@ -99,7 +100,7 @@ class Store:
         self.old_names = OldNames(self._db)
         self.objects = Objects(self._db)
         self.secrets = Secrets(self._db, keys)
-        self.jobs = Jobs(self._db, lease)
+        self.jobs = Jobs(self._db, self.events, lease)
         self.workers = Workers(self._db, lease)
         self.schedules = Schedules(self._db)
         self.detectors = Detectors(self._db)
@@ -107,6 +108,7 @@ class Store:
         self.audit = Audit(self._db)
         self.idempotency = Idempotency(self._db)
         self.pages = Pages(self._db)
+        self.rollouts = Rollouts(self._db, lease)
 
     @property
     def file(self) -> Path | None:

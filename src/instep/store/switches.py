@@ -40,6 +40,12 @@ class Switches:
             now = self._db.now()
             transaction.execute(insert(switches), [_row(connection, s, who=who, at=now) for s in last.values()])
 
+    def forget(self, connection: str, chosen: Sequence[Switch]) -> None:
+        """Nothing is chosen about these objects any more."""
+        with self._db.write() as transaction:
+            for switch in chosen:
+                _remove(transaction, connection, switch)
+
     def follow(self, connection: str, moves: Sequence[tuple[Switch, Switch]]) -> None:
         """(as it is kept, as it is now): all at once, because names may be swapped. What was chosen about the new
         name itself stands."""

@@ -1,107 +1,30 @@
-"""The control database's tables. The migrations build the same ones; a test compares both."""
+"""The control database's tables of connections, schemas, changes and runs; others stand in *_tables.py. The migrations
+build the same ones; a test compares both."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    DateTime,
-    Dialect,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    TypeDecorator,
-    text,
+from instep.store.columns import (
+    Utc,
+    connection_column,
+    count_column,
+    metadata,
+    number_column,
+    one_while,
+    table_ref_columns,
+    text_column,
 )
-
-
-class Utc(TypeDecorator[datetime]):
-    """An aware datetime, kept in UTC; databases without time zones store the UTC wall clock."""
-
-    impl = DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError("the store keeps aware datetimes only")
-        value = value.astimezone(UTC)
-        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
-
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        if value is None:
-            return None
-        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-ByCharacter = String().with_variant(String(collation="C"), "postgresql")
-"""Text in the order of its characters, whatever language a server sorts by."""
-
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    }
-)
-
-
-def _connection(primary_key: bool = False) -> Column[str]:
-    return Column("connection", String, ForeignKey("connections.name"), primary_key=primary_key, nullable=False)
-
-
-def _text(name: str) -> Column[str]:
-    return Column(name, Text, nullable=False, server_default="")
-
-
-def _count(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=False, server_default="0")
-
-
-def _table_ref(primary_key: bool = False) -> tuple[Column[Any], Column[Any]]:
-    """(schema, name) of a table; an empty name means the whole connection."""
-    return (
-        Column("table_schema", String, primary_key=primary_key, nullable=False),
-        Column("table_name", String, primary_key=primary_key, nullable=False),
-    )
-
-
-def _number() -> Column[int]:
-    """A number that is never used again; SQLite counts only INTEGER keys."""
-    return Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
-
-
-def _one_while(name: str, table: Table, columns: tuple[str, ...], condition: str) -> None:
-    """At most one row per `columns` while `condition` holds."""
-    Index(
-        name,
-        *(table.c[column] for column in columns),
-        unique=True,
-        sqlite_where=text(condition),
-        postgresql_where=text(condition),
-    )
-
 
 connections = Table(
     "connections",
     metadata,
     Column("name", String, primary_key=True),
-    _text("source"),
-    _text("destination"),
-    _text("namespace"),
-    _text("config_hash"),
-    _count("fence"),
+    text_column("source"),
+    text_column("destination"),
+    text_column("namespace"),
+    text_column("config_hash"),
+    count_column("fence"),
     Column("created", Utc, nullable=False),
     Column("updated", Utc, nullable=False),
 )
@@ -109,78 +32,78 @@ connections = Table(
 accepted = Table(
     "accepted",
     metadata,
-    _connection(primary_key=True),
+    connection_column(primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("fingerprint", String, nullable=False),
     Column("catalog", JSON, nullable=False),
     Column("at", Utc, nullable=False),
-    _text("who"),
-    _text("why"),
+    text_column("who"),
+    text_column("why"),
     Column("major", Integer, nullable=False, server_default="1"),
     Column("minor", Integer, nullable=False, server_default="0"),
-    _text("run"),
+    text_column("run"),
 )
 
 schemas = Table(
     "schemas",
     metadata,
-    _connection(primary_key=True),
+    connection_column(primary_key=True),
     Column("side", String, primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
     Column("fingerprint", String, nullable=False),
     Column("catalog", JSON, nullable=False),
     Column("at", Utc, nullable=False),
-    _text("run"),
+    text_column("run"),
     Column("accepted", Integer, nullable=False, server_default="0"),
-    _text("identity"),
+    text_column("identity"),
 )
 
 reviews = Table(
     "reviews",
     metadata,
     Column("id", String, primary_key=True),
-    _connection(),
+    connection_column(),
     Column("key", String, nullable=False),
     Column("kind", String, nullable=False),
-    *_table_ref(),
-    _text("column_name"),
-    _text("summary"),
+    *table_ref_columns(),
+    text_column("column_name"),
+    text_column("summary"),
     Column("change", JSON, nullable=False),
     Column("action", String, nullable=False),
-    _text("rule"),
-    _text("why"),
+    text_column("rule"),
+    text_column("why"),
     Column("modifiers", JSON, nullable=False),
     Column("status", String, nullable=False),
-    _text("source_fingerprint"),
+    text_column("source_fingerprint"),
     Column("first_seen", Utc, nullable=False),
     Column("last_seen", Utc, nullable=False),
     Column("seen", Integer, nullable=False),
-    _text("decided_by"),
+    text_column("decided_by"),
     Column("decided_at", Utc),
-    _text("tables_fingerprint"),
+    text_column("tables_fingerprint"),
     Column("snoozed_until", Utc),
     Column("evidence", JSON, nullable=False, server_default="{}"),
 )
 Index(None, reviews.c.connection, reviews.c.key)
-_one_while("uq_reviews_standing", reviews, ("connection", "key"), "status IN ('open', 'approved', 'rejected')")
+one_while("uq_reviews_standing", reviews, ("connection", "key"), "status IN ('open', 'approved', 'rejected')")
 
 plans = Table(
     "plans",
     metadata,
-    _number(),
+    number_column(),
     Column("id", String, nullable=False),
-    _connection(),
+    connection_column(),
     Column("at", Utc, nullable=False),
-    _text("base_accepted"),
-    _text("base_destination"),
+    text_column("base_accepted"),
+    text_column("base_destination"),
     Column("plan", JSON, nullable=False),
-    _text("run"),
-    _text("who"),
+    text_column("run"),
+    text_column("who"),
     Column("status", String, nullable=False),
     Column("version", Integer, nullable=False, server_default="0"),
     Column("changes", JSON, nullable=False),
     Column("ended", Utc),
-    _text("error"),
+    text_column("error"),
     sqlite_autoincrement=True,
 )
 Index("uq_plans_id", plans.c.id, unique=True)
@@ -192,61 +115,61 @@ steps = Table(
     Column("plan", String, primary_key=True),
     Column("number", Integer, primary_key=True, autoincrement=False),
     Column("step", String, nullable=False),
-    _text("at_table"),
-    _text("kind"),
-    _text("text"),
+    text_column("at_table"),
+    text_column("kind"),
+    text_column("text"),
     Column("status", String, nullable=False),
-    _count("rows"),
+    count_column("rows"),
     Column("started", Utc),
     Column("ended", Utc),
-    _text("error"),
+    text_column("error"),
 )
 
 runs = Table(
     "runs",
     metadata,
     Column("id", String, primary_key=True),
-    _connection(),
+    connection_column(),
     Column("kind", String, nullable=False),
     Column("status", String, nullable=False),
     Column("fence", BigInteger, nullable=False),
     Column("started", Utc, nullable=False),
     Column("ended", Utc),
-    _text("error"),
+    text_column("error"),
     Column("detail", JSON, nullable=False),
-    _text("who"),
-    _text("host"),
-    _count("pid"),
-    _text("pid_started"),
+    text_column("who"),
+    text_column("host"),
+    count_column("pid"),
+    text_column("pid_started"),
     Column("lease_until", Utc, nullable=False),
 )
 Index("uq_runs_fence", runs.c.connection, runs.c.fence, unique=True)
-_one_while("uq_runs_running", runs, ("connection",), "status = 'running'")
+one_while("uq_runs_running", runs, ("connection",), "status = 'running'")
 
 table_runs = Table(
     "table_runs",
     metadata,
     Column("run", String, ForeignKey("runs.id"), primary_key=True),
-    *_table_ref(primary_key=True),
+    *table_ref_columns(primary_key=True),
     Column("status", String, nullable=False),
-    _text("mode"),
-    _count("read"),
-    _count("inserted"),
-    _count("updated"),
-    _count("deleted"),
-    _count("misfits"),
-    _count("bytes"),
+    text_column("mode"),
+    count_column("read"),
+    count_column("inserted"),
+    count_column("updated"),
+    count_column("deleted"),
+    count_column("misfits"),
+    count_column("bytes"),
     Column("seconds", Float, nullable=False, server_default="0"),
-    _text("error"),
+    text_column("error"),
 )
 
 cursors = Table(
     "cursors",
     metadata,
-    _connection(primary_key=True),
-    *_table_ref(primary_key=True),
+    connection_column(primary_key=True),
+    *table_ref_columns(primary_key=True),
     Column("cursor", Text, nullable=False),
-    _text("run"),
+    text_column("run"),
     Column("fence", BigInteger, nullable=False),
     Column("at", Utc, nullable=False),
 )
@@ -254,7 +177,7 @@ cursors = Table(
 events = Table(
     "events",
     metadata,
-    _number(),
+    number_column(),
     Column("connection", String, nullable=False),
     Column("at", Utc, nullable=False),
     Column("type", String, nullable=False),
@@ -266,9 +189,9 @@ Index(None, events.c.connection, events.c.number)
 discoveries = Table(
     "discoveries",
     metadata,
-    _connection(primary_key=True),
+    connection_column(primary_key=True),
     Column("fingerprint", String, nullable=False),
-    _text("identity"),
+    text_column("identity"),
     Column("proves_absence", Boolean, nullable=False),
     Column("stats", JSON, nullable=False),
     Column("denied", JSON, nullable=False),
@@ -279,8 +202,8 @@ discoveries = Table(
 detections = Table(
     "detections",
     metadata,
-    _number(),
-    _connection(),
+    number_column(),
+    connection_column(),
     Column("run", String, nullable=False),
     Column("at", Utc, nullable=False),
     Column("fingerprint", String, nullable=False),
@@ -292,12 +215,12 @@ Index("uq_detections_run", detections.c.connection, detections.c.run, detections
 mappings = Table(
     "mappings",
     metadata,
-    _number(),
-    _connection(),
-    *_table_ref(),
-    _text("old"),
-    _text("new"),
-    _text("who"),
+    number_column(),
+    connection_column(),
+    *table_ref_columns(),
+    text_column("old"),
+    text_column("new"),
+    text_column("who"),
     Column("at", Utc, nullable=False),
     Column("ended", Utc),
     sqlite_autoincrement=True,
@@ -306,11 +229,11 @@ mappings = Table(
 undos = Table(
     "undos",
     metadata,
-    _number(),
-    _connection(),
+    number_column(),
+    connection_column(),
     Column("changes", JSON, nullable=False),
     Column("drops", JSON, nullable=False),
-    _text("who"),
+    text_column("who"),
     Column("at", Utc, nullable=False),
     Column("ended", Utc),
     sqlite_autoincrement=True,
@@ -319,13 +242,13 @@ undos = Table(
 copies = Table(
     "copies",
     metadata,
-    _number(),
-    _connection(),
-    *_table_ref(),
+    number_column(),
+    connection_column(),
+    *table_ref_columns(),
     Column("namespace", String, nullable=False),
     Column("name", String, nullable=False),
-    _text("why"),
-    _count("rows"),
+    text_column("why"),
+    count_column("rows"),
     Column("at", Utc, nullable=False),
     Column("ended", Utc),
     sqlite_autoincrement=True,
@@ -334,47 +257,47 @@ copies = Table(
 table_choices = Table(
     "table_choices",
     metadata,
-    _connection(primary_key=True),
-    *_table_ref(primary_key=True),
+    connection_column(primary_key=True),
+    *table_ref_columns(primary_key=True),
     Column("what", String, primary_key=True),
     Column("value", JSON, nullable=False),
-    _text("start"),
-    _text("who"),
+    text_column("start"),
+    text_column("who"),
     Column("at", Utc, nullable=False),
 )
 
 pauses = Table(
     "pauses",
     metadata,
-    _number(),
-    _connection(),
-    *_table_ref(),
+    number_column(),
+    connection_column(),
+    *table_ref_columns(),
     Column("reason", Text, nullable=False),
-    _text("change"),
+    text_column("change"),
     Column("since", Utc, nullable=False),
     Column("ended", Utc),
-    _text("ended_by"),
+    text_column("ended_by"),
     sqlite_autoincrement=True,
 )
-_one_while("uq_pauses_active", pauses, ("connection", "table_schema", "table_name", "change"), "ended IS NULL")
+one_while("uq_pauses_active", pauses, ("connection", "table_schema", "table_name", "change"), "ended IS NULL")
 
 backfills = Table(
     "backfills",
     metadata,
-    _number(),
-    _connection(),
-    *_table_ref(),
-    _text("column_name"),
+    number_column(),
+    connection_column(),
+    *table_ref_columns(),
+    text_column("column_name"),
     Column("scope", String, nullable=False),
-    _text("why"),
-    _text("change"),
+    text_column("why"),
+    text_column("change"),
     Column("status", String, nullable=False),
-    _text("run"),
+    text_column("run"),
     Column("wanted_at", Utc, nullable=False),
     Column("ended", Utc),
     sqlite_autoincrement=True,
 )
-_one_while(
+one_while(
     "uq_backfills_wanted",
     backfills,
     ("connection", "table_schema", "table_name", "column_name", "scope"),
@@ -384,22 +307,22 @@ _one_while(
 switches = Table(
     "switches",
     metadata,
-    _connection(primary_key=True),
-    *_table_ref(primary_key=True),
+    connection_column(primary_key=True),
+    *table_ref_columns(primary_key=True),
     Column("column_name", String, primary_key=True),
     Column("enabled", Boolean),
     Column("hashed", Boolean),
     Column("table_id", Text),
     Column("column_id", Text),
-    _text("identity"),
-    _text("who"),
+    text_column("identity"),
+    text_column("who"),
     Column("at", Utc, nullable=False),
 )
 
 watermarks = Table(
     "watermarks",
     metadata,
-    _connection(primary_key=True),
+    connection_column(primary_key=True),
     Column("table_key", String, primary_key=True),
     Column("column_key", String, primary_key=True),
     Column("cursor", Text, nullable=False),
@@ -409,8 +332,8 @@ watermarks = Table(
 loaded_columns = Table(
     "loaded_columns",
     metadata,
-    _connection(primary_key=True),
-    *_table_ref(primary_key=True),
+    connection_column(primary_key=True),
+    *table_ref_columns(primary_key=True),
     Column("columns", JSON, nullable=False),
     Column("at", Utc, nullable=False),
     Column("filter", JSON),
@@ -435,8 +358,8 @@ destination_names = Table(
     Column("destination", String, primary_key=True),
     Column("namespace", String, primary_key=True),
     Column("name", String, primary_key=True),
-    _connection(),
-    *_table_ref(),
+    connection_column(),
+    *table_ref_columns(),
     Column("at", Utc, nullable=False),
 )
 Index("uq_destination_names_table", destination_names.c.connection, destination_names.c.table_schema,
@@ -445,131 +368,17 @@ Index("uq_destination_names_table", destination_names.c.connection, destination_
 old_names = Table(
     "old_names",
     metadata,
-    _number(),
-    _connection(),
+    number_column(),
+    connection_column(),
     Column("namespace", String, nullable=False),
     Column("name", String, nullable=False),
     Column("column_name", String, nullable=False),
     Column("old", String, nullable=False),
     Column("until", Utc, nullable=False),
     Column("at", Utc, nullable=False),
-    _text("batch"),
-    _text("shown"),
-    _text("trouble"),
+    text_column("batch"),
+    text_column("shown"),
+    text_column("trouble"),
     sqlite_autoincrement=True,
 )
 Index("ix_old_names_connection", old_names.c.connection)
-
-objects = Table(
-    "objects",
-    metadata,
-    Column("kind", String, primary_key=True),
-    Column("name", ByCharacter, primary_key=True),
-    Column("id", String, nullable=False),
-    Column("spec", JSON, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("tags", JSON, nullable=False),
-    Column("created", Utc, nullable=False),
-    _text("created_by"),
-    Column("updated", Utc, nullable=False),
-    _text("updated_by"),
-)
-Index("uq_objects_id", objects.c.id, unique=True)
-
-object_links = Table(
-    "object_links",
-    metadata,
-    Column("kind", String, primary_key=True),
-    Column("name", ByCharacter, primary_key=True),
-    Column("what", String, primary_key=True),
-    Column("value", String, primary_key=True),
-)
-Index(None, object_links.c.what, object_links.c.value, object_links.c.kind, object_links.c.name)
-
-secrets = Table(
-    "secrets",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("kind", String, nullable=False),
-    Column("name", String, nullable=False),
-    Column("field", Text, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("key", String, nullable=False),
-    Column("wrapped", Text, nullable=False),
-    Column("sealed", Text, nullable=False),
-    _text("origin"),
-    Column("at", Utc, nullable=False),
-    _text("who"),
-)
-Index("uq_secrets_place", secrets.c.kind, secrets.c.name, secrets.c.field, secrets.c.version, unique=True)
-Index(None, secrets.c.key, secrets.c.id)
-
-jobs = Table(
-    "jobs",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("connection", String, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("options", JSON, nullable=False),
-    Column("priority", Integer, nullable=False, server_default="0"),
-    Column("key", String, nullable=False, server_default=""),
-    Column("status", String, nullable=False),
-    Column("due", Utc, nullable=False),
-    Column("attempt", Integer, nullable=False, server_default="0"),
-    Column("attempts", Integer, nullable=False, server_default="1"),
-    _text("why"),
-    _text("who"),
-    _text("error"),
-    Column("created", Utc, nullable=False),
-    Column("started", Utc),
-    Column("ended", Utc),
-    Column("lease_until", Utc),
-    Column("owner", String, nullable=False, server_default=""),
-    _count("fence"),
-    _text("stop"),
-    _text("run"),
-    Column("result", JSON, nullable=False, server_default="{}"),
-    Column("source", String, nullable=False, server_default=""),
-)
-Index("ix_jobs_queue", jobs.c.status, jobs.c.priority, jobs.c.due)
-Index("ix_jobs_connection", jobs.c.connection, jobs.c.created)
-Index("ix_jobs_created", jobs.c.created)
-_one_while("uq_jobs_running", jobs, ("connection",), "status = 'running' AND connection <> '' AND kind <> 'test'")
-_one_while("uq_jobs_queued", jobs, ("connection", "kind", "key"), "status = 'queued'")
-
-workers = Table(
-    "workers",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("host", String, nullable=False),
-    Column("pid", BigInteger, nullable=False),
-    _text("pid_started"),
-    Column("lanes", Integer, nullable=False),
-    Column("started", Utc, nullable=False),
-    Column("seen", Utc, nullable=False),
-    Column("stopping", Boolean, nullable=False),
-)
-
-schedules = Table(
-    "schedules",
-    metadata,
-    Column("connection", String, primary_key=True),
-    Column("kind", String, primary_key=True),
-    Column("spec", String, nullable=False),
-    Column("timezone", String, nullable=False),
-    Column("key", String, nullable=False, server_default=""),
-    Column("options", JSON, nullable=False),
-    Column("next_due", Utc),
-    Column("last_due", Utc),
-    Column("source", String, nullable=False, server_default=""),
-)
-Index("ix_schedules_next_due", schedules.c.next_due)
-
-detectors = Table(
-    "detectors",
-    metadata,
-    Column("connection", String, primary_key=True),
-    _text("disabled"),
-    Column("disabled_at", Utc),
-    Column("error_at", Utc),
-)

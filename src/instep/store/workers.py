@@ -11,9 +11,9 @@ from sqlalchemy import Row, insert, select, update
 from instep.errors import Conflict, Fenced
 from instep.model import Worker
 from instep.store.database import Database
+from instep.store.job_tables import workers
 from instep.store.owner import Owner, this_process
 from instep.store.runs import LEASE
-from instep.store.tables import workers
 
 FORGOTTEN = timedelta(days=1)
 

@@ -14,7 +14,7 @@ from alembic import op
 
 from instep.schema.table import Catalog, catalog_from_dict, fingerprint
 from instep.schema.version import Label, next_label
-from instep.store.tables import Utc
+from instep.store.columns import Utc
 
 revision = "0002"
 down_revision = "0001"

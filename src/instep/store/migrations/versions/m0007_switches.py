@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from instep.store.tables import Utc
+from instep.store.columns import Utc
 
 revision = "0007"
 down_revision = "0006"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-from instep.store.tables import ByCharacter, Utc
+from instep.store.columns import ByCharacter, Utc
 
 revision = "0015"
 down_revision = "0014"

@@ -1,0 +1,125 @@
+"""One change, by its kind and names, approved or rejected over many connections."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from instep.control.reviews import answer
+from instep.control.rollouts.patch import Line
+from instep.errors import InstepError
+from instep.model import Review
+from instep.schema.kinds import KINDS
+from instep.store.reviews import STANDING
+from instep.store.store import Store
+
+Verdict = Literal["approved", "rejected"]
+
+
+@dataclass(frozen=True)
+class ChangePatch:
+    """The change of this kind about this object; `summary` is its sentence: a connection in which it says another one
+    (another type, another name) has another change. "" before it is known."""
+
+    store: Store
+    verdict: Verdict
+    kind: str
+    path: str
+    summary: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.summary or f'{self.kind} {self.path}'}: {self.verdict}"
+
+    def to_dict(self) -> dict[str, Any]:
+        said = {"verdict": self.verdict, "kind": self.kind, "object": self.path, "summary": self.summary}
+        return {"change": said}
+
+    def line(self, connection: str) -> Line:
+        standing = [r for r in self._found(connection, *STANDING) if r.summary == self.summary]
+        if standing:
+            return self._waiting(standing[0])
+        if other := self._found(connection, *STANDING):
+            return Line("conflict", f"its change is another one: {other[0].summary}")
+        done = self._found(connection, "applied")
+        if self._is_there(connection, done):
+            return Line("already", "it is applied" if done else "it was never without it")
+        return Line("conflict", "its source shows no such change, as of the last detection")
+
+    def _waiting(self, review: Review) -> Line:
+        if review.status == "rejected" and self.verdict == "rejected":
+            return Line("already", f"rejected by {review.decided_by or 'policy'}")
+        if review.status != "open" and review.status != self.verdict:
+            return Line("undecided", f"{review.id} was {review.status} by {review.decided_by}: settle it there first")
+        if self.store.reviews.is_asleep(review):
+            return Line("undecided", f"{review.id} is snoozed until {review.snoozed_until:%Y-%m-%d %H:%M} UTC")
+        pause = self.store.pauses.connection(review.connection)
+        if pause and pause.change != review.id:
+            return Line("undecided", f"the connection is paused: {pause.reason}")
+        return Line("applies", f"{review.id}: {review.summary}")
+
+    def _found(self, connection: str, *statuses: Any) -> list[Review]:
+        found = self.store.reviews.find(connection, statuses)
+        return [r for r in found if r.kind == self.kind and path_of(r) == self.path]
+
+    def _is_there(self, connection: str, applied: Sequence[Review]) -> bool:
+        """By what is accepted for what comes and goes; by what was applied last for everything else."""
+        what = self.kind.partition(".")[2]
+        if self.verdict == "rejected":
+            return False
+        if what not in ("added", "removed") or self.kind.startswith(("key", "cursor")):
+            return bool(applied) and applied[0].summary == self.summary
+        if not self.store.accepted.latest(connection):
+            return False
+        here = self.path in set(_paths(self.store, connection))
+        return here == (what == "added") and (what == "added" or bool(applied))
+
+    def apply(self, connection: str, who: str) -> Mapping[str, Any]:
+        review = next(r for r in self._found(connection, *STANDING) if r.summary == self.summary)
+        if review.status == "open":
+            answer(self.store, [review], self.verdict, who)
+        return {"review": review.id, "was": review.status}
+
+    def undone_by(self, connection: str, before: Mapping[str, Any]) -> str:
+        return str(before["review"]) if self.store.reviews.get(before["review"]).status == "applied" else ""
+
+    def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:
+        """An answer that was not carried out yet does not count any more."""
+        if before["was"] == "open":
+            again = self.store.reviews.reopen if self.verdict == "approved" else self.store.reviews.reopen_rejected
+            again([before["review"]])
+
+
+def path_of(review: Review) -> str:
+    """schema, schema.table or schema.table.column."""
+    if review.kind.startswith("schema."):
+        return str(review.change.get("name", ""))
+    return ".".join(filter(None, (*review.table, review.column)))
+
+
+def _paths(store: Store, connection: str) -> Iterator[str]:
+    for table in store.accepted.catalog(connection).tables:
+        if not table.retained:
+            yield from (table.schema, table.path)
+            yield from (f"{table.path}.{c.name}" for c in table.live)
+
+
+def change_patch(store: Store, verdict: Verdict, text: str, connections: Sequence[str]) -> ChangePatch:
+    """From the id of a change (`c-7f3a2b`), or from its kind and object (`column.added:public.order.note`): then it is
+    the one that most of the connections have. InstepError if none of them has it."""
+    if ":" not in text:
+        review = store.reviews.get(text)
+        return ChangePatch(store, verdict, review.kind, path_of(review), review.summary)
+    kind, _, path = text.partition(":")
+    if kind not in KINDS:
+        raise InstepError(f"{kind!r} is no kind of change", hint=f"one of: {', '.join(KINDS)}")
+    wanted = ChangePatch(store, verdict, kind, path)
+    found = Counter(r.summary for name in connections for r in wanted._found(name, *STANDING, "applied"))
+    if not found:
+        raise InstepError(
+            f"none of {len(connections)} connections has a change {kind} of {path}",
+            hint="look at their sources first: --detect",
+        )
+    return replace(wanted, summary=max(sorted(found), key=found.__getitem__))

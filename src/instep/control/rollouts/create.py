@@ -1,0 +1,97 @@
+"""A rollout before it begins: what is rolled out, over which connections, and how it fits each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.control.rollouts.changes import ChangePatch
+from instep.control.rollouts.gates import Gates
+from instep.control.rollouts.patch import Patch, Runs
+from instep.control.rollouts.policies import ManagedPolicies, policy_patch
+from instep.control.rollouts.selections import SelectionPatch
+from instep.control.rollouts.waves import Group, cut
+from instep.control.selections import WORDS
+from instep.errors import InstepError
+from instep.events import RolloutMoved
+from instep.model import Fit, Member, MemberStatus, Rollout
+from instep.project.project import Project
+from instep.schema.kinds import KINDS
+from instep.store.rollouts import Draft
+from instep.store.store import Store
+
+_BEGINS: Mapping[Fit, MemberStatus] = {
+    "applies": "waiting", "already": "already", "conflict": "blocked", "undecided": "blocked",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked for. `canary`: connections that come first, in this order."""
+
+    patch: Patch
+    group: Group
+    sizes: tuple[str, ...]
+    gates: Gates
+    canary: tuple[str, ...] = ()
+
+
+def draft(order: Order, connections: Sequence[str], who: str) -> Draft:
+    """The compatibility table with its waves; nothing is written. Connections that it does not fit yet are in the last
+    wave, those that have it already in none. InstepError if it fits none, or for a canary that is not among them."""
+    lines = {name: order.patch.line(name) for name in connections}
+    if unknown := [name for name in order.canary if name not in lines]:
+        raise InstepError(f"{unknown[0]} is not in the group: {order.group.text}", hint="name a canary that is")
+    applying = [name for name in connections if lines[name].fit == "applies"]
+    ahead = [name for name in order.canary if name in applying]
+    waves = cut([*ahead, *(name for name in applying if name not in ahead)], order.sizes)
+    last = max(waves.values(), default=1)
+    members = tuple(
+        Member("", name, waves.get(name, 0 if line.fit == "already" else last), _BEGINS[line.fit], line.fit, line.why)
+        for name, line in lines.items()
+    )
+    return Draft(order.patch.to_dict(), order.group.to_dict(), order.sizes, order.gates.to_dict(), members, who)
+
+
+def create(store: Store, made: Draft) -> Rollout:
+    """Writes it down. InstepError if it would change no connection, now or once what stands against it is settled."""
+    if all(m.status == "already" for m in made.members):
+        raise InstepError(
+            f"all {len(made.members)} connections have it already: {made.members[0].why}", hint="is the name right?"
+        )
+    with store.transaction():
+        rollout = store.rollouts.add(made)
+        store.events.add(RolloutMoved("", rollout.id, rollout.status, 0, "created", made.who))
+    return rollout
+
+
+def detect_all(runs: Runs, connections: Sequence[str], key: str) -> dict[str, str]:
+    """Looks at the sources of all of them; answers what went wrong, by connection."""
+    waiting, failed = list(connections), dict[str, str]()
+    while waiting:
+        ended = {name: found for name in waiting if (found := runs.detect(name, key)) is not None}
+        failed |= {name: found.error for name, found in ended.items() if not found.ok}
+        waiting = [name for name in waiting if name not in ended]
+        if waiting:
+            runs.wait()
+    return failed
+
+
+def patch_of(what: Mapping[str, Any], project: Project, store: Store, managed: ManagedPolicies | None = None) -> Patch:
+    """As `Patch.to_dict` wrote it, or a program did; InstepError for what is none."""
+    try:
+        [(sort, said)] = what.items()
+        match sort:
+            case "selection" if said and all(verb in WORDS and path for verb, path in said):
+                return SelectionPatch(project, store, tuple((verb, str(path)) for verb, path in said))
+            case "change" if said["verdict"] in ("approved", "rejected") and said["kind"] in KINDS:
+                return ChangePatch(store, said["verdict"], said["kind"], str(said["object"]), str(said["summary"]))
+            case "policy":
+                return policy_patch(project, str(said["preset"]), managed)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass  # told below, without repeating what was sent
+    raise InstepError(
+        "what is to be rolled out is not understood",
+        hint="one of selection: [[on, public.refunds]], change: {verdict, kind, object, summary}, policy: {preset}",
+    )

@@ -1,0 +1,306 @@
+"""Carries rollouts on: wave by wave, connection by connection, and back.
+
+A connection's turn is one transaction of the store: its line of the compatibility table is looked at again, the patch
+is applied with what takes it back, and it is running. Its run comes after that. A process that dies in between leaves
+it running, and the next one sees that run to its end; nothing is applied twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from instep.control.rollouts.create import detect_all
+from instep.control.rollouts.gates import findings, gates_of
+from instep.control.rollouts.machine import UNDONE, Await, Begin, Halt, Over, before, next_step, standing
+from instep.control.rollouts.patch import Line, Patch, Runs
+from instep.errors import Blocked, Fenced, InstepError
+from instep.events import RolloutApplied, RolloutMoved, RolloutTakenBack
+from instep.model import Member, MemberStatus, Rollout, RolloutStatus, RunOutcome
+from instep.store.store import Store
+
+Told = Callable[[Member], None]
+_FREE: tuple[RolloutStatus, ...] = ("ready", "stopped", "halted", "partial", "done")
+
+
+@dataclass(frozen=True)
+class Rolling:
+    """One rollout in the hands of one process. `told` hears of each connection that has ended or was left out."""
+
+    store: Store
+    patch: Patch
+    runs: Runs
+    who: str
+    told: Told = field(default=lambda member: None)
+
+    def advance(self, id: str, *, every: bool = False) -> Rollout:
+        """The next wave, or what is left of the one that has begun; with `every` one after the other as long as the
+        gates let it. Conflict while another process carries it on, and for one that was stopped or has halted."""
+        with self._held(id, ("ready",)) as held:
+            return self._waves(held, every)
+
+    def resume(self, id: str, *, every: bool = False, accept: str = "") -> Rollout:
+        """Goes on after a stop, a halt or a crash, and touches only what is not done: in the waves that have begun,
+        connections that failed or did not fit are tried again. `accept`: the reason for which what the gates have found
+        on connections that are done may pass; without one Blocked is raised, and nothing is touched."""
+        self._check_accepted(id, accept)
+        with self._held(id, ("ready", "stopped", "halted", "partial")) as held:
+            self.store.rollouts.accept(held.id, held.wave, accept, self.who)
+            again = self.store.rollouts.members(held.id, upto=held.wave, statuses=UNDONE)
+            outdated = [m.connection for m in again if m.status == "blocked"]
+            detect_all(self.runs, outdated, f"{held.id}/{held.fence}")
+            for member in again:
+                self._move(held, member, "waiting")
+            return self._waves(held, every)
+
+    def roll_back(self, id: str, *, wave: int = 0, connections: Sequence[str] = ()) -> Rollout:
+        """Takes the patch back from the connections of a wave (0: the last that has begun) or from those that are
+        named, the last one first, where it was applied. The rollout is stopped then. What cannot be taken back stays
+        as it is and says why."""
+        self._to_take_back(self.store.rollouts.get(id), wave, connections)
+        with self._held(id, _FREE) as held:
+            dead = self.store.rollouts.members(held.id, statuses=("running",))
+            self._end_all(held, {m.connection: m for m in dead})
+            for member in reversed(self._to_take_back(held, wave, connections)):
+                self._take_back(held, member)
+            what = ", ".join(connections) or f"wave {wave or held.wave}"
+            return self._release(held, "stopped", f"{what} rolled back by {self.who}")
+
+    @contextmanager
+    def _held(self, id: str, allowed: Sequence[RolloutStatus]) -> Iterator[Rollout]:
+        """A process that is killed lets go of nothing: its lease ends, or it is seen to be gone."""
+        held = self.store.rollouts.claim(id, allowed)
+        try:
+            with _Beating(self.store, held):
+                yield held
+        except (Exception, KeyboardInterrupt) as error:
+            with suppress(InstepError):
+                self._release(held, "stopped", f"interrupted: {error or type(error).__name__}")
+            raise
+
+    def _release(self, held: Rollout, status: RolloutStatus, why: str = "") -> Rollout:
+        with self.store.transaction():
+            now = self.store.rollouts.release(held, status, why)
+            self.store.events.add(RolloutMoved("", now.id, now.status, now.wave, now.why, self.who))
+        return now
+
+    def _check_accepted(self, id: str, why: str) -> None:
+        rollout = self.store.rollouts.get(id)
+        done = self.store.rollouts.members(rollout.id, upto=rollout.wave, statuses=("done",))
+        open_ = [m for m in done if m.findings and not m.accepted]
+        if open_ and not why.strip():
+            raise Blocked(
+                f"rollout {rollout.id}: {open_[0].connection}: {open_[0].findings[0]}",
+                hint='`--accept "REASON"` lets it pass, `instep rollout rollback` takes the wave back',
+            )
+
+    def _waves(self, held: Rollout, every: bool) -> Rollout:
+        """What is left of waves that have begun; if nothing is, the next one. With `every` all of them."""
+        did = False
+        for number in range(1, held.of + 1):
+            if not self.store.rollouts.members(held.id, wave=number, statuses=("waiting", "running")):
+                continue
+            if did and number > held.wave and not every:
+                break
+            did = True
+            if (ended := self._wave(held, number)) is not None:
+                return ended
+        return self._end(held)
+
+    def _wave(self, held: Rollout, number: int) -> Rollout | None:
+        """None once it is through; else what stopped it."""
+        if number > held.wave:
+            self.store.rollouts.wave(held, number)
+        limits = gates_of(held.gates)
+        members = {m.connection: m for m in self.store.rollouts.members(held.id, wave=number)}
+        while True:
+            match next_step(list(members.values()), limits, self.runs.lanes):
+                case Begin(member):
+                    now = self._begin(held, member)
+                    if now is None:
+                        self._end_all(held, members)
+                        return self._release(held, "stopped")
+                    members[now.connection] = now
+                    if now.status != "running":
+                        self.told(now)
+                case Await(under_way):
+                    self._await(held, members, under_way)
+                case Halt(why):
+                    return self._release(held, "halted", why[0])
+                case Over():
+                    return None
+
+    def _end_all(self, held: Rollout, members: dict[str, Member]) -> None:
+        """Runs that are under way end, nothing new begins."""
+        while under_way := tuple(m for m in members.values() if m.status == "running"):
+            self._await(held, members, under_way)
+
+    def _await(self, held: Rollout, members: dict[str, Member], under_way: Sequence[Member]) -> None:
+        ended = False
+        for member in under_way:
+            key = f"{held.id}/{member.attempt}"
+            measured = gates_of(held.gates).nulls is not None
+            outcome = self.runs.sync(member.connection, key, measured=measured)
+            if outcome is not None:
+                ended = True
+                members[member.connection] = self._ended(held, member, outcome)
+        if not ended:
+            self.runs.wait()
+
+    def _begin(self, held: Rollout, member: Member) -> Member | None:
+        """The connection's turn, as far as it fits now; None once the rollout was stopped."""
+        name, was = member.connection, before("running")
+        with self.store.transaction():
+            if not self.store.rollouts.goes_on(held):
+                return None
+            now = self.store.rollouts.member(held.id, name)
+            if now.status not in was:
+                return now
+            try:
+                line = self.patch.line(name)
+                if line.fit != "applies" and not (now.before and line.fit == "already"):
+                    return self._left(held, now, line)
+                back = self.patch.apply(name, self.who) if line.fit == "applies" else {}
+            except InstepError as error:
+                return self._left(held, now, Line("conflict", _text(error)))
+            return self.store.rollouts.move(
+                held.id, name, was, "running", fit=line.fit, why=line.why, before=now.before or back, error="",
+                attempt=now.attempt + 1, who=self.who, findings=[], accepted="",
+            )  # fmt: skip
+
+    def _left(self, held: Rollout, member: Member, line: Line) -> Member:
+        """It does not fit any more, or has it meanwhile."""
+        status: MemberStatus = "already" if line.fit == "already" else "blocked"
+        return self._move(held, member, status, fit=line.fit, why=line.why)
+
+    def _ended(self, held: Rollout, member: Member, outcome: RunOutcome) -> Member:
+        """Done is what went through and has what was rolled out; anything else has failed."""
+        missing = self._missing(member) if outcome.ok else ""
+        good = outcome.ok and not missing
+        error = "" if good else missing or outcome.error or f"its run ended {outcome.status}"
+        found = list(findings(outcome, gates_of(held.gates))) if good else []
+        with self.store.transaction():
+            self.store.rollouts.check(held)
+            now = self._move(held, member, "done" if good else "failed", run=outcome.run, error=error, findings=found)
+            if good:
+                self.store.events.add(
+                    RolloutApplied(member.connection, held.id, self.patch.text, member.wave, self.who)
+                )
+        self.told(now)
+        return now
+
+    def _missing(self, member: Member) -> str:
+        line = self.patch.line(member.connection)
+        return "" if line.fit == "already" else f"the sync went through without it: {line.why}"
+
+    def _move(self, held: Rollout, member: Member, status: MemberStatus, **values: object) -> Member:
+        return self.store.rollouts.move(held.id, member.connection, before(status), status, **values)
+
+    def _end(self, held: Rollout) -> Rollout:
+        totals: dict[MemberStatus, int] = {}
+        for (_, status), number in self.store.rollouts.counts(held.id).items():
+            totals[status] = totals.get(status, 0) + number
+        now = standing(totals)
+        left = ", ".join(f"{totals[s]} {_WORDS[s]}" for s in UNDONE if totals.get(s))
+        return self._release(held, now, left if now == "partial" else "")
+
+    def _to_take_back(self, held: Rollout, wave: int, connections: Sequence[str]) -> list[Member]:
+        wave = wave or held.wave
+        if connections:
+            members = [self.store.rollouts.member(held.id, name) for name in connections]
+        else:
+            members = self.store.rollouts.members(held.id, wave=wave)
+        found = [m for m in members if m.before and m.status in (*before("rolled_back"), "running")]
+        if not found:
+            raise InstepError(
+                f"rollout {held.id}: there is nothing to take back of {', '.join(connections) or f'wave {wave}'}",
+                hint=f"see `instep rollout status {held.id} --all`",
+            )
+        return found
+
+    def _take_back(self, held: Rollout, member: Member) -> None:
+        name = member.connection
+        if change := self.patch.undone_by(name, member.before):
+            outcome = self._undone(held, name, change)
+            if not outcome.ok:
+                self.told(self._refused(held, member, outcome.error))
+                return
+        try:
+            with self.store.transaction():
+                self.store.rollouts.check(held)
+                self.patch.take_back(name, member.before, self.who)
+                now = self._move(held, member, "rolled_back", error="", who=self.who)
+                taken = RolloutTakenBack(name, held.id, self.patch.text, member.wave, self.who)
+                self.store.events.add(taken)
+        except Fenced:
+            raise
+        except InstepError as error:
+            now = self._refused(held, member, _text(error))
+        self.told(now)
+
+    def _refused(self, held: Rollout, member: Member, error: str) -> Member:
+        """Its status is as it was."""
+        was = member.status
+        return self.store.rollouts.move(held.id, member.connection, (was,), was, error=f"not rolled back: {error}")
+
+    def _undone(self, held: Rollout, name: str, change: str) -> RunOutcome:
+        while (outcome := self.runs.undo(name, change, f"{held.id}/{held.fence}/back")) is None:
+            self.runs.wait()
+        return outcome
+
+
+_WORDS: Mapping[MemberStatus, str] = {"failed": "failed", "blocked": "not fitting"}
+
+
+def stop(store: Store, id: str, who: str, why: str = "") -> Rollout:
+    """From now on no connection is begun; runs that are under way end."""
+    with store.transaction():
+        now = store.rollouts.stop(id, f"by {who}{f': {why}' if why else ''}")
+        store.events.add(RolloutMoved("", now.id, now.status, now.wave, now.why, who))
+    return now
+
+
+def skip(store: Store, id: str, connections: Sequence[str], why: str, who: str) -> list[Member]:
+    """These connections have no turn any more, for this reason; what was applied to one that failed stays. All or
+    none: Conflict if one of them is done, or its run is under way."""
+    if not why.strip():
+        raise InstepError("why are they skipped?", hint='give --reason "..."')
+    rollout = store.rollouts.get(id)
+    with store.transaction():
+        for name in connections:
+            store.rollouts.member(rollout.id, name)
+        return [
+            store.rollouts.move(rollout.id, name, before("skipped"), "skipped", why=why.strip(), who=who)
+            for name in connections
+        ]
+
+
+def _text(error: InstepError) -> str:
+    return f"{error.message}; {error.hint}".rstrip("; ")
+
+
+class _Beating:
+    """Keeps the rollout in this process's hands while runs take their time."""
+
+    def __init__(self, store: Store, held: Rollout) -> None:
+        self._store, self._held = store, held
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"rollout {held.id}", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._store.rollouts.lease.total_seconds() / 3):
+            try:
+                self._store.rollouts.heartbeat(self._held)
+            except Fenced:
+                return
+            except InstepError:
+                continue

@@ -1,0 +1,78 @@
+"""What a rollout does next: a function of where its connections stand. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from instep.control.rollouts.gates import Gates, halts
+from instep.model import Member, MemberStatus, RolloutStatus
+
+MOVES: Mapping[MemberStatus, frozenset[MemberStatus]] = {
+    "waiting": frozenset({"running", "already", "blocked", "skipped"}),
+    "running": frozenset({"done", "failed"}),
+    "failed": frozenset({"waiting", "skipped", "rolled_back"}),
+    "blocked": frozenset({"waiting", "skipped"}),
+    "done": frozenset({"rolled_back"}),
+    "already": frozenset(),
+    "skipped": frozenset(),
+    "rolled_back": frozenset(),
+}
+"""Which status may follow which. A connection that is done, or was there already, is never begun again."""
+
+UNDONE: tuple[MemberStatus, ...] = ("failed", "blocked")
+"""What a resume tries again."""
+
+
+def before(status: MemberStatus) -> tuple[MemberStatus, ...]:
+    """The statuses that this one may follow."""
+    return tuple(was for was, now in MOVES.items() if status in now)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The connection's turn."""
+
+    member: Member
+
+
+@dataclass(frozen=True)
+class Await:
+    """Nothing begins until one of these runs has ended."""
+
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Halt:
+    """The gates do not let the wave go on."""
+
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Over:
+    """The wave is through."""
+
+
+Step = Begin | Await | Halt | Over
+
+
+def next_step(members: Sequence[Member], limits: Gates, lanes: int) -> Step:
+    """For the connections of one wave, with at most `lanes` runs at a time. Runs that are under way, also those of a
+    process that has died, are seen to their end before a wave halts or is over."""
+    under_way = tuple(m for m in members if m.status == "running")
+    why = halts(members, limits)
+    waiting = next((m for m in members if m.status == "waiting"), None)
+    if waiting is not None and not why and len(under_way) < lanes:
+        return Begin(waiting)
+    if under_way:
+        return Await(under_way)
+    return Halt(why) if why else Over()
+
+
+def standing(counts: Mapping[MemberStatus, int]) -> RolloutStatus:
+    """Of a rollout whose wave is over: counts of all its connections by status."""
+    if counts.get("waiting") or counts.get("running"):
+        return "ready"
+    return "partial" if any(counts.get(status) for status in UNDONE) else "done"

@@ -1,0 +1,71 @@
+"""What can be rolled out: one interface for changes, selections and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from instep.model import Fit, RunOutcome
+
+
+@dataclass(frozen=True)
+class Line:
+    """One connection's line of the compatibility table."""
+
+    fit: Fit
+    why: str = ""
+
+
+class Runs(Protocol):
+    """Runs one connection: in this process, or by a queue. The same call with the same `key` is the same run: it is
+    begun once, and asked again it answers what became of it, None while it is under way. A run that a dead process has
+    left unfinished is carried out anew. No InstepError comes out of them: that is an outcome."""
+
+    @property
+    def lanes(self) -> int:
+        """How many runs may be under way at a time."""
+        ...
+
+    def detect(self, connection: str, key: str) -> RunOutcome | None:
+        """Looks at the source and records what has changed; changes nothing."""
+        ...
+
+    def sync(self, connection: str, key: str, *, measured: bool) -> RunOutcome | None:
+        """One sync. `measured`: NULLs of the destination's columns are counted before and after, too."""
+        ...
+
+    def undo(self, connection: str, change: str, key: str) -> RunOutcome | None:
+        """Takes an applied change back; done, too, if it was taken back before."""
+        ...
+
+    def wait(self) -> None:
+        """Passes the time while runs are under way."""
+        ...
+
+
+class Patch(Protocol):
+    """Looked at, applied and taken back connection by connection; the next sync of a connection carries it out."""
+
+    @property
+    def text(self) -> str:
+        """For people, in a few words."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+    def line(self, connection: str) -> Line:
+        """Whether it applies to the connection as it stands in the store; nothing is touched."""
+        ...
+
+    def apply(self, connection: str, who: str) -> Mapping[str, Any]:
+        """Within the caller's transaction. Answers what takes it back."""
+        ...
+
+    def undone_by(self, connection: str, before: Mapping[str, Any]) -> str:
+        """The applied change that has to be undone at the destination before `take_back`; "" if none has."""
+        ...
+
+    def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:
+        """Within the caller's transaction: what was chosen is as before."""
+        ...

@@ -1,0 +1,73 @@
+"""Another preset for the policy of many connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from instep.control.rollouts.patch import Line
+from instep.project.project import Project
+from instep.schema.preset import preset_named
+
+
+class ManagedPolicies(Protocol):
+    """The policies of connections that no project file manages."""
+
+    def manages(self, connection: str) -> bool: ...
+
+    def said(self, connection: str) -> Mapping[str, Any]:
+        """What the connection's own document says of its policy, by key: empty for the default."""
+        ...
+
+    def put(self, connection: str, said: Mapping[str, Any], who: str) -> None:
+        """These keys, and none of the others that choose a policy. Within the caller's transaction."""
+        ...
+
+
+@dataclass(frozen=True)
+class PolicyPatch:
+    """`preset` in the place of the connection's policy. A policy with rules or overrides of its own is a decision that
+    somebody has taken: it is never replaced. Connections of the project file are changed there."""
+
+    project: Project
+    preset: str
+    managed: ManagedPolicies | None = None
+
+    @property
+    def text(self) -> str:
+        return f"policy {self.preset}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"policy": {"preset": self.preset}}
+
+    def line(self, connection: str) -> Line:
+        policy = self.project.policy(connection)
+        own = bool(policy.rules or policy.overrides)
+        if policy.preset == self.preset and not own:
+            return Line("already", f"its policy is {self.preset}")
+        if self.managed is None or not self.managed.manages(connection):
+            where = self.project.where(("connections", connection))
+            return Line("conflict", f"{where} manages it: write `policy: {self.preset}` there")
+        if own:
+            name = f"policy {policy.name}" if policy.name else "its policy"
+            return Line("undecided", f"{name} has rules of its own: take them out, or skip the connection")
+        return Line("applies", f"preset {policy.preset} becomes {self.preset}; open reviews are decided anew")
+
+    def apply(self, connection: str, who: str) -> Mapping[str, Any]:
+        assert self.managed is not None
+        before = dict(self.managed.said(connection))
+        self.managed.put(connection, {"policy": self.preset}, who)
+        return {"policy": before}
+
+    def undone_by(self, connection: str, before: Mapping[str, Any]) -> str:
+        return ""
+
+    def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:
+        assert self.managed is not None
+        self.managed.put(connection, before["policy"], who)
+
+
+def policy_patch(project: Project, preset: str, managed: ManagedPolicies | None = None) -> PolicyPatch:
+    """`preset` by any of its names; SchemaError if there is none of that name."""
+    return PolicyPatch(project, preset_named(preset), managed)

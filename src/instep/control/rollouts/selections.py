@@ -1,0 +1,132 @@
+"""Tables and columns switched on, off or hashed over many connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from instep.control.rollouts.patch import Line
+from instep.control.selections import WORDS, Place, Target, Verb, place_of, steps, switch, targets
+from instep.control.selections import Step as Turn
+from instep.errors import InstepError
+from instep.events import SelectionChanged
+from instep.project.project import Project
+from instep.schema.selection import column_is_on, hashed, is_on
+from instep.schema.switch import Switch
+from instep.store.store import Store
+
+_FIELDS = ("schema", "table", "column", "enabled", "hashed", "table_id", "column_id", "identity")
+
+
+@dataclass(frozen=True)
+class SelectionPatch:
+    """`turns`: (on, off, hash or unhash; schema, schema.table or schema.table.column) in order."""
+
+    project: Project
+    store: Store
+    turns: tuple[tuple[Verb, str], ...]
+
+    @property
+    def text(self) -> str:
+        return ", ".join(f"{path} {WORDS[verb]}" for verb, path in self.turns)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"selection": [list(turn) for turn in self.turns]}
+
+    def line(self, connection: str) -> Line:
+        place = place_of(self.project, self.store, connection)
+        if not place.known.tables:
+            return Line("conflict", "nothing is known of its source yet: detect it first")
+        try:
+            turned = self._steps(place)
+        except InstepError as error:
+            return Line("conflict", f"{error.message}; {error.hint}".rstrip("; "))
+        if all(_stands(place, step) for step in turned):
+            return Line("already", f"{self.text} already" if turned else "its source has no such object")
+        if pause := self.store.pauses.connection(connection):
+            return Line("undecided", f"it is paused: {pause.reason}")
+        return Line("applies", _says(turned))
+
+    def _steps(self, place: Place) -> list[Turn]:
+        """Each verb over its objects; what there is not needs no switching off. Raises InstepError for any other name
+        that there is not, Blocked for what instep.yml says otherwise."""
+        there = {p for t in place.known.tables for p in (t.schema, t.path, *(f"{t.path}.{c.name}" for c in t.live))}
+        there |= {s.path for s in self.store.switches.of(place.connection)}
+        turns = [(verb, path) for verb, path in self.turns if verb != "off" or path in there]
+        return [step for verb, path in turns for step in steps(place, verb, targets(place, [path], []))]
+
+    def apply(self, connection: str, who: str) -> Mapping[str, Any]:
+        place = place_of(self.project, self.store, connection)
+        turned = self._steps(place)
+        kept = {s.path: s for s in self.store.switches.of(connection)}
+        before = [
+            [step.verb, step.target.path, _data(kept.get(step.target.path)), _stands(place, step)] for step in turned
+        ]
+        switch(place, turned, who)
+        return {"switches": before}
+
+    def undone_by(self, connection: str, before: Mapping[str, Any]) -> str:
+        return ""
+
+    def take_back(self, connection: str, before: Mapping[str, Any], who: str) -> None:
+        """What was switched before the patch is switched so again, and what was not read is not read; nothing that was
+        loaded goes. By now it is accepted: without a switch it would be read on."""
+        place = place_of(self.project, self.store, connection)
+        for verb, path, was, stood in reversed(before["switches"]):
+            self._put_back(connection, path, was, off=verb == "on" and not stood, who=who)
+            self.store.events.add(SelectionChanged(connection, path, "as before", who))
+            if verb in ("hash", "unhash"):
+                self._read_again(place, path)
+
+    def _put_back(self, connection: str, path: str, was: Mapping[str, Any] | None, *, off: bool, who: str) -> None:
+        now = next((s for s in self.store.switches.of(connection) if s.path == path), None)
+        if was is not None:
+            self.store.switches.set(connection, [Switch(**was)], who)
+        elif now is not None and off:
+            self.store.switches.set(connection, [replace(now, enabled=False)], who)
+        elif now is not None:
+            self.store.switches.forget(connection, [now])
+
+    def _read_again(self, place: Place, path: str) -> None:
+        """Rows that were loaded hashed are in clear after it, and the other way round."""
+        table = next((t for t in place.accepted.tables if path.startswith(f"{t.path}.") and not t.retained), None)
+        if table is not None:
+            self.store.backfills.want(place.connection, table.ref, why=f"{path} is as before a rollout")
+
+
+def _data(found: Switch | None) -> dict[str, Any] | None:
+    return {name: getattr(found, name) for name in _FIELDS} if found else None
+
+
+def _says(turned: Sequence[Turn]) -> str:
+    return "; ".join(f"{step.target.path}: {line}" for step in turned for line in step.lines)
+
+
+def _stands(place: Place, step: Turn) -> bool:
+    """Whether it is so, by whatever made it so: what is on has to be accepted, too."""
+    target, table = step.target, step.target.table
+    if step.same and (step.verb != "on" or table is None):
+        return True
+    if table is None:
+        return step.verb == "off" and target.schema in place.now.schemas_off
+    on = _is_on(place, target)
+    if step.verb in ("on", "off"):
+        return on == (step.verb == "on") and (not on or _accepted(place, target))
+    column = target.column
+    return column is not None and hashed(place.now, table.ref, column.name) == (step.verb == "hash") and on
+
+
+def _is_on(place: Place, target: Target) -> bool:
+    table, column = target.table, target.column
+    if table is None or not is_on(place.now, table)[0]:
+        return False
+    return column is None or column_is_on(place.now, table, column)[0]
+
+
+def _accepted(place: Place, target: Target) -> bool:
+    table = place.accepted.get(target.table.ref) if target.table else None
+    if table is None or table.retained:
+        return False
+    column = table.by_name.get(target.column.name) if target.column else None
+    return target.column is None or (column is not None and not column.retained)

@@ -1,0 +1,99 @@
+"""Which connections a rollout is about, and in which wave each has its turn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Any
+
+from instep.errors import InstepError
+from instep.project.project import Project
+from instep.schema.selection import patterns
+
+SIZES = ("1", "10%", "rest")
+"""The waves of a rollout unless it says otherwise."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Connections by name, destination, tag and pattern (a glob or re:REGEX): of one sort any, of different sorts
+    all must fit."""
+
+    names: tuple[str, ...] = ()
+    destinations: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    matching: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: list(values) for name, values in asdict(self).items() if values}
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return "; ".join(f"{_WORDS[sort]} {', '.join(values)}" for sort, values in self.to_dict().items())
+
+
+_WORDS = {
+    "names": "connection", "destinations": "into", "tags": "with tag", "matching": "matching",
+}  # fmt: skip
+
+
+def group_of(data: Mapping[str, Any]) -> Group:
+    """As `Group.to_dict` wrote it."""
+    return Group(**{name: tuple(values) for name, values in data.items()})
+
+
+def chosen(project: Project, group: Group) -> list[str]:
+    """The connections of the group, by name; InstepError if it names or holds none, ProjectError for a name that there
+    is not."""
+    if not group.to_dict():
+        raise InstepError("which connections?", hint="name --destination, --tag, --match or --connection")
+    for name in group.names:
+        project.connection(name)
+    found = sorted(name for name in project.connections if _fits(project, group, name))
+    if not found:
+        raise InstepError(f"no connection fits: {group.text}", hint="see `instep status` for the connections")
+    return found
+
+
+def _fits(project: Project, group: Group, name: str) -> bool:
+    tags = set(project.connection(name).tags)
+    return (
+        (not group.names or name in group.names)
+        and (not group.destinations or project.destination_of(name) in group.destinations)
+        and (not group.tags or bool(tags & set(group.tags)))
+        and (not group.matching or any(p.matches(name) for p in patterns(group.matching)))
+    )
+
+
+def sizes(text: str) -> tuple[str, ...]:
+    """The waves as they are written: `1,10%,rest`. Numbers of connections, or shares of all; `rest` ends them and may
+    be left out. InstepError for anything else."""
+    words = tuple(filter(None, (word.strip() for word in text.split(","))))
+    words = words if words[-1:] == ("rest",) else (*words, "rest")
+    for word in words[:-1]:
+        if not re.fullmatch(r"[1-9]\d{0,4}|([1-9]\d?|100)%", word):
+            raise InstepError(
+                f"{word!r} is no size of a wave", hint="write numbers or shares, such as --waves 1,10%,rest"
+            )
+    return words
+
+
+def cut(names: Sequence[str], how: Sequence[str]) -> dict[str, int]:
+    """Connection -> number of its wave, from 1 on, in the order given. A share is one of all, rounded up; waves that
+    would be empty are left out, and what is over is the last."""
+    out: dict[str, int] = {}
+    rest, wave = list(names), 0
+    for size in (*how, "rest"):
+        taken, rest = rest[: _size(size, len(names))], rest[_size(size, len(names)) :]
+        wave += bool(taken)
+        out |= dict.fromkeys(taken, wave)
+    return out
+
+
+def _size(size: str, of: int) -> int:
+    if size == "rest":
+        return of
+    return ceil(of * int(size[:-1]) / 100) if size.endswith("%") else int(size)

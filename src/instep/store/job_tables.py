@@ -1,0 +1,77 @@
+"""The tables of the queue: jobs, workers, schedules, detectors."""
+
+from __future__ import annotations
+
+from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, String, Table
+
+from instep.store.columns import Utc, count_column, metadata, one_while, text_column
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("connection", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("options", JSON, nullable=False),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("key", String, nullable=False, server_default=""),
+    Column("status", String, nullable=False),
+    Column("due", Utc, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("attempts", Integer, nullable=False, server_default="1"),
+    text_column("why"),
+    text_column("who"),
+    text_column("error"),
+    Column("created", Utc, nullable=False),
+    Column("started", Utc),
+    Column("ended", Utc),
+    Column("lease_until", Utc),
+    Column("owner", String, nullable=False, server_default=""),
+    count_column("fence"),
+    text_column("stop"),
+    text_column("run"),
+    Column("result", JSON, nullable=False, server_default="{}"),
+    Column("source", String, nullable=False, server_default=""),
+)
+Index("ix_jobs_queue", jobs.c.status, jobs.c.priority, jobs.c.due)
+Index("ix_jobs_connection", jobs.c.connection, jobs.c.created)
+Index("ix_jobs_created", jobs.c.created)
+one_while("uq_jobs_running", jobs, ("connection",), "status = 'running' AND connection <> '' AND kind <> 'test'")
+one_while("uq_jobs_queued", jobs, ("connection", "kind", "key"), "status = 'queued'")
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("host", String, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    text_column("pid_started"),
+    Column("lanes", Integer, nullable=False),
+    Column("started", Utc, nullable=False),
+    Column("seen", Utc, nullable=False),
+    Column("stopping", Boolean, nullable=False),
+)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("connection", String, primary_key=True),
+    Column("kind", String, primary_key=True),
+    Column("spec", String, nullable=False),
+    Column("timezone", String, nullable=False),
+    Column("key", String, nullable=False, server_default=""),
+    Column("options", JSON, nullable=False),
+    Column("next_due", Utc),
+    Column("last_due", Utc),
+    Column("source", String, nullable=False, server_default=""),
+)
+Index("ix_schedules_next_due", schedules.c.next_due)
+
+detectors = Table(
+    "detectors",
+    metadata,
+    Column("connection", String, primary_key=True),
+    text_column("disabled"),
+    Column("disabled_at", Utc),
+    Column("error_at", Utc),
+)

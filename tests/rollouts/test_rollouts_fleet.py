@@ -1,0 +1,93 @@
+"""Many real connections: some fail, a process is killed, and nobody is missed or done twice."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from real_fleet import RealFleet
+
+from instep.control.rollouts.create import Order, create, draft
+from instep.control.rollouts.flow import Rolling
+from instep.control.rollouts.gates import gates
+from instep.control.rollouts.selections import SelectionPatch
+from instep.control.rollouts.waves import SIZES, Group
+from instep.model import Member
+from instep.sync.in_process import InProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+COUNT = 500
+ADVANCE = "from instep.cli.main import run; run()"
+
+
+def loaded(folder: Path, capsys: pytest.CaptureFixture[str], count: int) -> RealFleet:
+    fleet = RealFleet(folder, count, capsys)
+    with fleet.open() as app:
+        runs = InProcess(app.pipe, app.engine)
+        assert all(runs.sync(name, "first", measured=False).ok for name in fleet.names)
+        fleet.change()
+        assert all(runs.detect(name, "seen").ok for name in fleet.names)
+    return fleet
+
+
+def syncs(fleet: RealFleet) -> Counter[str]:
+    with fleet.open() as app:
+        return Counter(r.connection for r in app.store.runs.history(kind="sync", limit=100_000))
+
+
+def test_one_in_twenty_fails_and_resume_touches_only_those(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = loaded(tmp_path, capsys, COUNT)
+    broken = fleet.names[19::20]
+    for name in broken:
+        fleet.break_(name)
+    told: list[Member] = []
+    with fleet.open() as app:
+        patch = SelectionPatch(app.project, app.store, (("on", "main.refunds"),))
+        order = Order(patch, Group(tags=("shard",)), SIZES, gates(["failed=10%"]))
+        made = create(app.store, draft(order, fleet.names, "ann"))
+        rolling = Rolling(app.store, patch, InProcess(app.pipe, app.engine), "ann", told.append)
+        ended = rolling.advance(made.id, every=True)
+        assert ended.status == "partial"
+        assert Counter(m.status for m in told) == {"done": COUNT - len(broken), "failed": len(broken)}
+        failed = app.store.rollouts.members(made.id, statuses=("failed",))
+        assert sorted(m.connection for m in failed) == broken
+        assert all(f"{m.connection}.db does not exist" in m.error for m in failed)
+        for name in broken:
+            fleet.mend(name)
+        told.clear()
+        assert rolling.resume(made.id).status == "done"
+        assert sorted(m.connection for m in told) == broken
+    assert all(fleet.rows(name, "refunds") for name in (*broken, *fleet.names[::50]))
+    ran = syncs(fleet)
+    assert {ran[name] for name in fleet.names if name not in broken} == {2}, "the first load, and one for the rollout"
+    assert {ran[name] for name in broken} <= {2, 3}
+
+
+def test_a_process_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = loaded(tmp_path, capsys, 20)
+    fleet.json("rollout", "create", "--on", "main.refunds", "--tag", "shard", "--waves", "3,30%")
+    words = [sys.executable, "-c", ADVANCE, "--project", str(fleet.folder), "rollout", "advance", "--all"]
+    for done in (0, 2, 7, 12):
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with fleet.open() as app:
+            [made] = app.store.rollouts.find()
+            while process.poll() is None and not at_work(app.store.rollouts.members(made.id), done):
+                time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+    fleet.json("rollout", "advance", "--all")
+    found = fleet.json("rollout", "status", "--all")
+    assert found["counts"] == {"done": 20}
+    assert all(fleet.rows(name, "refunds") for name in fleet.names)
+    assert [c["attempt"] for c in found["connections"]] == [1] * 20
+
+
+def at_work(members: list[Member], done: int) -> bool:
+    """In the middle of a run, with so many behind it."""
+    statuses = Counter(m.status for m in members)
+    return statuses["done"] >= done and statuses["running"] > 0
