@@ -128,7 +128,7 @@ IMPORTS = [
     ("instep.bootstrap", {"errors", "model", "bootstrap"}),
     (
         "instep.api.app",
-        {"errors", "crash", "schema", "model", "events", "store", "project", "control", "api"},
+        {"errors", "egress", "crash", "schema", "model", "events", "store", "project", "control", "api"},
     ),
 ]
 

@@ -49,7 +49,10 @@ SECRETS: list[tuple[str, dict[str, Any], list[tuple[str, ...]]]] = [
     ("destination", {"type": "postgres", "database": "d", "user": "u", "password": "hush"}, [("password",)]),
     ("connection", {"source": "s", "salt": "hush", "hash": ["*.mail"]}, [("salt",)]),
     ("channel", {"type": "slack", "url": "https://hooks.example/x"}, [("url",)]),
-    ("channel", {"type": "email", "host": "h", "password": "hush", "to": ["a@b"]}, [("password",)]),
+    ("channel", {"type": "email", "host": "h", "password": "hush", "to": ["a@b"], "sender": "i@b"}, [("password",)]),
+    ("channel", {"type": "webhook", "url": "https://h/x", "secret": "whsec_hush", "former_secret": "whsec_x"},
+     [("url",), ("secret",), ("former_secret",)]),
+    ("channel", {"type": "apprise", "url": "ntfy://u:hush@h/t"}, [("url",)]),
     ("policy", {"preset": "approve"}, []),
     ("source", {"type": "no such"}, []),
 ]  # fmt: skip
