@@ -177,6 +177,7 @@ class App:
             maintenance=project.connection(connection).maintain.rules(),
             detect_every=project.detect(connection).relied_on,
             log=_log_names(project, connection),
+            tables_named=project.tables_named(connection),
         )
         shard = project.connection(connection).shard
         return of_shard(pipe, shard) if shard else pipe

@@ -226,6 +226,11 @@ class Project:
                 found = {field: getattr(section, field) for field in given} | found
         return TableOptions(**{"mode": said.mode, **found})
 
+    def tables_named(self, connection: str) -> dict[str, tuple[str, ...]]:
+        """The tables that the connection names one by one, with the columns that it gives other names."""
+        named = self.connection(connection).tables.items()
+        return {pattern: tuple(section.columns) for pattern, section in named if Pattern(pattern).is_exact}
+
     def log_names(self, connection: str) -> tuple[str, str] | None:
         """(slot, publication) of a connection with tables that follow the source's log, None without such tables.
         Connections of one name in other projects have other slots."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -31,7 +31,8 @@ class Pipe:
     """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
     holds the connection, once there is one. A sync relies on a detection for `detect_every` seconds.
     `destination_name` is what the project file calls the destination; `log` is there if some table may follow one.
-    `shard`: the connection's, if it shares its tables with others."""
+    `shard`: the connection's, if it shares its tables with others. `tables_named`: the tables that the project
+    file names one by one, with the columns that it gives other names."""
 
     # `selection` goes by the source's names, `before` by the accepted ones (None: they are the same), `file` is what
     # the project file says without what people have switched by command (None: `selection` is that).
@@ -58,6 +59,7 @@ class Pipe:
     log: LogNames | None = None
     maintenance: Maintenance = field(default_factory=Maintenance)
     shard: str = ""
+    tables_named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def said(self) -> Selection:

@@ -63,6 +63,7 @@ from instep.sync.detection.protect import split, suspects
 from instep.sync.detection.returned import returned
 from instep.sync.detection.sight import Sight, asked_again
 from instep.sync.detection.suspect import Doubt, Opened, suspect
+from instep.sync.detection.unheeded import unheeded
 from instep.sync.pipe import Pipe, Ref
 
 KEYS = ("key.changed", "key.removed")
@@ -73,7 +74,8 @@ class Detection:
     """`source` is the source catalog, as far as it may be read, with the keys and cursors of the settings; `accepted`
     what was accepted as `version`; `denied` the accepted tables that may no longer be read, `hidden` what never
     could, or has a name that no destination can hold. `rebound`: the source is another server, ids were taken anew by
-    name. `stored`: the store has the discovery. `unmatched`: patterns of the selection that match nothing. `stale`:
+    name. `stored`: the store has the discovery. `unmatched`: patterns of the selection that match nothing,
+    `unheeded`: what else the project file says in vain. `stale`:
     content keys of approvals that do not count any more, because their table has moved since."""
 
     source: Catalog
@@ -92,12 +94,14 @@ class Detection:
     counts: Counts = field(default=Counts(), kw_only=True)
     doubt: Doubt = field(default_factory=Doubt, kw_only=True)
     drift: Drift = field(default_factory=Drift, kw_only=True)
+    unheeded: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is left out without anybody having said so: people want to know why it is not there."""
         hidden = (f"{'.'.join(filter(None, path))} is not synced: {why}" for path, why in sorted(self.hidden.items()))
-        return (*hidden, *(f"the pattern {text!r} in the project file matches nothing" for text in self.unmatched))
+        patterns = (f"the pattern {text!r} in the project file matches nothing" for text in self.unmatched)
+        return (*hidden, *patterns, *self.unheeded)
 
     @property
     def replaced(self) -> frozenset[Ref]:
@@ -191,6 +195,7 @@ def detect(
         counts=counts(*compared, changes),
         doubt=doubt,
         drift=drift,
+        unheeded=unheeded(pipe, discovery.catalog, source, discovery.denied),
     )  # fmt: skip
 
 
