@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import emit, open_app, options, say
+from instep.cli.context import emit, open_app, options
+from instep.cli.log_options import LogFormat, LogLevel
+from instep.logs import LogSettings
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -29,17 +31,23 @@ def worker(
     lanes: Annotated[int, typer.Option("--lanes", min=1, max=64, help="Jobs at a time.")] = 2,
     drain: Annotated[bool, typer.Option("--drain", help="End when nothing is left that may begin now.")] = False,
     grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that running jobs have at a stop.")] = 60,
+    log_format: LogFormat = "auto",
+    log_level: LogLevel = "info",
 ) -> None:
     """Run what waits in the queue and what schedules bring. A first SIGTERM or Ctrl-C lets running jobs end, a second
     gives them back."""
     import signal
     from functools import partial
 
+    from instep import logs
     from instep.bootstrap import open_project
     from instep.worker.worker import JobWorker, Limits
 
     # The command line is read by spawned processes, too: they get the folder, no secret.
-    found = JobWorker(partial(open_project, options.project.resolve()), Limits(lanes=lanes, grace=grace), say)
+    settings = LogSettings(log_format, log_level)
+    logs.configure(settings)
+    opener = partial(logs.logged, settings, partial(open_project, options.project.resolve()))
+    found = JobWorker(opener, Limits(lanes=lanes, grace=grace), logs.said)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: found.stop())
     found.run(drain=drain)

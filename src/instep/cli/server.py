@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import confirm, emit, fail, open_app, say
+from instep.cli.log_options import LogFormat, LogLevel
 from instep.errors import Blocked, InstepError, SetupError
+from instep.logs import LogSettings, configure
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -40,6 +42,8 @@ def server(
     insecure_dev: Annotated[
         bool, typer.Option("--insecure-dev", help="Listen beyond this machine without TLS: API keys travel in clear.")
     ] = False,
+    log_format: LogFormat = "auto",
+    log_level: LogLevel = "info",
 ) -> None:
     """Serve the API until it is interrupted. The first start prints an admin key, once."""
     check_reach(host, behind_proxy, insecure_dev)
@@ -50,11 +54,12 @@ def server(
         from instep.api.rates import Rates
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
+    configure(LogSettings(log_format, log_level))
     with open_app() as app, listening(host, port) as taken:
         made = create_app(app, rates=Rates(rate), secure=bool(behind_proxy))
         _first_key(app.store)
         config = uvicorn.Config(
-            made, server_header=False, timeout_graceful_shutdown=5, log_level="info",
+            made, server_header=False, timeout_graceful_shutdown=5, log_config=None,
             proxy_headers=bool(behind_proxy), forwarded_allow_ips=behind_proxy or None,
         )  # fmt: skip
         say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from instep.errors import ProjectError
+from instep.logs import hide, names_secret
 
 _ANY = re.compile(r"\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -80,7 +81,10 @@ class Environment:
     def resolve(self, reference: Reference, where: str, place: Place = ()) -> str:
         """The value; raises ProjectError that starts with `where` and names the variable or file. `place`: where it
         stands in the project."""
-        return _ANY.sub(lambda match: self._one(match[1], where, place), reference.text)
+        value = _ANY.sub(lambda match: self._one(match[1], where, place), reference.text)
+        if "${secret:" in reference.text or (place and (place[0] == "channels" or names_secret(str(place[-1])))):
+            hide(value)
+        return value
 
     def _one(self, inside: str, where: str, place: Place) -> str:
         kind, _, rest = inside.partition(":")

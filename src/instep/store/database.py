@@ -69,19 +69,31 @@ class Database:
         """A write transaction of its own, or a savepoint in the one that this thread has open."""
         outer: Connection | None = getattr(self._local, "connection", None)
         if outer is not None:
-            with self._plain_errors(), outer.begin_nested():
-                yield outer
+            known = len(self._local.after)
+            try:
+                with self._plain_errors(), outer.begin_nested():
+                    yield outer
+            except BaseException:
+                del self._local.after[known:]
+                raise
             return
+        after: list[Callable[[], None]] = []
         with self._plain_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(instep_write=True)
             with connection.begin():
                 if not self._sqlite:
                     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _WRITE_LOCK})
-                self._local.connection = connection
+                self._local.connection, self._local.after = connection, after
                 try:
                     yield connection
                 finally:
                     self._local.connection = None
+        for call in after:
+            call()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """To be called inside `write`: `call` runs once all of it is committed, and not if it is taken back."""
+        self._local.after.append(call)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from sqlalchemy import ColumnElement, func, insert, select
 
@@ -13,6 +15,10 @@ from instep.store.outbox import Outbox
 from instep.store.tables import events
 
 __all__ = ["Events", "LoggedEvent"]
+_log = logging.getLogger("instep.events")
+_IDS = ("connection", "run", "change", "job", "table", "rollout")
+_BAD = frozenset({"run.ended", "detection.finished", "table.failed", "job.dead", "detector.disabled"})
+"""What is a warning in the logs, if it has an error or a reason."""
 
 
 class Events:
@@ -30,6 +36,7 @@ class Events:
             said = insert(events).returning(events.c.number, sort_by_parameter_order=True)
             numbers = transaction.execute(said, rows).scalars().all()
             self._outbox.add(transaction, list(zip(numbers, happened, strict=True)), now)
+            self._db.after_commit(partial(_tell, happened))
 
     def after(
         self,
@@ -73,6 +80,15 @@ class Events:
         query = query.order_by(events.c.number.desc() if newest else events.c.number)
         with self._db.read() as transaction:
             return [LoggedEvent(**row) for row in transaction.execute(query).mappings()]
+
+
+def _tell(happened: Sequence[Event]) -> None:
+    """Each event is a line of the logs, with its ids as fields."""
+    for event in happened:
+        data = event.data()
+        bad = event.type in _BAD and (data.get("error") or data.get("reason"))
+        ids = {name: data.pop(name) for name in _IDS if data.get(name)}
+        _log.log(logging.WARNING if bad else logging.INFO, event.type, extra={**ids, "event": data})
 
 
 def _of(connection: str | None, connections: Collection[str] | None) -> list[ColumnElement[bool]]:

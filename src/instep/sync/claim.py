@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from instep.crash import crashpoint
 from instep.errors import Blocked
 from instep.events import RunEnded, RunStarted
+from instep.logs import bound
 from instep.model import Run, RunKind, RunStatus, TableRun
 from instep.store.heartbeat import Heartbeat
 from instep.sync.pipe import Pipe
@@ -25,17 +26,18 @@ def claimed(pipe: Pipe, kind: RunKind, *, paused_too: bool = False) -> Iterator[
     crashpoint("sync.claim.before")
     run = pipe.store.runs.claim(pipe.name, kind, pipe.who)
     crashpoint("sync.claim.after")
-    pipe.store.events.add(RunStarted(pipe.name, run.id, kind))
-    try:
-        with Heartbeat(pipe.store.runs, run):
-            yield run
-    except BaseException as error:
-        text = str(error) or type(error).__name__
-        status: RunStatus = "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
-        _end(pipe, run, "blocked" if isinstance(error, Blocked) else status, text)
-        raise
-    _end(pipe, run, status_of(pipe.store.runs.tables(run.id)), "")
-    crashpoint("sync.done.after")
+    with bound(connection=pipe.name, run=run.id):
+        pipe.store.events.add(RunStarted(pipe.name, run.id, kind))
+        try:
+            with Heartbeat(pipe.store.runs, run):
+                yield run
+        except BaseException as error:
+            text = str(error) or type(error).__name__
+            status: RunStatus = "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
+            _end(pipe, run, "blocked" if isinstance(error, Blocked) else status, text)
+            raise
+        _end(pipe, run, status_of(pipe.store.runs.tables(run.id)), "")
+        crashpoint("sync.done.after")
 
 
 def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -10,8 +11,11 @@ from typing import Any
 from instep.bootstrap import App
 from instep.control import detector
 from instep.errors import Blocked, Conflict, InstepError, ProjectError
+from instep.logs import bound
 from instep.model import Job, JobKind
 from instep.sync.pipe import Pipe
+
+_log = logging.getLogger("instep.worker")
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,11 @@ class Ended:
 
 def perform(app: App, job: Job) -> Ended:
     """Does a job. Every error becomes its end; nothing of the job is written to the queue from here."""
+    with bound(job=job.id, connection=job.connection, kind=job.kind, attempt=str(job.attempt)):
+        return _perform(app, job)
+
+
+def _perform(app: App, job: Job) -> Ended:
     before = _last_run(app, job)
     try:
         return _WORK[job.kind](app, job)
@@ -34,6 +43,8 @@ def perform(app: App, job: Job) -> Ended:
         ended = Ended("interrupted", interrupted=True)
     except Exception as error:
         ended = Ended(_text(error), _transient(error))
+        # An error of ours says all there is to say; of any other the place is what helps.
+        _log.error("%s", ended.error, exc_info=None if isinstance(error, InstepError) else error)
         _after(app, job, error)
     run = _last_run(app, job)
     return replace(ended, run=run if run != before else "")

@@ -1,0 +1,31 @@
+"""What `instep server` and `instep worker` are told about their logs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from instep.logs import FORMATS, LEVELS
+
+
+def _one_of(value: str, known: tuple[str, ...]) -> str:
+    if value not in known:
+        raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}")
+    return value
+
+
+LogFormat = Annotated[
+    str,
+    typer.Option(
+        "--log-format", envvar="INSTEP_LOG_FORMAT", callback=lambda value: _one_of(value, FORMATS),
+        help="json, text, or auto: text on a terminal, else JSON. On standard error.",
+    ),
+]  # fmt: skip
+LogLevel = Annotated[
+    str,
+    typer.Option(
+        "--log-level", envvar="INSTEP_LOG_LEVEL", callback=lambda value: _one_of(value, LEVELS),
+        help="debug, info, warning or error: the least that is logged.",
+    ),
+]  # fmt: skip

@@ -1,0 +1,144 @@
+"""The logs of server and worker: one JSON object a line on standard error, with the ids of the work, and no secrets.
+
+Every room logs by the standard library; what this module sets up is the one place that sees each line, so that nothing
+goes past its redaction: ours, a library's, a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, TextIO, TypeVar
+
+T = TypeVar("T")
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("auto", "json", "text")
+HIDDEN = "[redacted]"
+SHORTEST = 4
+"""Shorter secrets are not looked for in texts: they would be found in every word."""
+_context: ContextVar[Mapping[str, str]] = ContextVar("instep_log", default=MappingProxyType({}))
+_secrets: set[str] = set()
+_NAMED = re.compile(r"passw|secret|token|credential|private.?key|api.?key|authorization|cookie|^salt$", re.IGNORECASE)
+_SHAPES = (
+    (re.compile(r"(://[^/@\s:]*:)[^/@\s]+@"), rf"\1{HIDDEN}@"),
+    (re.compile(r"\b(instep_sk_|whsec_)[A-Za-z0-9+/=_-]+"), rf"\1{HIDDEN}"),
+    (re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9+/=._~-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
+    (re.compile(r"\b(password|passwd|pwd|secret|token|api_?key)(\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,;&'\"]+)",
+                re.IGNORECASE), rf"\1\2{HIDDEN}"),
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
+)  # fmt: skip
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """`form`: json, text, or auto: text on a terminal, else JSON. `level`: the least that is written."""
+
+    form: str = "auto"
+    level: str = "info"
+
+
+def hide(*values: str) -> None:
+    """From now on no line of this process has one of these values in it."""
+    _secrets.update(value for value in values if len(value) >= SHORTEST)
+
+
+def names_secret(name: str) -> bool:
+    """Whether a field that is called so holds a secret."""
+    return _NAMED.search(name) is not None
+
+
+def clean(text: str) -> str:
+    """A text without the values that are hidden, and without what looks like a secret."""
+    for value in sorted(_secrets, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    for shape, instead in _SHAPES:
+        text = shape.sub(instead, text)
+    return text
+
+
+def cleaned(value: Any, name: str = "") -> Any:
+    """The same of documents: whatever is called like a secret is hidden."""
+    if isinstance(value, Mapping):
+        return {clean(str(key)): cleaned(part, str(key)) for key, part in value.items()}
+    if name and names_secret(name) and value not in (None, "", True, False):
+        return HIDDEN
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list | tuple | set | frozenset):
+        return [cleaned(part) for part in value]
+    return value if value is None or isinstance(value, bool | int | float) else clean(str(value))
+
+
+@contextmanager
+def bound(**ids: str) -> Iterator[None]:
+    """Every line of this thread inside has these fields, unless they are empty."""
+    before = _context.get()
+    token = _context.set({**before, **{name: value for name, value in ids.items() if value}})
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def fields(record: logging.LogRecord) -> dict[str, Any]:
+    """What a line says beside its text: the ids of the work, and what was given as `extra`."""
+    given = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return {**_context.get(), **given}
+
+
+class AsJson(logging.Formatter):
+    """`time` (UTC), `level`, `logger`, `message`, the fields, and `error` and `trace` of an exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        line = {"time": at, "level": record.levelname.lower(), "logger": record.name, "message": record.getMessage()}
+        line |= {name: value for name, value in fields(record).items() if name not in line}
+        if record.exc_info and record.exc_info[0] is not None:
+            line |= {"error": record.exc_info[0].__name__, "trace": self.formatException(record.exc_info)}
+        return json.dumps(cleaned(line), ensure_ascii=False, default=str)
+
+
+class AsText(logging.Formatter):
+    """For a terminal: time, level, text, fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = " ".join(f"{name}={value}" for name, value in cleaned(fields(record)).items() if value not in ("", None))
+        at = datetime.fromtimestamp(record.created, UTC)
+        text = f"{at:%H:%M:%S} {record.levelname.lower():7} {record.getMessage()}{'  ' + said if said else ''}"
+        if record.exc_info and record.exc_info[0] is not None:
+            text += "\n" + self.formatException(record.exc_info)
+        return clean(text)
+
+
+def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
+    """Everything that this process logs goes to `stream` (standard error) in this form. May be called again."""
+    out = stream or sys.stderr
+    form = settings.form if settings.form != "auto" else ("text" if out.isatty() else "json")
+    writer = logging.StreamHandler(out)
+    writer.setFormatter(AsJson() if form == "json" else AsText())
+    root = logging.getLogger()
+    root.handlers[:] = [writer]
+    root.setLevel(logging.WARNING if settings.level in ("debug", "info") else settings.level.upper())
+    for name in ("instep", "uvicorn"):
+        logging.getLogger(name).setLevel(settings.level.upper())
+    logging.captureWarnings(True)
+
+
+def logged(settings: LogSettings, opener: Callable[[], T]) -> T:
+    """What `opener` answers, in a process that logs so: a `partial` of this can be sent to another process."""
+    configure(settings)
+    return opener()
+
+
+def said(text: str) -> None:
+    """What a worker or server tells those who watch it."""
+    logging.getLogger("instep").info(text)
