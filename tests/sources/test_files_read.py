@@ -132,6 +132,9 @@ CSV = [
     ("a header only", b"a,b\n", {}, {"a": [], "b": []}),
     ("blank lines", b"a,b\n1,2\n\n\n3,4\n", {}, {"a": [1, 3], "b": [2, 4]}),
     ("leading zeros", b"a\n007\n", {}, {"a": ["007"]}),
+    ("no line end behind the last text", b'a,b\n1,"x"', {}, {"a": [1], "b": ["x"]}),
+    ("a quote within a text", b'a\n5" disk\n6\n', {}, {"a": ['5" disk', "6"]}),
+    ("carriage returns alone", b"a\r1\r2\r", {}, {"a": [1, 2]}),
 ]  # fmt: skip
 
 
@@ -296,6 +299,14 @@ BROKEN = [
     ("no Parquet file", "a.parquet", b"x" * 100, "t/a.parquet cannot be read"),
     ("no gzip", "a.csv.gz", b"plain", "t/a.csv.gz cannot be read"),
     ("cut off", "a.csv.gz", gzip.compress(b"a\n" * 1000)[:20], "t/a.csv.gz cannot be read"),
+    (
+        "cut off in a quoted text",
+        "a.csv",
+        b'a,b\n1,"x\n2,y\n',
+        "t/a.csv ends in the middle of a quoted",
+    ),
+    ("a quoted text without its second quote", "a.csv", b'a,b\n1,"x""\n2,z', "t/a.csv ends in the middle of"),
+    ("one column, cut off", "a.csv", b'a\n"x', "t/a.csv ends in the middle of"),
     ("cut off json", "a.json.gz", gzip.compress(b"{}\n" * 1000)[:20], "t/a.json.gz cannot be read"),
 ]
 

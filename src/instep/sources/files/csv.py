@@ -18,6 +18,8 @@ from instep.sources.files.shape import FileColumn, Part, Piece, Refused, Shape, 
 
 BLOCK = 8 << 20
 """Bytes that are in memory at once; a record is no longer."""
+WIDEST = 20_000
+"""Columns that a file may have."""
 
 
 def inspect(stream: Any, options: Options, reserved: Sequence[str], name: str) -> Shape:
@@ -79,13 +81,17 @@ class _Nothing(Exception):
 
 
 class _Aside:
-    """Takes the records that are no rows; `no_text`: one of them had bytes that are no text, and was not handed on."""
+    """Takes the records that are no rows; `no_text`: one of them had bytes that are no text, and was not handed on.
+    `whole`: the record that we put behind the last one was met, so that no quoted text is open at the end."""
 
     def __init__(self) -> None:
         self.bad: list[Refused] = []
-        self.no_text = False
+        self.no_text = self.whole = False
 
     def __call__(self, row: csv.InvalidRow) -> str:
+        if row.actual_columns > WIDEST:
+            self.whole = True
+            return "skip"
         why = f"{row.actual_columns} values where {row.expected_columns} columns are"
         self.bad.append(Refused(row.number, row.text, why))
         return "skip"
@@ -117,11 +123,18 @@ class _Reader:
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while True:
             try:
-                yield self.reader.read_next_batch()
+                batch = self.reader.read_next_batch()
             except StopIteration:
+                if not self.aside.whole:
+                    raise ReadError(
+                        f"{self.name} ends in the middle of a quoted or escaped text",
+                        hint="is it still being written, or cut off? sync again when it is whole",
+                    ) from None
                 return
             except (pa.ArrowInvalid, UnicodeError) as error:
                 raise broken(self.name, error, self.aside) from None
+            if len(batch):
+                yield batch
 
 
 def broken(name: str, error: Exception, aside: _Aside) -> ReadError:
@@ -138,21 +151,34 @@ def broken(name: str, error: Exception, aside: _Aside) -> ReadError:
 
 class _Unsplit:
     """A stream of UTF-8 of which no read ends between a carriage return and what follows: the parser takes a line feed
-    with which a block begins for the end of the line before it, in the middle of a value as well."""
+    with which a block begins for the end of the line before it, in the middle of a value as well. Behind the last
+    record stands one that is wider than any: whoever does not meet it is still in a quoted text."""
 
     closed = False
 
-    def __init__(self, stream: Any, encoding: str) -> None:
+    def __init__(self, stream: Any, options: Options) -> None:
         native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, "r")
-        self._stream = pa.transcoding_input_stream(native, encoding, "utf8")
+        self._stream = pa.transcoding_input_stream(native, options.encoding, "utf8")
         self._kept = b""
+        self._last = options.delimiter.encode() * (WIDEST + 1) + b"\n"
+        self._newline, self._any = True, False
 
     def read(self, size: int) -> bytes:
         data: bytes = self._kept + self._stream.read(max(size - len(self._kept), 1))
         if data == b"\r":
             data += self._stream.read(1)
         self._kept = b"\r" if len(data) > 1 and data.endswith(b"\r") else b""
-        return data[:-1] if self._kept else data
+        if self._kept:
+            data = data[:-1]
+        if not data:
+            return self._end()
+        self._newline = data[-1:] in (b"\n", b"\r")
+        self._any = self._any or bool(data.strip(b"\r\n\xef\xbb\xbf"))
+        return data
+
+    def _end(self) -> bytes:
+        last, self._last = self._last if self._any else b"", b""
+        return last if self._newline or not last else b"\n" + last
 
     def close(self) -> None:
         """The stream is its owner's."""
@@ -171,7 +197,7 @@ def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reade
         newlines_in_values=True, invalid_row_handler=aside,
     )  # fmt: skip
     try:
-        unsplit = _Unsplit(stream, options.encoding)
+        unsplit = _Unsplit(stream, options)
         return _Reader(csv.open_csv(unsplit, read, parse, _texts(options, width)), aside, name)
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
@@ -183,7 +209,7 @@ def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reade
 
 def _texts(options: Options, width: int | None) -> csv.ConvertOptions:
     """Bytes that are no text are kept: each value is looked at when it is cast."""
-    known = 20_000 if width is None else width
+    known = WIDEST if width is None else width
     return csv.ConvertOptions(
         check_utf8=False, null_values=list(options.nulls), strings_can_be_null=True, quoted_strings_can_be_null=False,
         column_types={f"f{at}": pa.string() for at in range(known)},
