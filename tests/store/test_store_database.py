@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import Connection, create_engine, inspect, text
 from sqlalchemy.exc import IntegrityError, StatementError
 from store_world import catalog, finding
 
@@ -23,7 +24,7 @@ from instep.errors import Conflict, ConnectError, ProjectError
 from instep.events import RunStarted
 from instep.model import TableRun
 from instep.store import migrate
-from instep.store.columns import metadata
+from instep.store.all_tables import metadata
 from instep.store.database import Database
 from instep.store.store import Store, utc_now
 
@@ -101,6 +102,17 @@ def test_the_package_without_the_store_loads_no_sqlalchemy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def tables_of(connection: Connection) -> list[str]:
+    """All tables, columns, keys and indexes, as they are told."""
+    asked = inspect(connection)
+    told = (
+        asked.get_multi_columns(), asked.get_multi_indexes(), asked.get_multi_pk_constraint(),
+        asked.get_multi_foreign_keys(),
+    )  # fmt: skip
+    each = [f"{table} {one}" for found in told for (_, table), of in found.items() for one in of]
+    return sorted(re.sub(" object at 0x[0-9a-f]+", "", one) for one in each)
+
+
 class TestMigrations:
     def test_they_make_the_tables_of_the_code(self, any_url: str) -> None:
         Store(any_url).close()
@@ -130,6 +142,21 @@ class TestMigrations:
         database.close()
         with Store(any_url) as store:
             assert store.pauses.pause("c", "why")
+
+    def test_each_goes_back_to_what_was_before_it(self, any_url: str) -> None:
+        folder = Path(migrate.__file__).parent / "migrations" / "versions"
+        steps = sorted(path.name[1:5] for path in folder.glob("m*.py"))
+        steps = steps[steps.index("0014") :]
+        database = Database(any_url, utc_now)
+        with database.write() as connection:
+            before = {}
+            for step in steps:
+                migrate.run(connection, step)
+                before[step] = tables_of(connection)
+            for step in reversed(steps[:-1]):
+                migrate.run(connection, step)
+                assert tables_of(connection) == before[step]
+        database.close()
 
     def test_one_that_fails_leaves_nothing(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         real = migrate.run

@@ -9,13 +9,15 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, Table, insert, select, update
 
 from instep.errors import Blocked, Conflict
-from instep.store.columns import metadata
+from instep.store.all_tables import metadata
 from instep.store.database import Database
+from instep.store.job_tables import jobs
 from instep.store.tables import connections, destination_names, plans, runs, steps, table_runs
 
 Ref = tuple[str, str]
-OUTLIVING = frozenset({"events"})
-"""Tables whose rows of a connection stay when it is deleted."""
+OUTLIVING = frozenset({"events", "jobs", "outbox", "rollout_members"})
+"""Tables whose rows of a connection stay when it is deleted: what happened, what is still to be told, and what a
+rollout is to account for. A job that deletes the connection ends after it."""
 
 
 @dataclass(frozen=True)
@@ -80,21 +82,26 @@ class Connections:
             return [ConnectionRecord(**row) for row in rows]
 
     def forget(self, name: str) -> Mapping[str, int]:
-        """Deletes all that is recorded of a connection but its events; answers the rows by table. Its fence goes on,
-        should a connection of this name come again: what an earlier run may still do stays refused."""
+        """Deletes all that is recorded of a connection but what is OUTLIVING; answers the rows by table. What waits in
+        the queue is cancelled. Its fence goes on, should a connection of this name come again: what an earlier run
+        may still do stays refused."""
         gone: dict[str, int] = {}
         with self._db.write() as transaction:
-            for table in reversed(metadata.sorted_tables):
+            for table in (table_runs, steps, *reversed(metadata.sorted_tables)):
                 where = _recorded_of(table, name)
                 if where is not None and (count := transaction.execute(table.delete().where(where)).rowcount):
                     gone[table.name] = count
+            waiting = (jobs.c.connection == name, jobs.c.status == "queued")
+            cancelled = {"status": "cancelled", "ended": self._db.now(), "error": f"connection {name} was deleted"}
+            transaction.execute(update(jobs).where(*waiting).values(**cancelled))
             blank = {"source": "", "destination": "", "namespace": "", "config_hash": "", "updated": self._db.now()}
             transaction.execute(update(connections).where(connections.c.name == name).values(**blank))
         return gone
 
 
 def _recorded_of(table: Table, name: str) -> ColumnElement[bool] | None:
-    """Which rows of a table are a connection's own; None if none of them ever is."""
+    """Which rows of a table are a connection's own, found by its plans and runs as long as these are there; None if
+    none of them ever is."""
     if table is table_runs:
         return table.c.run.in_(select(runs.c.id).where(runs.c.connection == name))
     if table is steps:

@@ -17,8 +17,9 @@ from sqlalchemy import JSON, Column, Connection, DateTime, MetaData, Table, func
 
 from instep.errors import Blocked, Conflict, ProjectError
 from instep.store import migrate
-from instep.store.columns import metadata
+from instep.store.all_tables import metadata
 from instep.store.database import Database
+from instep.store.job_tables import jobs
 from instep.store.object_tables import objects
 from instep.store.tables import runs
 
@@ -75,11 +76,13 @@ def _check_free(database: Database, connection: Connection, replace: bool) -> No
     if not migrate.version(connection):
         return
     there = set(inspect(connection).get_table_names())
-    alive = select(func.count()).where(runs.c.status == "running", runs.c.lease_until > database.now())
-    if connection.execute(alive).scalar():
-        raise Blocked(
-            f"the store {database.place} has runs under way", hint="wait for them, or stop server and workers"
-        )
+    for table in (runs, jobs):
+        alive = select(func.count()).where(table.c.status == "running", table.c.lease_until > database.now())
+        if table.name in there and connection.execute(alive).scalar():
+            raise Blocked(
+                f"the store {database.place} has {table.name} under way",
+                hint="wait for them, or stop server and workers",
+            )
     known = [table for table in (objects, runs) if table.name in there]  # it may be of an older version
     used = any(connection.execute(select(func.count()).select_from(table)).scalar() for table in known)
     if used and not replace:
