@@ -162,6 +162,21 @@ class TestStopping:
         assert job(shop, asked.id).status == "done"
         assert job(shop, asked.id).attempt == 1
 
+    def test_a_second_signal_ends_it_at_once(self, shop: Shop, slow: None) -> None:
+        process = shop.process("--grace", "600", "--lanes", "1")
+        asked = ask(shop)
+        begun(shop, asked)
+        (lane,) = lanes_of(process.pid)
+        process.send_signal(signal.SIGTERM)
+        with shop.store() as store:
+            until(lambda: store.workers.live() == [])
+        assert (job(shop, asked.id).status, process.poll()) == ("running", None)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert not alive(lane)
+        given = job(shop, asked.id)
+        assert (given.status, given.attempt, given.error) == ("queued", 0, "its worker stopped")
+
     def test_nothing_is_begun_after_it(self, shop: Shop) -> None:
         worker = shop.worker()
         worker.stop()

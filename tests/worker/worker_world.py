@@ -31,12 +31,15 @@ class Shop:
     folder: Path
     names: tuple[str, ...] = ("shop",)
     said: list[str] = field(default_factory=list)
+    store_url: str = ""
+    """Of the queue; "" for a file in the folder. It has to be in the variable STORE, too."""
 
     def write(self, options: str = "tags: []") -> None:
         sources = "".join(f"  {n}_db: {{type: sqlite, path: {n}.db}}\n" for n in self.names)
         lakes = "".join(f"  {n}_lake: {{type: duckdb, path: {n}_lake.duckdb}}\n" for n in self.names)
         pipes = "".join(f"  {n}: {{source: {n}_db, destination: {n}_lake, {options}}}\n" for n in self.names)
-        text = f"{HEAD}{sources}destinations:\n{lakes}connections:\n{pipes}"
+        head = f"store: ${{env:STORE}}\n{HEAD}" if self.store_url else HEAD
+        text = f"{head}{sources}destinations:\n{lakes}connections:\n{pipes}"
         (self.folder / "instep.yml").write_text(text)
 
     def sql(self, script: str) -> None:
@@ -51,7 +54,7 @@ class Shop:
 
     def store(self) -> Store:
         """To be closed by the caller (`with`)."""
-        return Store(f"sqlite:///{self.folder / '.instep' / 'state.db'}")
+        return Store(self.store_url or f"sqlite:///{self.folder / '.instep' / 'state.db'}")
 
     def perform(self, kind: JobKind, attempts: int = 3, **options: object) -> Ended:
         """Enqueues, claims and does one job in this process."""

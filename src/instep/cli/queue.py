@@ -34,8 +34,8 @@ def worker(
     log_format: LogFormat = "auto",
     log_level: LogLevel = "info",
 ) -> None:
-    """Run what waits in the queue and what schedules bring. A first SIGTERM or Ctrl-C lets running jobs end, a second
-    gives them back."""
+    """Run what waits in the queue and what schedules bring. A first SIGTERM or Ctrl-C lets running jobs end within
+    the grace time, a second one ends them at once; those that have not ended are given back."""
     import signal
     from functools import partial
 

@@ -49,7 +49,7 @@ class JobWorker:
     def __init__(self, opener: Opener, limits: Limits = Limits(), said: Callable[[str], None] = print) -> None:
         self._opener, self._limits, self._said = opener, limits, said
         self._projects = Opened(opener)
-        self._stopping = threading.Event()
+        self._stopping, self._at_once = threading.Event(), threading.Event()
         self._lanes: dict[int, Lane] = {}
         self._unsaved: dict[Lane, Ended] = {}
         self._beaten = self._scheduled = float("-inf")
@@ -58,11 +58,12 @@ class JobWorker:
         self._me: Worker | None = None
 
     def stop(self) -> None:
-        """No job is begun any more. Called again, the grace time is over."""
+        """No job is begun any more; what runs has the grace time. Called again, it is ended at once."""
         if self._stopping.is_set():
-            self._ends = time.monotonic()
+            self._at_once.set()
         else:
             self._ends = time.monotonic() + self._limits.grace
+            self._beaten = float("-inf")  # whoever looks for a worker is told now
             self._stopping.set()
 
     def run(self, *, drain: bool = False) -> None:
@@ -98,7 +99,7 @@ class JobWorker:
         """Once stopped: when no lane works, or the grace time is over."""
         busy = bool(self._busy)
         if self._stopping.is_set():
-            return not busy or time.monotonic() >= self._ends
+            return not busy or self._at_once.is_set() or time.monotonic() >= self._ends
         return drain and not busy and not self._waiting()
 
     def _waiting(self) -> bool:
@@ -224,13 +225,16 @@ class JobWorker:
             lane.renew()
 
     def _leave(self) -> None:
-        """Jobs that still run are given back; lanes end."""
+        """Jobs that still run may end by themselves for some seconds and are given back; lanes end."""
         for lane in self._busy:
             lane.interrupt(INTERRUPTED)
         end = time.monotonic() + INTERRUPTED
-        while self._busy and time.monotonic() < end:
+        while self._busy and time.monotonic() < end and not self._at_once.is_set():
             ready(self._busy, 0.2)
             self._collect()
+        for lane in self._busy:
+            lane.kill()
+        self._collect()
         for lane in self._lanes.values():
             lane.close()
             if lane.job is not None:

@@ -1,0 +1,158 @@
+"""Workers that are killed again and again while the queue is full, and what must be true of it afterwards."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from sqlalchemy import text
+from worker_world import Shop, kill, lanes_of, until
+
+from instep.control import queue
+from instep.store.store import Store
+
+TABLES = """
+    create table item (id integer primary key, name text);
+    create table tick (at text);
+"""
+
+
+@dataclass
+class Asks:
+    """Asks for `count` syncs by turns of all connections; before each one there is a row more in its source. `ask` is
+    called with connection and number until it answers the id of a job."""
+
+    shop: Shop
+    count: int
+    ask: Callable[[str, int], str]
+    jobs: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        for number in range(self.count):
+            name = self.shop.names[number % len(self.shop.names)]
+            with closing(sqlite3.connect(self.shop.folder / f"{name}.db", timeout=60)) as source, source:
+                source.execute("insert into item (name) values (?)", (f"n{number}",))
+                source.execute("insert into tick values ('tock')")
+            self.jobs.append(self.ask(name, number))
+
+
+def by_store(store: Store) -> Callable[[str, int], str]:
+    return lambda name, number: queue.ask(store, name, "sync", "ann", {"why": number}, attempts=20).job.id
+
+
+@dataclass
+class Killer:
+    """`workers` processes that are replaced as often as they are killed, or a lane of theirs, at random moments."""
+
+    shop: Shop
+    workers: int
+    lanes: int = 2
+    random: random.Random = field(default_factory=lambda: random.Random(7))
+    alive: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    kills: Counter[str] = field(default_factory=Counter)
+
+    def start(self) -> None:
+        while len(self.alive) < self.workers:
+            self.alive.append(self.shop.process("--lanes", str(self.lanes), "--grace", "0"))
+
+    def strike(self) -> None:
+        """One of them, or what works for it."""
+        victim = self.random.choice(self.alive)
+        lanes = lanes_of(victim.pid)
+        if lanes and self.random.random() < 0.3:
+            kill(self.random.choice(lanes))
+            self.kills["lane"] += 1
+            return
+        kill(victim.pid)
+        victim.wait()
+        self.alive.remove(victim)
+        self.kills["worker"] += 1
+        self.start()
+
+    def end(self) -> None:
+        for process in self.alive:
+            process.terminate()
+        for process in self.alive:
+            process.wait(60)
+
+
+def ended(store: Store) -> int:
+    counts = store.jobs.counts()
+    return sum(counts.get(status, 0) for status in ("done", "failed", "dead", "cancelled"))
+
+
+def hastened(store: Store) -> int:
+    """As `ended`; what waits for its next attempt need not wait."""
+    with store._db.write() as transaction:
+        transaction.execute(text("update jobs set due = created where status = 'queued'"))
+    return ended(store)
+
+
+def run(shop: Shop, store: Store, asks: Asks, killer: Killer, kills: int, others: Callable[[], None]) -> None:
+    """Kills, each after some progress, so that a slow machine gets on; then lets all that waits be done."""
+    asker = threading.Thread(target=asks.run)
+    killer.start()
+    asker.start()
+    try:
+        for _ in range(kills):
+            goal = ended(store) + killer.random.randrange(1, max(2, 2 * asks.count // kills - 3))
+            until(lambda goal=goal: ended(store) >= min(goal, asks.count), 300)  # type: ignore[misc]
+            time.sleep(killer.random.random())
+            killer.strike()
+            others()
+        asker.join(600)
+        until(lambda: hastened(store) >= asks.count, 900)
+    finally:
+        killer.end()
+        asker.join(60)
+
+
+def check(shop: Shop, store: Store, asks: Asks) -> None:
+    """None lost, none doubled, none at the same time as another of its connection."""
+    assert len(set(asks.jobs)) == asks.count
+    assert store.jobs.counts() == {"done": asks.count}
+    for name in shop.names:
+        jobs = [store.jobs.get(one) for one in asks.jobs[shop.names.index(name) :: len(shop.names)]]
+        runs = {one.id: one for one in store.runs.history(name, limit=10_000)}
+        done = [one for one in runs.values() if one.status == "done"]
+        assert {one.run for one in jobs} <= {one.id for one in done}
+        assert len({one.run for one in jobs}) == len(jobs), f"{name}: one run for two jobs"
+        # A run more is that of a job whose worker died between the end of the run and that of the job.
+        assert len(runs) <= sum(one.attempt for one in jobs)
+        apart(name, [(one.started, one.ended) for one in runs.values()])
+        fences = [one.fence for one in sorted(runs.values(), key=lambda r: (r.started, r.fence))]
+        assert fences == sorted(set(fences)), f"{name}: fences go back"
+        arrived(shop, name)
+    ends = Counter(_ends(store))
+    assert set(ends.values()) == {1}, "a run ended twice"
+    assert {store.jobs.get(one).run for one in asks.jobs} <= ends.keys()
+
+
+def apart(name: str, spans: list[tuple[object, object]]) -> None:
+    for (_, before), (after, _) in pairwise(sorted(spans)):  # type: ignore[type-var]
+        assert before is not None, f"{name}: a run has no end"
+        assert before <= after, f"{name}: two runs at once"  # type: ignore[operator]
+
+
+def arrived(shop: Shop, name: str) -> None:
+    with closing(sqlite3.connect(shop.folder / f"{name}.db")) as source:
+        items = source.execute("select id, name from item order by id").fetchall()
+        ticks = source.execute("select count(*) from tick").fetchone()
+    assert shop.rows(f"select id, name from {name}.item order by id", name) == items  # noqa: S608
+    assert shop.rows(f"select count(*) from {name}.tick", name) == [ticks]  # noqa: S608
+
+
+def _ends(store: Store) -> list[str]:
+    found, after = [], 0
+    while page := store.events.after(after, types=["run.ended"]):
+        found += [str(logged.event.run) for logged in page]  # type: ignore[attr-defined]
+        after = page[-1].number
+    return found

@@ -1,0 +1,50 @@
+"""Workers are killed at any moment while hundreds of jobs wait: none is lost, none is done twice.
+
+INSTEP_KILLED_JOBS=1000 and INSTEP_KILLS=100 make it longer.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from killing_world import TABLES, Asks, Killer, by_store, check, run
+from sqlalchemy.engine import URL
+from worker_world import Shop
+
+from postgres_server import Database
+
+JOBS = int(os.environ.get("INSTEP_KILLED_JOBS", "60"))
+KILLS = int(os.environ.get("INSTEP_KILLS", "8"))
+NAMES = tuple("abcdef") if JOBS <= 100 else tuple(f"c{number}" for number in range(25))
+
+
+def made(folder: Path, store_url: str = "") -> Shop:
+    shop = Shop(folder, NAMES, store_url=store_url)
+    shop.write()
+    shop.sql(TABLES)
+    return shop
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_on_sqlite(tmp_path: Path) -> None:
+    survived(made(tmp_path), workers=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_workers_on_postgresql(tmp_path: Path, postgres: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    c = postgres.config
+    place = URL.create("postgresql+psycopg", c.user, c.password, c.host, c.port, c.database)
+    monkeypatch.setenv("STORE", url := place.render_as_string(hide_password=False))
+    survived(made(tmp_path, url), workers=2)
+
+
+def survived(shop: Shop, workers: int) -> None:
+    with shop.store() as store:
+        asks, killer = Asks(shop, JOBS, by_store(store)), Killer(shop, workers)
+        run(shop, store, asks, killer, KILLS, lambda: None)
+        check(shop, store, asks)
+        print(f"{JOBS} jobs, {dict(killer.kills)} killed, {len(store.runs.history(limit=100_000))} runs")
