@@ -16,12 +16,12 @@ from instep.api.description import describe
 from instep.api.guard import Guard, Render, as_problem
 from instep.api.matrix import NEEDS, OPEN, PREFIX
 from instep.api.rates import Listeners, Rates
-from instep.api.routes import changes, connections, events, health, keys, quarantine, runs, schemas
+from instep.api.routes import changes, channels, connections, events, health, keys, objects, quarantine, runs, schemas
 from instep.api.server import Enqueues, Opened, Server
 from instep.errors import InstepError
 
 ROUTES = tuple(
-    room.routes for room in (health, connections, changes, runs, schemas, events, quarantine, keys)
+    room.routes for room in (health, connections, changes, runs, schemas, objects, channels, events, quarantine, keys)
 )  # fmt: skip
 _TITLE = "instep API"
 _ABOUT = "Connections, schema changes and runs of this server."

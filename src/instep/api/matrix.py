@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from instep.control.keys import Role
 
 PREFIX = "/api/v1"
+
+
+def _objects(plural: str, writer: Role) -> Mapping[str, Role]:
+    """Documents are read by all; whoever writes them sends secrets, or decides what is let in."""
+    reads: dict[str, Role] = {f"GET /{plural}": "viewer", f"GET /{plural}/{{name}}": "viewer"}
+    return reads | dict.fromkeys(_object_writes(plural), writer)
+
+
+def _object_writes(plural: str) -> Iterator[str]:
+    yield f"POST /{plural}"
+    yield from (f"{method} /{plural}/{{name}}" for method in ("PUT", "PATCH", "DELETE"))
+
+
 NEEDS: Mapping[str, Role] = {
     "GET /me": "viewer",
     "GET /connections": "viewer",
@@ -20,7 +33,16 @@ NEEDS: Mapping[str, Role] = {
     "GET /connections/{connection}/history/{version}": "viewer",
     "GET /connections/{connection}/plans": "viewer",
     "GET /connections/{connection}/quarantine": "operator",
-    "GET /policies": "viewer",
+    **_objects("sources", "admin"),
+    **_objects("destinations", "admin"),
+    **_objects("policies", "approver"),
+    **_objects("channels", "admin"),
+    "POST /channels/{name}/test": "operator",
+    "GET /channels/{name}/state": "viewer",
+    "POST /channels/{name}/open": "operator",
+    "GET /deliveries": "viewer",
+    "GET /deliveries/{delivery}": "viewer",
+    "POST /deliveries/{delivery}/retry": "operator",
     "GET /plans/{plan}": "viewer",
     "GET /jobs/{job}": "viewer",
     "GET /changes": "viewer",
@@ -48,5 +70,8 @@ OPEN = frozenset(
 """Routes without a key: they tell nothing of what the server keeps."""
 
 WHOLE = frozenset({"GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate",
-                   "GET /audit", "GET /audit/check"})  # fmt: skip
+                   "GET /audit", "GET /audit/check", "POST /channels/{name}/open", "GET /deliveries",
+                   "GET /deliveries/{delivery}", "POST /deliveries/{delivery}/retry",
+                   *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p))}
+)  # fmt: skip
 """Routes that are about the whole server: a key that is for some groups is not let in."""

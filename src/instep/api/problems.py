@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from instep import errors
+from instep.project.documents import InvalidObject, pointer
 
 MEDIA_TYPE = "application/problem+json"
 DOCS = "/api/v1/docs#problem-"
@@ -78,7 +79,14 @@ def unknown(what: str, name: str) -> Problem:
 def of_error(error: errors.InstepError) -> Problem:
     """What one of our errors is to a client."""
     status, code = next((s, c) for kind, s, c in _BY_ERROR if isinstance(error, kind))
-    return Problem(status, code, error.message, error.hint)
+    more = {"errors": list(_places(error))} if isinstance(error, InvalidObject) else {}
+    return Problem(status, code, error.message, error.hint, more=more)
+
+
+def _places(error: InvalidObject) -> Iterator[dict[str, str]]:
+    """Where an object's document is wrong, as JSON pointers into the request."""
+    for path, said in error.problems:
+        yield {"at": f"/spec{pointer(path)}", "message": said}
 
 
 def of_status(error: HTTPException) -> Problem:

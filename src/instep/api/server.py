@@ -14,6 +14,8 @@ from instep.store.api_keys import ApiKey
 from instep.store.store import Store
 
 if TYPE_CHECKING:
+    from instep.control.objects import Objects
+    from instep.notify.channel import Channel
     from instep.sync.pipe import Pipe
 
 
@@ -25,6 +27,11 @@ class Opened(Protocol):
 
     @property
     def store(self) -> Store: ...
+
+    @property
+    def objects(self) -> Objects: ...
+
+    def channel(self, name: str) -> Channel: ...
 
     def pipe(self, connection: str) -> Pipe: ...
 

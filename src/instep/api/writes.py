@@ -86,6 +86,10 @@ class Write:
         if etag(document) not in [one.strip() for one in self.match.split(",")]:
             raise Problem(412, "precondition_failed", "it has moved since it was read", "read it again, then decide")
 
+    def repeated(self) -> bool:
+        """Whether this very request was carried out before: for what is done outside of the transaction."""
+        return self._given() is not None
+
     def _given(self) -> Given | None:
         if self.token is None or self.dry_run:
             return None

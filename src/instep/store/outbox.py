@@ -198,11 +198,20 @@ class Outbox:
         with self._db.read() as transaction:
             return {row.channel: row.why for row in transaction.execute(query)}
 
-    def log(self, channel: str | None = None, *, limit: int = 100) -> list[Delivery]:
-        """Deliveries, newest first."""
+    def get(self, number: int) -> Delivery:
+        """InstepError if there is none."""
+        with self._db.read() as transaction:
+            return self._one(transaction, number)
+
+    def log(
+        self, channel: str | None = None, *, status: str | None = None, before: int | None = None, limit: int = 100
+    ) -> list[Delivery]:
+        """Deliveries, newest first; `before`: only those with a lower number."""
         query = select(deliveries).order_by(deliveries.c.number.desc()).limit(limit)
-        if channel is not None:
-            query = query.where(deliveries.c.channel == channel)
+        for column, value in ((deliveries.c.channel, channel), (deliveries.c.status, status)):
+            query = query if value is None else query.where(column == value)
+        if before is not None:
+            query = query.where(deliveries.c.number < before)
         with self._db.read() as transaction:
             return [_delivery(row) for row in transaction.execute(query)]
 

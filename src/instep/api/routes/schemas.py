@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
-from instep.api.wire import Page, PolicyName, Schema, VersionOut
+from instep.api.wire import Page, Schema, VersionOut
 from instep.control import history
 from instep.control.policies import shown
 from instep.schema.table import catalog_to_dict
@@ -46,21 +45,6 @@ def get_version(
         if found.version == version:
             return {**asdict(found), "catalog": catalog_to_dict(history.catalog_of(the.store, found))}
     raise unknown("version", str(version))
-
-
-@routes.get("/policies", response_model=Page[PolicyName])
-def list_policies(who: Who, the: The, limit: Limit = 100, cursor: Cursor = None) -> Any:
-    """By name, with how many connections name each."""
-    behind = place(cursor, str)
-    scope = the.names(who)
-    project = the.project
-    used = Counter(project.connection(n).policy for n in (project.connections if scope is None else scope))
-    names = sorted(n for n in project.model.policies if behind is None or n > behind[0])
-    found = [
-        PolicyName(name=n, preset=p.preset, rules=len(p.rules), connections=used[n])
-        for n, p in ((n, project.model.policies[n]) for n in names[: limit + 1])
-    ]
-    return paged(found, limit, lambda one: (one.name,), lambda one: one)
 
 
 @routes.get("/connections/{connection}/policy", response_model=dict[str, Any])
