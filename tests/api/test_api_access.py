@@ -16,6 +16,7 @@ from instep.control import keys
 from instep.control.keys import ROLES, authenticate, in_scope, may
 from instep.store.events import Events
 
+BODIES = ("POST", "PUT", "PATCH")
 OPEN_PATHS = [name.partition(" ")[2] for name in sorted(OPEN)]
 
 
@@ -23,7 +24,7 @@ def path_of(api: Api, route: str) -> str:
     """A route's path with things that are there."""
     [review] = api.store.reviews.find("eu") or recorded(api.store, "eu", "note")
     known = {"{connection}": "eu", "{change}": review.id, "{key}": "k-none", "{run}": "r-none", "{plan}": "p-none",
-             "{job}": "j-none", "{version}": "1"}  # fmt: skip
+             "{job}": "j-none", "{version}": "1", "{name}": "none", "{delivery}": "1"}  # fmt: skip
     path = route.partition(" ")[2]
     for name, value in known.items():
         path = path.replace(name, value)
@@ -42,7 +43,7 @@ def test_no_route_is_missing_in_the_matrix(monkeypatch: pytest.MonkeyPatch) -> N
 def test_each_role_may_do_what_the_matrix_says(api: Api, role: str) -> None:
     for route, needed in NEEDS.items():
         method, path = route.split(" ")[0], path_of(api, route)
-        body = {} if method == "POST" else None
+        body = {} if method in BODIES else None
         found = api.call(method, path, role, body, params={"dry_run": "true"} if method != "GET" else None)
         assert (found.status_code == 403) == (ROLES.index(role) < ROLES.index(needed)), (route, found.text)
         assert found.status_code != 401
@@ -59,7 +60,7 @@ def test_refusals_are_written_down(api: Api) -> None:
 @pytest.mark.parametrize("route", sorted(NEEDS))
 def test_nobody_is_let_in_without_a_key(api: Api, route: str) -> None:
     method, path = route.split(" ")[0], path_of(api, route)
-    found = api.client.request(method, PREFIX + path, json={} if method == "POST" else None)
+    found = api.client.request(method, PREFIX + path, json={} if method in BODIES else None)
     assert (found.status_code, found.json()["code"]) == (401, "unauthorized")
     assert found.headers["www-authenticate"].startswith("Bearer")
 
@@ -147,7 +148,7 @@ class TestGroups:
     def test_what_is_about_the_whole_server_is_not_for_them(self, api: Api, route: str) -> None:
         method, path = route.split(" ")[0], path_of(api, route)
         found = api.client.request(method, PREFIX + path, headers=api.key("admin", "europe"),
-                                   json={} if method == "POST" else None)  # fmt: skip
+                                   json={} if method in BODIES else None)  # fmt: skip
         assert found.status_code == 403
 
     def test_the_stream_is_of_the_keys_connections(self, api: Api) -> None:

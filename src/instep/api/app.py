@@ -16,13 +16,26 @@ from instep.api.description import describe
 from instep.api.guard import Guard, Render, as_problem
 from instep.api.matrix import NEEDS, OPEN, PREFIX
 from instep.api.rates import Listeners, Rates
-from instep.api.routes import changes, channels, connections, events, health, keys, objects, quarantine, runs, schemas
+from instep.api.routes import (
+    changes,
+    channels,
+    connections,
+    events,
+    health,
+    keys,
+    objects,
+    quarantine,
+    runs,
+    schemas,
+    settings,
+)
 from instep.api.server import Enqueues, Opened, Server
 from instep.errors import InstepError
 
-ROUTES = tuple(
-    room.routes for room in (health, connections, changes, runs, schemas, objects, channels, events, quarantine, keys)
+_ROOMS = (
+    health, connections, settings, changes, runs, schemas, objects, channels, events, quarantine, keys
 )  # fmt: skip
+ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"
 _ABOUT = "Connections, schema changes and runs of this server."
 

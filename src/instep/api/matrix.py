@@ -24,6 +24,10 @@ NEEDS: Mapping[str, Role] = {
     "GET /me": "viewer",
     "GET /connections": "viewer",
     "GET /connections/{connection}": "viewer",
+    "POST /connections": "admin",
+    "GET /connections/{connection}/settings": "viewer",
+    "PUT /connections/{connection}/settings": "approver",
+    "PATCH /connections/{connection}/settings": "approver",
     "POST /connections/{connection}/pause": "operator",
     "POST /connections/{connection}/resume": "operator",
     "POST /connections/{connection}/sync": "operator",
@@ -69,9 +73,12 @@ OPEN = frozenset(
 )
 """Routes without a key: they tell nothing of what the server keeps."""
 
-WHOLE = frozenset({"GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate",
-                   "GET /audit", "GET /audit/check", "POST /channels/{name}/open", "GET /deliveries",
-                   "GET /deliveries/{delivery}", "POST /deliveries/{delivery}/retry",
-                   *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p))}
+WHOLE = frozenset(
+    {
+        "GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate", "GET /audit",
+        "GET /audit/check", "POST /connections", "POST /channels/{name}/open", "GET /deliveries",
+        "GET /deliveries/{delivery}", "POST /deliveries/{delivery}/retry",
+        *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p)),
+    }
 )  # fmt: skip
 """Routes that are about the whole server: a key that is for some groups is not let in."""

@@ -117,11 +117,13 @@ class Project:
 
     def namespace_of(self, connection: str) -> str:
         """The destination namespace: the connection's own, else the destination's, else the connection's name."""
-        destination = self.destination_of(connection)
-        common = self._resolved(
-            self.model.destinations[destination].namespace, ("destinations", destination, "namespace")
-        )
-        return self.connection(connection).namespace or str(common) or connection
+        common = self.common_namespace(self.destination_of(connection))
+        return self.connection(connection).namespace or common or connection
+
+    def common_namespace(self, destination: str) -> str:
+        """The one that a destination has for connections without their own, "" for none."""
+        section = self.model.destinations[destination]
+        return str(self._resolved(section.namespace, ("destinations", destination, "namespace")))
 
     def store_url(self) -> str:
         """The control database's URL; a SQLite path is made absolute from the project's folder."""

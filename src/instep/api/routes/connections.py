@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from instep.api import kept
 from instep.api.access import The, Who
 from instep.api.common import REHEARSED, ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import Problem
-from instep.api.server import Queued, Server
+from instep.api.server import Caller, Queued, Server
 from instep.api.wire import (
     ConnectionOut,
     ConnectionWithPauses,
@@ -29,6 +29,7 @@ from instep.api.wire import (
 )
 from instep.api.writes import Answer, Write, Writes, tagged
 from instep.control import pauses
+from instep.control.objects import Managed
 from instep.errors import ProjectError
 from instep.model import Pause, Run
 
@@ -45,28 +46,20 @@ def list_connections(
     search: Annotated[str | None, Query(max_length=200, description="A part of the name.")] = None,
 ) -> Any:
     """By name."""
-    names = sorted(_wanted(the, the.names(who), tag, search))
-    if (behind := place(cursor, str)) is not None:
-        names = names[bisect_right(names, behind[0]) :]
-    found = _shown(the, names[: limit + 1])
-    return paged(found, limit, lambda one: (one.name,), lambda one: one)
-
-
-def _wanted(the: Server, scope: Collection[str] | None, tag: str | None, search: str | None) -> list[str]:
-    names: Collection[str] = the.project.connections if scope is None else scope
-    if search is not None:
-        names = [name for name in names if search.lower() in name.lower()]
-    return list(names) if tag is None else [n for n in names if tag in the.project.connection(n).tags]
+    behind = place(cursor, str)
+    after = behind[0] if behind else ""
+    found = kept.page(the, who, "connection", after=after, limit=limit + 1, name=search or "", tag=tag)
+    return paged(_shown(the, found), limit, lambda one: (one.name,), lambda one: one)
 
 
 @routes.get("/connections/{connection}", response_model=ConnectionWithPauses)
 def get_connection(request: Request, who: Who, the: The, connection: ConnectionName) -> Response:
     """With its pauses."""
-    return tagged(request, _whole(the, the.connection(who, connection)))
+    return tagged(request, _whole(the, who, connection))
 
 
-def _whole(the: Server, name: str) -> dict[str, Any]:
-    [shown] = _shown(the, [name])
+def _whole(the: Server, who: Caller, name: str) -> dict[str, Any]:
+    [shown] = _shown(the, [kept.known(the, who, "connection", name)])
     return {**shown.model_dump(mode="json"), "pauses": _pauses(the, name)}
 
 
@@ -79,33 +72,40 @@ def _pause(found: Pause) -> PauseOut:
     return PauseOut(reason=found.reason, since=found.since, change=found.change, table=table)
 
 
-def _shown(the: Server, names: Sequence[str]) -> list[ConnectionOut]:
-    """In four queries, however many there are."""
+def _shown(the: Server, found: Sequence[Managed]) -> list[ConnectionOut]:
+    """In a few queries, however many there are."""
+    names = [one.name for one in found]
     runs, waiting = the.store.pages.latest_runs(names), the.store.pages.waiting(names)
-    paused = the.store.pages.paused(names)
-    return [_one(the, name, runs.get(name), waiting.get(name, 0), name in paused) for name in names]
+    paused, namespaces = the.store.pages.paused(names), dict[str, str]()
+    return [_one(the, of, runs.get(of.name), waiting.get(of.name, 0), of.name in paused, namespaces) for of in found]
 
 
-def _one(the: Server, name: str, run: Run | None, waiting: int, paused: bool) -> ConnectionOut:
-    project, section = the.project, the.project.connection(name)
+def _one(
+    the: Server, found: Managed, run: Run | None, waiting: int, paused: bool, namespaces: dict[str, str]
+) -> ConnectionOut:
+    """What the server keeps names both its ends: their sections are not read for it."""
+    name, spec, own = found.name, found.spec, found.by == "file"
+    destination = the.project.destination_of(name) if own else str(spec["destination"])
+    if destination not in namespaces:
+        namespaces[destination] = _namespace(the, destination)
     return ConnectionOut(
         name=name,
-        source=project.source_of(name),
-        destination=project.destination_of(name),
-        namespace=_namespace(the, name),
-        policy=section.policy,
-        tags=list(section.tags),
+        source=the.project.source_of(name) if own else str(spec["source"]),
+        destination=destination,
+        namespace=str(spec.get("namespace") or namespaces[destination] or name),
+        policy=str(spec.get("policy") or ""),
+        tags=list(found.tags),
         status=_status(run, waiting, paused),
         waiting=waiting,
         last_run=RunOut.model_validate(run) if run else None,
-        managed_by="file",
+        managed_by=found.by,
     )
 
 
-def _namespace(the: Server, name: str) -> str:
+def _namespace(the: Server, destination: str) -> str:
     """Empty where the file refers to a value that is not there: one connection must not hide the others."""
     try:
-        return the.project.namespace_of(name)
+        return the.project.common_namespace(destination)
     except ProjectError:
         return ""
 
@@ -124,7 +124,7 @@ def pause(the: The, who: Who, connection: ConnectionName, asked: Pausing, writes
     name = the.connection(who, connection)
 
     def do() -> Answer:
-        writes.check(_whole(the, name))
+        writes.check(_whole(the, who, name))
         pauses.pause(the.store, name, asked.reason, _table(asked.table))
         return Answer({"paused": True, "pauses": _pauses(the, name)}, detail=asked.model_dump())
 
@@ -137,7 +137,7 @@ def resume(the: The, who: Who, connection: ConnectionName, asked: Resuming, writ
     name = the.connection(who, connection)
 
     def do() -> Answer:
-        writes.check(_whole(the, name))
+        writes.check(_whole(the, who, name))
         pauses.resume(the.store, name, who.who, _table(asked.table))
         left = _pauses(the, name)
         return Answer({"paused": bool(left), "pauses": left}, detail=asked.model_dump())

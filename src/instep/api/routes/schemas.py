@@ -48,6 +48,6 @@ def get_version(
 
 
 @routes.get("/connections/{connection}/policy", response_model=dict[str, Any])
-def get_policy(who: Who, the: The, connection: ConnectionName) -> Any:
+def explain_policy(who: Who, the: The, connection: ConnectionName) -> Any:
     """Preset, rules and overrides, where each stands, and what the preset says to each kind of change."""
     return jsonable_encoder(shown(the.project, the.connection(who, connection)).document())

@@ -1,0 +1,41 @@
+"""Connections as objects: made, their settings read and changed, and their end."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from starlette.responses import Response
+
+from instep.api import kept
+from instep.api.access import The, Who
+from instep.api.common import ConnectionName, router
+from instep.api.routes.objects import MADE
+from instep.api.wire import NewObject, ObjectChange, ObjectOut, ObjectWhole, ObjectWritten
+from instep.api.writes import Writes, tagged
+
+routes = router("connections")
+
+
+@routes.post("/connections", status_code=201, response_model=ObjectWritten, responses=MADE)
+def create_connection(the: The, asked: NewObject, writes: Writes) -> Response:
+    """Refused if the name is in use."""
+    return kept.create(the, "connection", asked.name, asked.spec, asked.tags, writes)
+
+
+@routes.get("/connections/{connection}/settings", response_model=ObjectOut)
+def get_settings(request: Request, who: Who, the: The, connection: ConnectionName) -> Response:
+    """Shaped as its section in instep.yml; stars stand for secrets."""
+    return tagged(request, kept.document(kept.known(the, who, "connection", connection)))
+
+
+@routes.put("/connections/{connection}/settings", response_model=ObjectWritten)
+def put_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectWhole, writes: Writes) -> Response:
+    """The whole document. A key that is for some groups cannot change what ties the connection to others."""
+    kept.known(the, who, "connection", connection)
+    return kept.replace(the, "connection", connection, asked.spec, asked.tags, writes)
+
+
+@routes.patch("/connections/{connection}/settings", response_model=ObjectWritten)
+def patch_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectChange, writes: Writes) -> Response:
+    """`spec` is a merge patch: null takes a key away."""
+    kept.known(the, who, "connection", connection)
+    return kept.change(the, "connection", connection, asked.spec, asked.tags, writes)

@@ -1,0 +1,181 @@
+"""Sources, destinations, policies, channels and connections as objects: of the server, and of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import PROJECT, Api, serve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from instep.api.kept import merged
+from instep.bootstrap import open_server
+
+PASSWORD = "canary-7c41d9"
+SOURCE = {"type": "postgres", "host": "db.example.org", "database": "shop", "user": "u", "password": PASSWORD}
+SPECS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    # plural: document, patch, the document after it as it is shown
+    "sources": (SOURCE, {"host": "db2"}, {**SOURCE, "host": "db2", "password": "******"}),
+    "destinations": ({"type": "iceberg"}, {"namespace": "raw"}, {"type": "iceberg", "namespace": "raw"}),
+    "policies": ({"preset": "approve"}, {"preset": "stop"}, {"preset": "stop"}),
+    "channels": (
+        {"type": "slack", "url": f"https://hooks.example.org/{PASSWORD}"}, {"digest": "daily"},
+        {"type": "slack", "url": "******", "digest": "daily"},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    tmp_path.joinpath("instep.yml").write_text(PROJECT)
+    with open_server(tmp_path, insecure_dev=True) as app:
+        yield serve(app)
+
+
+def put(api: Api, path: str, spec: dict[str, Any], **more: Any) -> Any:
+    return api.call("PUT", path, body={"spec": spec}, **more)
+
+
+@pytest.mark.parametrize("plural", SPECS)
+def test_the_life_of_an_object(api: Api, plural: str) -> None:
+    spec, patch, after = SPECS[plural]
+    made = api.call("POST", f"/{plural}", body={"name": "mine", "spec": spec, "tags": ["eu"]})
+    assert made.status_code == 201, made.text
+    assert made.json()["object"]["managed_by"] == "server"
+    assert api.call("POST", f"/{plural}", body={"name": "mine", "spec": spec}).status_code == 409
+    read = api.call("GET", f"/{plural}/mine")
+    tag = {"If-Match": read.headers["etag"]}
+    changed = api.call("PATCH", f"/{plural}/mine", body={"spec": patch}, headers=tag)
+    assert changed.json()["object"]["spec"] == after
+    assert changed.json()["object"]["tags"] == ["eu"]
+    assert api.call("PATCH", f"/{plural}/mine", body={"spec": patch}, headers=tag).status_code == 412
+    assert api.call("DELETE", f"/{plural}/mine", headers=tag).status_code == 412
+    assert put(api, f"/{plural}/mine", after).json()["object"]["version"] == 3, "stars keep the secret"
+    assert [one["name"] for one in api.get(f"/{plural}", params={"tag": "eu"})["items"]] == ["mine"]
+    assert api.call("DELETE", f"/{plural}/mine").json() == {"deleted": "mine"}
+    assert api.call("GET", f"/{plural}/mine").status_code == 404
+    assert put(api, f"/{plural}/mine", spec).status_code == 201
+    assert put(api, f"/{plural}/other", spec, headers=tag).status_code == 412, "there is none to match"
+    for path in (f"/{plural}", f"/{plural}/mine", "/audit"):
+        assert PASSWORD not in api.call("GET", path).text
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_a_rehearsal_keeps_nothing(api: Api, method: str) -> None:
+    put(api, "/policies/there", {"preset": "stop"})
+    before = api.get("/policies"), api.get("/audit")
+    path = "/policies" if method == "POST" else "/policies/there"
+    body = {"name": "new", "spec": {"preset": "approve"}} if method == "POST" else {"spec": {"preset": "approve"}}
+    found = api.call(method, path, body=None if method == "DELETE" else body, params={"dry_run": "true"})
+    assert (found.status_code, found.json()["dry_run"]) == (200, True)
+    assert (api.get("/policies"), api.get("/audit")) == before
+
+
+OF_FILE = ["/sources/db", "/destinations/lake", "/policies/strict", "/connections/eu/settings"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [*((m, p) for m in ("PUT", "PATCH") for p in OF_FILE), *(("DELETE", p) for p in OF_FILE[:3])]
+)
+def test_what_the_file_says_is_changed_there(api: Api, method: str, path: str) -> None:
+    before = api.get(path)
+    body = None if method == "DELETE" else {"spec": dict(before["spec"])}
+    found = api.call(method, path, body=body)
+    assert (found.status_code, before["managed_by"]) == (409, "file"), found.text
+    if method != "DELETE":
+        assert f"  {before['name']}:" in found.json()["hint"]
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("/sources/s", {"type": "sqlite", "path": "a", "x": 1}, "/spec/x"),
+    ("/sources/s", {"type": "none"}, "/spec"),
+    ("/policies/p", {"preset": "maybe"}, "/spec/preset"),
+    ("/sources/s", {"type": "sqlite", "path": "${env:HOME}"}, "/spec/path"),
+    ("/sources/s", {**SOURCE, "password": "******"}, "/spec/password"),
+]
+
+
+@pytest.mark.parametrize(("path", "spec", "at"), WRONG)
+def test_wrong_documents_are_told_by_place(api: Api, path: str, spec: dict[str, Any], at: str) -> None:
+    found = put(api, path, spec)
+    assert (found.status_code, found.json()["code"]) == (422, "invalid")
+    assert at in [one["at"] for one in found.json()["errors"]]
+
+
+def test_a_request_that_is_sent_again(api: Api) -> None:
+    sent = {"body": {"name": "p", "spec": {"preset": "stop"}}, "headers": {"Idempotency-Key": "k1"}}
+    first, again = (api.call("POST", "/policies", **sent) for _ in range(2))
+    assert (first.status_code, again.status_code, again.json()) == (201, 201, first.json())
+    assert again.headers["idempotent-replayed"] == "true"
+
+
+SPEC = {"source": "db", "destination": "lake", "policy": "strict", "tags": ["europe"], "salt": PASSWORD}
+
+
+class TestConnections:
+    def test_one_that_the_server_keeps(self, api: Api) -> None:
+        made = api.call("POST", "/connections", body={"name": "mine", "spec": SPEC})
+        assert made.status_code == 201, made.text
+        shown = api.get("/connections/mine")
+        assert (shown["managed_by"], shown["source"], shown["namespace"], shown["policy"]) == (
+            "server", "db", "mine", "strict"
+        )  # fmt: skip
+        assert [(c["name"], c["managed_by"]) for c in api.get("/connections")["items"]] == [
+            ("eu", "file"), ("mine", "server"), ("us", "file")
+        ]  # fmt: skip
+        found = api.call("PATCH", "/connections/mine/settings", body={"spec": {"policy": None, "namespace": "raw"}})
+        assert found.json()["object"]["spec"]["salt"] == "******"
+        assert (api.get("/connections/mine")["policy"], api.get("/connections/mine")["namespace"]) == ("", "raw")
+
+    def test_what_it_uses_stays(self, api: Api) -> None:
+        put(api, "/policies/mine", {"preset": "stop"})
+        api.call("POST", "/connections", body={"name": "mine", "spec": {**SPEC, "policy": "mine"}})
+        found = api.call("DELETE", "/policies/mine")
+        assert (found.status_code, found.json()["code"]) == (409, "blocked")
+        assert "connection mine" in found.json()["detail"]
+
+    def test_a_key_for_a_group_stays_within_it(self, api: Api) -> None:
+        api.call("POST", "/connections", body={"name": "mine", "spec": SPEC})
+        api.call("POST", "/connections", body={"name": "theirs", "spec": {**SPEC, "tags": ["america"]}})
+        put(api, "/sources/other", {"type": "sqlite", "path": "x.db"})
+        headers = api.key("admin", "europe")
+        listed = api.client.get("/api/v1/connections", headers=headers).json()["items"]
+        assert [one["name"] for one in listed] == ["eu", "mine"]
+        assert [o["name"] for o in api.client.get("/api/v1/sources", headers=headers).json()["items"]] == ["db"]
+        assert api.client.get("/api/v1/sources/other", headers=headers).status_code == 404
+        at = "/api/v1/connections/{}/settings"
+        cases = [("theirs", {"policy": "stop"}, 404), ("mine", {"policy": "stop"}, 200), ("mine", {"tags": []}, 403),
+                 ("mine", {"source": "other"}, 403), ("mine", {"notify": []}, 403)]  # fmt: skip
+        for name, patch, status in cases:
+            found = api.client.patch(at.format(name), headers=headers, json={"spec": patch})
+            assert found.status_code == status, (name, patch, found.text)
+
+
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3) | st.lists(inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(DOCUMENTS, DOCUMENTS)
+def test_a_merge_patch_twice_is_one(document: Any, patch: Any) -> None:
+    once = merged(document, patch)
+    assert merged(once, patch) == once
+    assert merged(document, {}) == (document if isinstance(document, dict) else {})
+
+
+def test_the_examples_of_merge_patches() -> None:
+    cases: list[tuple[Any, Any, Any]] = [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": "foo"}, None, None),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ]
+    for document, patch, after in cases:
+        assert merged(document, patch) == after
