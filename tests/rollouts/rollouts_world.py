@@ -107,18 +107,19 @@ def see(store: Store, connection: str, seen: Catalog = SEEN) -> None:
 
 @dataclass
 class Fleet:
-    """`count` connections c000, c001... that have orders and do not have refunds."""
+    """`count` connections c000, c001... that have orders and do not have refunds. `url`: of the store."""
 
     folder: Path
     count: int
     clock: Clock = field(default_factory=Clock)
+    url: str = ""
 
     def __post_init__(self) -> None:
         names = [f"c{number:03}" for number in range(self.count)]
         lines = [f"  {n}: {{tags: [{'even' if int(n[1:]) % 2 == 0 else 'odd'}]}}" for n in names]
         (self.folder / "instep.yml").write_text(HEAD + "connections:\n" + "\n".join(lines) + "\n")
         self.project = open_project(self.folder).project
-        self.store = Store(f"sqlite:///{self.folder / 'state.db'}", now=self.clock)
+        self.store = Store(self.url or f"sqlite:///{self.folder / 'state.db'}", now=self.clock)
         for name in names:
             see(self.store, name)
             self.store.accepted.add(name, ACCEPTED, who="test", why="first")

@@ -14,8 +14,8 @@ from instep.errors import Conflict, Fenced, InstepError
 Make = Callable[[int], Fleet]
 
 
-def test_a_second_claim_waits_for_the_end_or_the_lease_of_the_first(fleet: Make) -> None:
-    shop = fleet(2)
+def test_a_second_claim_waits_for_the_end_or_the_lease_of_the_first(any_fleet: Make) -> None:
+    shop = any_fleet(2)
     rollouts, made = shop.store.rollouts, shop.create()
     first = rollouts.claim(made.id, ("ready",))
     assert (first.status, first.fence, first.owner.startswith("process ")) == ("running", 1, True)
@@ -36,8 +36,8 @@ def test_a_second_claim_waits_for_the_end_or_the_lease_of_the_first(fleet: Make)
     assert (released.status, released.owner, rollouts.claim(made.id, ("ready",)).fence) == ("ready", "", 3)
 
 
-def test_a_stop_outlives_the_process_that_it_stopped(fleet: Make) -> None:
-    shop = fleet(2)
+def test_a_stop_outlives_the_process_that_it_stopped(any_fleet: Make) -> None:
+    shop = any_fleet(2)
     rollouts, made = shop.store.rollouts, shop.create()
     held = rollouts.claim(made.id, ("ready",))
     rollouts.stop(made.id, "by bo")
@@ -47,16 +47,16 @@ def test_a_stop_outlives_the_process_that_it_stopped(fleet: Make) -> None:
     assert (rollouts.release(held, "done").status, rollouts.get(made.id).why) == ("stopped", "by bo")
 
 
-def test_a_status_that_has_changed_meanwhile(fleet: Make) -> None:
-    shop = fleet(2)
+def test_a_status_that_has_changed_meanwhile(any_fleet: Make) -> None:
+    shop = any_fleet(2)
     made = shop.create()
     shop.store.rollouts.move(made.id, "c000", ("waiting",), "skipped")
     with pytest.raises(Conflict, match="connection c000 is skipped"):
         shop.store.rollouts.move(made.id, "c000", ("waiting",), "running")
 
 
-def test_pages_and_ids(fleet: Make) -> None:
-    shop = fleet(5)
+def test_pages_and_ids(any_fleet: Make) -> None:
+    shop = any_fleet(5)
     rollouts, ids = shop.store.rollouts, []
     for _ in range(5):
         shop.clock.time += timedelta(seconds=1)
