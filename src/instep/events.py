@@ -306,6 +306,7 @@ class DetectionEnded(Event):
     counts: dict[str, dict[str, int]]
     triggered_by_error: bool = False
     error: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from instep.api.routes import (
     events,
     health,
     keys,
+    metrics,
     objects,
     quarantine,
     runs,
@@ -33,7 +34,7 @@ from instep.api.server import Enqueues, Opened, Server
 from instep.errors import InstepError
 
 _ROOMS = (
-    health, connections, settings, changes, runs, schemas, objects, channels, events, quarantine, keys
+    health, connections, settings, changes, runs, schemas, objects, channels, events, quarantine, keys, metrics
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"
@@ -66,6 +67,7 @@ def create_app(
     check_matrix()
     for routes in ROUTES:
         app.include_router(routes)
+    metrics.add_alias(app)
     for path, mounted in (mounts or {}).items():
         app.mount(path, mounted)
     app.openapi = describe(app)  # type: ignore[method-assign]

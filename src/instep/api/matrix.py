@@ -22,6 +22,7 @@ def _object_writes(plural: str) -> Iterator[str]:
 
 NEEDS: Mapping[str, Role] = {
     "GET /me": "viewer",
+    "GET /metrics": "viewer",
     "GET /connections": "viewer",
     "GET /connections/{connection}": "viewer",
     "POST /connections": "admin",
@@ -75,7 +76,7 @@ OPEN = frozenset(
 
 WHOLE = frozenset(
     {
-        "GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate", "GET /audit",
+        "GET /metrics", "GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate", "GET /audit",
         "GET /audit/check", "POST /connections", "POST /channels/{name}/open", "GET /deliveries",
         "GET /deliveries/{delivery}", "POST /deliveries/{delivery}/retry",
         *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p)),

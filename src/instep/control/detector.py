@@ -7,7 +7,7 @@ detection is switched off what runs goes on to its end, and switched on again th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from instep.errors import Blocked
@@ -142,7 +142,8 @@ def propagation_failed(store: Store, job: Job, error: str) -> None:
 
 def _ended(job: Job, status: JobStatus, counts: dict[str, dict[str, int]], error: str = "") -> DetectionEnded:
     by_error = bool(job.options.get("triggered_by_error"))
-    return DetectionEnded(job.connection, job.id, status, counts, by_error, error)
+    taken = (datetime.now(UTC) - job.started).total_seconds() if job.started else 0.0
+    return DetectionEnded(job.connection, job.id, status, counts, by_error, error, round(max(0.0, taken), 3))
 
 
 def deleted(store: Store, connection: str) -> Review | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from instep.store import job_tables, notice_tables, object_tables, rollout_tables, server_tables, tables
+from instep.store import job_tables, notice_tables, object_tables, rollout_tables, server_tables, tables, total_tables
 from instep.store.columns import metadata
 
-MODULES = (tables, object_tables, job_tables, server_tables, notice_tables, rollout_tables)
+MODULES = (tables, object_tables, job_tables, server_tables, notice_tables, rollout_tables, total_tables)
 """Where they are declared."""
 
 __all__ = ["MODULES", "metadata"]

@@ -20,6 +20,7 @@ from instep.store.database import Database
 from instep.store.logged import LoggedEvent
 from instep.store.notice_tables import closed_channels, deliveries, delivery_attempts, outbox
 from instep.store.tables import events
+from instep.store.totals import add
 
 APART = timedelta(seconds=60)
 """Between two deliveries of one batch to one channel that are not urgent."""
@@ -229,6 +230,8 @@ class Outbox:
             old = select(d.number).where(d.ended < self._db.now() - older)
             if transaction.execute(old.limit(1)).first() is None:
                 return 0
+            gone = ended(transaction, self._db.now() - older)
+            add(transaction, {("notifications", labels): count for labels, count in gone.items()})
             transaction.execute(delete(delivery_attempts).where(delivery_attempts.c.delivery.in_(old)))
             transaction.execute(delete(outbox).where(outbox.c.delivery.in_(old)))
             return transaction.execute(delete(deliveries).where(d.ended < self._db.now() - older)).rowcount
@@ -240,6 +243,16 @@ class Outbox:
         query = query.where(outbox.c.delivery.is_(None) | outbox.c.delivery.in_(going))
         with self._db.read() as transaction:
             return {row[0]: row[1] for row in transaction.execute(query)}
+
+
+def ended(transaction: Connection, before: datetime | None = None) -> dict[tuple[tuple[str, str], ...], int]:
+    """Deliveries that have ended (before), by the labels of their metric."""
+    d = deliveries.c
+    query = (
+        select(d.channel, d.status, func.count()).where(d.status.in_(("sent", "dead"))).group_by(d.channel, d.status)
+    )
+    rows = transaction.execute(query if before is None else query.where(d.ended < before)).all()
+    return {(("channel", channel), ("result", status)): count for channel, status, count in rows}
 
 
 def _batches(now: datetime) -> Any:

@@ -165,6 +165,11 @@ class Reviews:
         with self._db.read() as transaction:
             return self._one(transaction, review_id)
 
+    def of_ids(self, ids: Collection[str]) -> list[Review]:
+        """Those of these that there are."""
+        with self._db.read() as transaction:
+            return [review_of(row) for row in transaction.execute(select(reviews).where(reviews.c.id.in_(ids)))]
+
     def find(
         self, connection: str | None = None, statuses: Sequence[ReviewStatus] = (), limit: int | None = None
     ) -> list[Review]:

@@ -39,7 +39,9 @@ from instep.store.runs import LEASE, Runs
 from instep.store.schedules import Schedules
 from instep.store.schemas import Schemas
 from instep.store.secrets import Secrets
+from instep.store.standing import Standings
 from instep.store.switches import Switches
+from instep.store.totals import Totals
 from instep.store.undos import Undos
 from instep.store.watermarks import Watermarks
 from instep.store.workers import Workers
@@ -109,6 +111,8 @@ class Store:
         self.idempotency = Idempotency(self._db)
         self.pages = Pages(self._db)
         self.rollouts = Rollouts(self._db, lease)
+        self.totals = Totals(self._db)
+        self.standing = Standings(self._db, self.workers, self.outbox)
 
     @property
     def file(self) -> Path | None:

@@ -1,0 +1,1 @@
+"""What those who run a server look at: metrics, retention, and the doctor."""
