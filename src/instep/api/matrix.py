@@ -76,7 +76,8 @@ OPEN = frozenset(
 
 WHOLE = frozenset(
     {
-        "GET /metrics", "GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate", "GET /audit",
+        "GET /metrics",
+        "GET /keys", "POST /keys", "GET /keys/{key}", "DELETE /keys/{key}", "POST /keys/{key}/rotate", "GET /audit",
         "GET /audit/check", "POST /connections", "POST /channels/{name}/open", "GET /deliveries",
         "GET /deliveries/{delivery}", "POST /deliveries/{delivery}/retry",
         *(w for p in ("sources", "destinations", "policies", "channels") for w in _object_writes(p)),
