@@ -21,7 +21,7 @@ from instep.store.store import Store
 from instep.worker.perform import Ended, perform
 from instep.worker.worker import JobWorker, Limits
 
-HEAD = "engine: inline\nsources:\n"
+HEAD = "sources:\n"
 
 
 @dataclass
@@ -31,6 +31,7 @@ class Shop:
     folder: Path
     names: tuple[str, ...] = ("shop",)
     said: list[str] = field(default_factory=list)
+    engine: str = "inline"
     store_url: str = ""
     """Of the queue; "" for a file in the folder. It has to be in the variable STORE, too."""
 
@@ -38,7 +39,8 @@ class Shop:
         sources = "".join(f"  {n}_db: {{type: sqlite, path: {n}.db}}\n" for n in self.names)
         lakes = "".join(f"  {n}_lake: {{type: duckdb, path: {n}_lake.duckdb}}\n" for n in self.names)
         pipes = "".join(f"  {n}: {{source: {n}_db, destination: {n}_lake, {options}}}\n" for n in self.names)
-        head = f"store: ${{env:STORE}}\n{HEAD}" if self.store_url else HEAD
+        head = f"engine: {self.engine}\nspark: {{driver_memory: 1g}}\n{HEAD}"
+        head = f"store: ${{env:STORE}}\n{head}" if self.store_url else head
         text = f"{head}{sources}destinations:\n{lakes}connections:\n{pipes}"
         (self.folder / "instep.yml").write_text(text)
 

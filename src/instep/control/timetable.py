@@ -2,17 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from instep.control.detector import DEFAULT_FREQUENCY, constraint, enabled, options_of
 from instep.control.schedule import every, next_fire
 from instep.errors import InstepError
-from instep.model import JobKind, Scheduled
+from instep.model import JobKind, ObjectKind, Scheduled
 from instep.project.project import Project
 from instep.project.schedule import interval
 from instep.store.store import Store
+
+
+class Timetable:
+    """Follows the settings of all connections, of the project file and of what a server keeps: each writing of one is
+    heard of, and only what it touches is looked at again."""
+
+    def __init__(self) -> None:
+        self._project: Project | None = None
+        self._mark: tuple[object, ...] = ()
+        self._seen: Mapping[tuple[ObjectKind, str], tuple[str, int]] = {}
+
+    def follow(self, store: Store, project: Project, now: datetime) -> list[str]:
+        """Brings schedules in step; answers what is wrong with any connection that was looked at."""
+        mark = store.objects.mark()
+        if project is self._project and mark == self._mark:
+            return []
+        seen = store.objects.versions("connection", "source")
+        names = _touched(store, self._seen, seen) if project is self._project else None
+        wrong = reconcile(store, project, now, names)
+        self._project, self._mark, self._seen = project, mark, seen
+        return wrong
+
+
+def _touched(store: Store, before: Mapping[tuple[ObjectKind, str], object], now: Mapping[Any, object]) -> set[str]:
+    """The connections that were written or deleted, and those of sources that were."""
+    touched = {one for one in before.keys() | now.keys() if before.get(one) != now.get(one)}
+    found = {name for kind, name in touched if kind == "connection"}
+    for kind, name in touched:
+        if kind == "source":
+            found |= {user for of, user in store.objects.users("source", name) if of == "connection"}
+    return found
 
 
 def wanted(project: Project, connection: str) -> tuple[Scheduled, ...]:
@@ -43,9 +75,11 @@ def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str
     for name in asked:
         try:
             if name in here:
-                found |= {(s.connection, s.kind): _timed(s, now) for s in wanted(project, name)}
+                found |= {(s.connection, s.kind): _timed(s, now) for s in wanted(project.of(name), name)}
         except InstepError as error:
             wrong.append(f"connection {name}: {error.message}")
+        except KeyError as error:  # the file had what a connection of the server uses
+            wrong.append(f"connection {name}: there is no {error.args[0]!r}, which it uses")
     mine = known.keys() if names is None else {key for key in known if key[0] in asked}
     with store.transaction():
         store.schedules.put(*(one for key, one in found.items() if not _same(one, known.get(key))))

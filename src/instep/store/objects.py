@@ -107,6 +107,19 @@ class Objects:
         with self._db.read() as transaction:
             return tuple(sorted(transaction.execute(query).scalars()))
 
+    def mark(self) -> tuple[object, ...]:
+        """Another one after each write of any object; cheaper than `versions`."""
+        query = select(func.count(), func.sum(objects.c.version), func.max(objects.c.updated))
+        with self._db.read() as transaction:
+            return tuple(transaction.execute(query).one())
+
+    def versions(self, *kinds: ObjectKind) -> dict[tuple[ObjectKind, str], tuple[str, int]]:
+        """(id, version) of every object of these kinds by (kind, name)."""
+        c = objects.c
+        query = select(c.kind, c.name, c.id, c.version).where(c.kind.in_(kinds))
+        with self._db.read() as transaction:
+            return {(row.kind, row.name): (row.id, row.version) for row in transaction.execute(query)}
+
     def page(
         self,
         kind: ObjectKind,

@@ -87,8 +87,7 @@ class Lane:
     def kill(self) -> None:
         """Ends its process and all that it has started."""
         if self.pid:
-            with suppress(OSError):
-                os.killpg(self.pid, signal.SIGKILL)
+            _kill(self.pid)
         with suppress(OSError):
             self._process.kill()
         self._process.join(5)
@@ -114,18 +113,28 @@ class Lane:
 
     def memory(self) -> int:
         """Bytes that its process and those it started hold; 0 where that cannot be read."""
-        return sum(_resident(pid) for pid in _group(self.pid))
+        return sum(_resident(pid) for pid in _session(self.pid))
 
 
-def _group(leader: int) -> list[int]:
-    """The processes of a group."""
+def _session(leader: int) -> list[int]:
+    """The processes of a session: those of a JVM have groups of their own."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[2]) == leader:
+            if int(fields[3]) == leader:
                 found.append(int(entry.name))
     return found
+
+
+def _kill(leader: int) -> None:
+    """Ends a session, as long as its leader leads one; last the group, which a caller may be of."""
+    for pid in _session(leader):
+        if pid != os.getpid():
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+    with suppress(OSError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _resident(pid: int) -> int:
@@ -175,7 +184,7 @@ def _one(projects: Opened, job: Job) -> Ended:
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_PARENT_SECONDS)
-    os.killpg(os.getpgid(0), signal.SIGKILL)
+    _kill(os.getpid())
 
 
 class Opened:

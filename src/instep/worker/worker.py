@@ -33,12 +33,12 @@ WEIGHED = 10
 @dataclass(frozen=True)
 class Limits:
     """`lanes` jobs at a time, beside one lane for what somebody waits for. A lane's process is replaced after so many
-    `runs` or bytes of `memory`. `grace`: seconds that running jobs have when the worker stops. `poll`: seconds between
-    two looks at an empty queue."""
+    `runs` or bytes of `memory`, its JVM's included. `grace`: seconds that running jobs have when the worker stops.
+    `poll`: seconds between two looks at an empty queue."""
 
     lanes: int = 2
     runs: int = 500
-    memory: int = 4 * 1024**3
+    memory: int = 6 * 1024**3
     grace: float = 60.0
     poll: float = 1.0
 
@@ -53,7 +53,7 @@ class JobWorker:
         self._lanes: dict[int, Lane] = {}
         self._unsaved: dict[Lane, Ended] = {}
         self._beaten = self._scheduled = float("-inf")
-        self._known: object = None
+        self._timetable = timetable.Timetable()
         self._pruned: date | None = None
         self._me: Worker | None = None
 
@@ -108,15 +108,13 @@ class JobWorker:
         return bool(self._busy)
 
     def _schedule(self, drain: bool) -> None:
-        """Fires what is due; the project's settings are read again when its file has changed."""
+        """Fires what is due, by the settings as they are now."""
         if drain or time.monotonic() < self._scheduled + SCHEDULE:
             return
         self._scheduled = time.monotonic()
         project, now = self._projects.current().project, datetime.now(UTC)
-        if project is not self._known:
-            for wrong in timetable.reconcile(self._store, project, now):
-                self._said(wrong)
-            self._known = project
+        for wrong in self._timetable.follow(self._store, project, now):
+            self._said(wrong)
         if self._pruned != now.date():
             self._pruned = now.date()
             self._store.jobs.prune(now - KEPT)
