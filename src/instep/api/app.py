@@ -26,15 +26,18 @@ from instep.api.routes import (
     metrics,
     objects,
     quarantine,
+    queue,
     runs,
     schemas,
     settings,
+    standing,
 )
 from instep.api.server import Enqueues, Opened, Server
 from instep.errors import InstepError
 
 _ROOMS = (
-    health, connections, settings, changes, runs, schemas, objects, channels, events, quarantine, keys, metrics
+    health, connections, settings, changes, runs, schemas, objects, channels, events, quarantine, keys, metrics,
+    queue, standing,
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"

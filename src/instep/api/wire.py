@@ -58,7 +58,10 @@ class Me(Said):
 
 
 class TableRunOut(Said):
+    """`ref` is the table's schema and name."""
+
     table: str
+    ref: list[str]
     status: str
     mode: str
     read: int
@@ -127,6 +130,9 @@ class ChangeOut(Said):
     rule: str
     why: str
     status: str
+    key: str
+    source_fingerprint: str
+    tables_fingerprint: str
     modifiers: dict[str, Any]
     evidence: dict[str, Any]
     first_seen: datetime
@@ -181,15 +187,20 @@ class Resuming(Asked):
 
 
 class Paused(Dry):
+    """`changed`: this request has done it."""
+
     paused: bool
+    changed: bool
     pauses: list[PauseOut]
 
 
 class Work(Asked):
-    """`tables`: only these (schema.table); `full`: all rows again."""
+    """`tables`: only these (schema.table); `full`: all rows again; `drop_retained`: lets go of columns that the source
+    dropped, where that is needed."""
 
     tables: Few = []
     full: bool = False
+    drop_retained: bool = False
     why: Text = ""
 
 
@@ -275,8 +286,11 @@ class HeldOut(Said):
     key: Any
     original: Any
     reason: str
+    place: str
     change: str
+    rule: str
     run: str
+    since: Any
     at: Any
     status: str
 

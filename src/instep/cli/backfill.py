@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,6 @@ from instep.cli.move import run_and_report
 from instep.errors import Blocked
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.sync.changes.fill_plan import Estimate
     from instep.sync.pipe import Pipe
@@ -72,25 +71,6 @@ def _estimate(pipe: Pipe, path: str, columns: Sequence[str]) -> Estimate:
         return estimate_whole(pipe, table, rows, size)
     numbers = {b.column: b.number for b in pipe.store.backfills.waiting(pipe.name) if b.table == table.ref}
     return estimate(pipe, table, {n: numbers.get(n, 0) for n in names}, rows, size)
-
-
-def wanted_backfills(app: App, name: str) -> list[dict[str, Any]]:
-    """Those that are not done yet; `waits` says what holds up one of a column. Only a budget makes the lake's metadata
-    be read."""
-    from instep.schema.limits import waits
-
-    found = app.store.backfills.waiting(name)
-    limits = app.project.connection(name).backfill_limits.limits()
-    columns = [b for b in found if b.scope == "column"]
-    why = dict.fromkeys((b.number for b in columns), waits(limits, datetime.now(UTC)))
-    if columns and limits.max_bytes:
-        from instep.sync.changes.fill_plan import fill_size, wishes
-
-        pipe = app.pipe(name)
-        for wish in wishes(pipe, app.store.accepted.catalog(name)):
-            size = fill_size(pipe, wish.table, wish.numbers)
-            why |= {b.number: waits(limits, datetime.now(UTC), size.bytes) for b in wish.backfills}
-    return [asdict(b) | {"waits": why.get(b.number, "")} for b in found]
 
 
 def _waits(pipe: Pipe, found: Estimate) -> str:

@@ -24,8 +24,9 @@ from instep.cli.context import (
     say,
     unknown_table,
 )
-from instep.cli.costs import cost_lines, costs, held_of
+from instep.cli.costs import cost_lines, costs
 from instep.cli.ddl import ddl_lines, ddl_of
+from instep.cli.desk import open_desk
 from instep.cli.history import plan_check, show_check
 from instep.cli.impact import plan_lines as impact_lines
 from instep.cli.review_text import show_changes, show_detection, show_one
@@ -35,6 +36,7 @@ from instep.errors import Blocked, InstepError, SchemaError
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
+    from instep.remote.desk import Desk
     from instep.schema.plan import Plan
     from instep.sync.changes.evolve import Preview
 
@@ -55,18 +57,12 @@ def register(app: typer.Typer) -> None:
 
 def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
     """Compare the source with what was accepted; record, decide, and pause what policy pauses."""
-    from instep.control.named import check_named
-    from instep.sync.changes.evolve import preview
-
-    with open_app() as app:
-        name = one_connection(app, connection)
-        check_named(app.project, app.store, name)
-        found = preview(app.pipe(name), count=True, pauses=True)
-    rows = [asdict(r) for r in found.reviews.values()]
-    counts = found.detection.counts
-    document = {"changes": rows, "counts": counts.to_dict()}
-    emit(document, lambda out: show_detection(out, list(found.reviews.values()), counts))
-    _exit(found, asked=exit_code)
+    with open_desk() as desk:
+        found = desk.detect(desk.connection(connection))
+    document = {"changes": [asdict(r) for r in found.reviews], "counts": found.counts.to_dict()}
+    emit(document, lambda out: show_detection(out, list(found.reviews), found.counts))
+    if exit_code and found.pending:
+        raise fail(CHANGES)
 
 
 def plan(
@@ -176,11 +172,8 @@ def list_changes(
     every: Annotated[bool, typer.Option("--all", help="Also applied, rejected and switched-off ones.")] = False,
 ) -> None:
     """Changes that wait for a decision."""
-    from instep.control.reviews import waiting
-
-    with open_app() as app:
-        name = connection and app.connection(connection)
-        found = app.store.reviews.find(name) if every else waiting(app.store, name)
+    with open_desk() as desk:
+        found = desk.changes(connection, every=every)
     emit({"changes": [asdict(r) for r in found]}, lambda out: show_changes(out, found))
 
 
@@ -191,11 +184,11 @@ def show(
 ) -> None:
     """Everything about one change. For a key that changed: what shares the new one, counted on both sides. For a type
     that waits: how many sampled source values do not fit the accepted one."""
-    with open_app() as app:
-        review = app.store.reviews.get(id)
-        keys, held = key_lines(app, review.connection, [review]), held_of(app, review, sample)
-    lines = [*keys, *(one["text"] for one in held)]
-    emit({**asdict(review), "keys": keys, "held": held}, lambda out: show_one(out, review, lines))
+    with open_desk() as desk:
+        seen = desk.change(id, sample)
+    lines = [*seen.keys, *(one["text"] for one in seen.held)]
+    document = {**asdict(seen.review), "keys": list(seen.keys), "held": list(seen.held)}
+    emit(document, lambda out: show_one(out, seen.review, lines))
 
 
 def pause(
@@ -204,11 +197,9 @@ def pause(
     reason: Annotated[str, typer.Option("--reason", help="Shown wherever the pause is.")] = "paused by hand",
 ) -> None:
     """Stop syncing a connection, or one table of it, until it is resumed."""
-    from instep.control.pauses import pause as pause_it
-
-    with open_app() as app:
-        name = one_connection(app, connection)
-        new = pause_it(app.store, name, reason, _ref(app, name, table))
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        new = desk.pause(name, reason, _ref(desk, name, table))
     data = {"connection": name, "table": table, "paused": True, "changed": new}
     emit(data, lambda out: out.write(f"{table or name} is paused" if new else f"{table or name} was paused already"))
 
@@ -218,28 +209,18 @@ def resume(
     table: Annotated[str | None, typer.Option("--table", "-t", help="Only this table (schema.table).")] = None,
 ) -> None:
     """Let a paused connection or table run again."""
-    from instep.bootstrap import user
-    from instep.control.pauses import resume as resume_it
-
-    with open_app() as app:
-        name = one_connection(app, connection)
-        ref = _ref(app, name, table)
-        try:
-            ended = resume_it(app.store, name, user(), ref)
-        except Blocked:
-            from instep.sync.detection.pause import decide_anew
-
-            decide_anew(app.pipe(name))
-            ended = resume_it(app.store, name, user(), ref)
-    data = {"connection": name, "table": table, "paused": False, "changed": bool(ended)}
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        ended = desk.resume(name, _ref(desk, name, table))
+    data = {"connection": name, "table": table, "paused": False, "changed": ended}
     emit(data, lambda out: out.write(f"{table or name} runs again" if ended else f"{table or name} was not paused"))
 
 
-def _ref(app: App, connection: str, path: str | None) -> tuple[str, str] | None:
+def _ref(desk: Desk, connection: str, path: str | None) -> tuple[str, str] | None:
     """The accepted table that people call by this path."""
     if path is None:
         return None
-    known = {table.path: table.ref for table in app.store.accepted.catalog(connection).tables}
+    known = desk.tables(connection)
     if path not in known:
         raise unknown_table(connection, path, known)
     return known[path]

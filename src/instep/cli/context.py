@@ -37,6 +37,8 @@ class Options:
     yes: bool = False
     interactive: bool = True
     color: bool = True
+    server: str = ""
+    command: str = ""
 
     def reset(self, output: str) -> None:
         """As at the start of a process: nothing of an earlier command is left."""

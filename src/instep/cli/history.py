@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
-from instep.cli.plan_history import plan_rows, show_plans
+from instep.cli.desk import open_desk
+from instep.cli.plan_history import show_plans
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -49,22 +51,23 @@ def history(
 ) -> None:
     """What happened, newest first: events, runs, plans, versions of the accepted schema, or all changes of one table
     or column."""
-    with open_app() as app:
-        if what is not None and (connection is not None or what not in app.project.connections):
-            _trail(app, one_connection(app, connection), what, limit)
+    with open_desk() as desk:
+        if what is not None and (connection is not None or not desk.has_connection(what)):
+            found = desk.trail(desk.connection(connection), what)
+            _emit_trail(found, limit)
             return
-        name = one_connection(app, what or connection)
+        name = desk.connection(what or connection)
         if runs:
-            rows = [asdict(r) for r in app.store.runs.history(name, limit=limit)]
+            rows = desk.runs(name, limit)
             emit({"runs": rows}, lambda out: _lines(out, rows, ("started", "kind", "status", "id", "error")))
         elif plans:
-            rows = plan_rows(app.store, name, limit)
+            rows = desk.plans(name, limit)
             emit({"plans": rows}, lambda out: show_plans(out, rows))
         elif schema:
-            rows = [{**asdict(v), "label": v.label} for v in app.store.accepted.history(name)[:limit]]
+            rows = desk.versions(name, limit)
             emit({"versions": rows}, lambda out: _lines(out, rows, ("version", "label", "at", "who", "run", "why")))
         else:
-            rows = [asdict(e) for e in app.store.events.latest(connection=name, limit=limit)]
+            rows = desk.events(name, limit)
             emit({"events": rows}, lambda out: _events(out, rows))
 
 
@@ -91,10 +94,7 @@ def _text(value: Any) -> str:
     return f"{value:%Y-%m-%d %H:%M:%S}" if hasattr(value, "hour") else str(value)
 
 
-def _trail(app: App, connection: str, text: str, limit: int) -> None:
-    from instep.control.trail import trail
-
-    found = trail(app.store, connection, text)
+def _emit_trail(found: Trail, limit: int) -> None:
     emit({**asdict(found), "entries": [asdict(e) for e in found.entries[::-1][:limit]]},
          lambda out: _show_trail(out, found, limit))  # fmt: skip
 
@@ -131,21 +131,18 @@ def show(
     form: Annotated[FormatName, typer.Option("--format", help="How it is written.")] = "table",
 ) -> None:
     """A schema as it is, or as it was at any time."""
-    from instep.control.history import catalog_of, moment, version_at
     from instep.schema.table import catalog_to_dict
 
-    with open_app() as app:
-        when = moment(at) if at is not None else None
-        version = version_at(app.store, one_connection(app, connection), side, when)
-        catalog = catalog_of(app.store, version)
-        kept = app.store.copies.standing(version.connection) if at is None and side != "source" else []
+    with open_desk() as desk:
+        found = desk.schema(connection, side, at)
     if form == "json":
         options.output = "json"
-    document = {**asdict(version), **catalog_to_dict(catalog), "copies": [asdict(c) for c in kept]}
-    emit(document, lambda out: _show_schema(out, version, catalog, form, kept))
+    copies = [asdict(c) for c in found.copies]
+    document = {**asdict(found.version), **catalog_to_dict(found.catalog), "copies": copies}
+    emit(document, lambda out: _show_schema(out, found.version, found.catalog, form, found.copies))
 
 
-def _show_schema(out: Screen, version: Version, catalog: Catalog, form: FormatName, kept: list[Copy]) -> None:
+def _show_schema(out: Screen, version: Version, catalog: Catalog, form: FormatName, kept: Sequence[Copy]) -> None:
     from instep.schema.export import to_markdown, to_sql
 
     if form == "sql":

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import count
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from instep.cli.context import emit, open_app
+from instep.cli.desk import open_desk
 from instep.cli.log import line
-from instep.cli.old_names import old_name_line, old_names_data
+from instep.cli.old_names import old_name_line
 from instep.cli.text import text_of
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.model import Run, TableRun
 
 
 def register(app: typer.Typer) -> None:
@@ -25,52 +24,9 @@ def register(app: typer.Typer) -> None:
 
 def status() -> None:
     """Every connection: last run, pauses, waiting changes, tables in error."""
-    from instep.cli.backfill import wanted_backfills
-    from instep.cli.log import logged
-    from instep.cli.quarantine import held
-    from instep.control.reviews import waiting
-
-    with open_app() as app:
-        names = app.project.selected()
-        found = [
-            _status(app.store, n, len(waiting(app.store, n)))
-            | {"backfills": wanted_backfills(app, n), "quarantine": held(app, n), "reselected": _reselected(app, n)}
-            | {"log": logged(app, n) if app.log_names(n) else None}
-            for n in names
-        ]
+    with open_desk() as desk:
+        found = desk.status()
     emit({"connections": found}, lambda out: _show_status(out, found))
-
-
-def maintained(store: Any, name: str) -> list[dict[str, Any]]:
-    """How each table was left by its last maintenance, by what the store's events say."""
-    events = store.events.latest(connection=name, types=("table.maintained",), limit=1000)
-    last = {e.data["table"]: e for e in reversed(events)}
-    told = ("table", "files_before", "files", "bytes_before", "bytes", "snapshots")
-    return [{"at": e.at, **{k: e.data[k] for k in told}} for e in last.values()]
-
-
-def _status(store: Any, name: str, open_changes: int) -> dict[str, Any]:
-    run, accepted = store.runs.latest(name), store.accepted.latest(name)
-    return {
-        "connection": name,
-        "last_run": asdict(run) if run else None,
-        "schema_version": accepted.version if accepted else 0,
-        "schema_label": accepted.label if accepted else "",
-        "waiting_changes": open_changes,
-        "pauses": [asdict(p) for p in store.pauses.active(name)],
-        "copies": [asdict(c) for c in store.copies.standing(name)],
-        "old_names": old_names_data(store.old_names.of(name)),
-        "maintained": maintained(store, name),
-        "tables": [asdict(t) for t in _tables(store, name, run)],
-    }
-
-
-def _tables(store: Any, name: str, last: Run | None) -> list[TableRun]:
-    """How each table fared last: those that are accepted, and those of the last run. Others have been renamed or have
-    left the source."""
-    live = {t.ref for t in store.accepted.catalog(name).tables if not t.retained}
-    found: dict[tuple[str, str], TableRun] = store.runs.latest_tables(name)
-    return [t for ref, t in found.items() if ref in live or (last is not None and t.run == last.id)]
 
 
 def _maintained(found: list[dict[str, Any]]) -> str:
@@ -79,12 +35,6 @@ def _maintained(found: list[dict[str, Any]]) -> str:
         f"maintained: {len(found)} table(s), last {last['table']} at {last['at']:%Y-%m-%d %H:%M} UTC "
         f"({last['files_before']:,} -> {last['files']:,} files)"
     )
-
-
-def _reselected(app: Any, name: str) -> list[dict[str, Any]]:
-    from instep.control.reselected import reselected
-
-    return [{"column": t.path, "is": t.what, "reads_table": w} for t, w in reselected(app.project, app.store, name)]
 
 
 def _then(one: dict[str, Any]) -> str:

@@ -49,6 +49,7 @@ from instep.cli import (
     undo,
 )
 from instep.cli.context import INTERRUPTED, options, set_runner
+from instep.cli.desk import refuse_local
 from instep.cli.errors import report, report_usage
 from instep.errors import InstepError
 
@@ -72,11 +73,15 @@ def shared(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Answer questions with yes (never drops data).")] = False,
     no_input: Annotated[bool, typer.Option("--no-input", help="Never ask.")] = False,
     no_color: Annotated[bool, typer.Option("--no-color", help="Plain text.")] = False,
+    server_url: Annotated[
+        str, typer.Option("--server", envvar="INSTEP_SERVER", metavar="URL", help="Ask this server, by its API.")
+    ] = "",
 ) -> None:
     if output not in ("table", "json") and not (output == "github" and context.invoked_subcommand == "migration"):
         raise typer.BadParameter(f"{output!r} is neither table nor json", param_hint="--output")
     options.project, options.output, options.yes = project, output, yes
-    options.interactive, options.color = not no_input, not no_color
+    options.interactive, options.color, options.server = not no_input, not no_color, server_url
+    refuse_local(options.command)
 
 
 for room in (
@@ -112,6 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
     set_runner(main)
     given = hoisted(sys.argv[1:] if arguments is None else arguments)
     options.reset(output="json" if "--output=json" in given or ("--output", "json") in pairwise(given) else "table")
+    options.command = command_of(given)
     try:
         result = app(given, standalone_mode=False, prog_name="instep")
         sys.stdout.flush()
@@ -133,8 +139,24 @@ def main(arguments: list[str] | None = None) -> int:
         return report(InstepError(f"{what}{error.strerror or error}", hint="check the path and who may write there"))
 
 
-_VALUED = ("--project", "-p", "--output")
+_VALUED = ("--project", "-p", "--output", "--server")
 _FLAGS = ("--yes", "-y", "--no-input", "--no-color")
+
+
+def command_of(given: list[str]) -> str:
+    """The command of a command line whose global options stand first, such as `changes map`; "" if its help is asked
+    for."""
+    words: list[str] = []
+    rest = iter(given)
+    for argument in rest:
+        if argument in ("--help", "-h"):
+            return ""
+        if argument in _VALUED:
+            next(rest, None)
+        elif not argument.startswith("-"):
+            words.append(argument)
+    families = {group.name for group in app.registered_groups}
+    return " ".join(words[: 2 if words[:1] and words[0] in families else 1])
 
 
 def hoisted(arguments: list[str]) -> list[str]:

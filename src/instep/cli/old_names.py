@@ -36,17 +36,10 @@ def old_names(
         if found and (drop or keep is not None):
             settle_names(pipe, found, None if drop else until(keep, None, app.store.old_names.now()))
             found = of_table(pipe, path)
+    from instep.sync.status import old_names_data
+
     data = {"connection": pipe.name, "table": path, "old_names": old_names_data(found)}
     emit(data, lambda out: say_old_names(out, found) if found else out.write("no old names"))
-
-
-def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
-    """Those that plans on the way have recorded are none yet."""
-    return [
-        {"table": ".".join(n.table), "name": n.old, "column": n.column or None, "view": n.shown or None,
-         "until": n.until, "trouble": n.trouble or None}
-        for n in names if not n.batch
-    ]  # fmt: skip
 
 
 def old_name_line(one: dict[str, Any]) -> str:
@@ -57,5 +50,7 @@ def old_name_line(one: dict[str, Any]) -> str:
 
 
 def say_old_names(out: Screen, names: Iterable[OldName]) -> None:
+    from instep.sync.status import old_names_data
+
     for one in old_names_data(names):
         out.write(f"  {old_name_line(one)}", "yellow" if one["trouble"] else "dim")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import PARTIAL, confirm, emit, fail, open_app, say
+from instep.cli.context import PARTIAL, confirm, emit, fail, open_app
+from instep.cli.desk import open_desk
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
@@ -41,19 +41,13 @@ def list_held(
     rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="Entries to show below the counts.")] = 0,
 ) -> None:
     """How much is held, by table, column and reason; then the entries themselves, newest first."""
-    from instep.sync.held.quarantine import holdings
-
-    with open_app() as app:
-        found = list(holdings(_pipe(app, connection), _only(table)))
+    with open_desk() as desk:
+        found = desk.held(desk.connection(connection), table)
     kept = [
-        (h, e)
-        for h in found
-        for e in reversed(h.found.entries)
-        if (every or e.status == "held") and (not column or e.column == column) and e.run.startswith(run)
-    ]
-    groups = _groups(kept)
-    shown = [_entry(h, e) for h, e in kept[:rows]]
-    broken = [f"{h.table.path}: {name}" for h in found for name in h.found.broken]
+        e for e in _newest_first(found.entries)
+        if (every or e["status"] == "held") and (not column or e["column"] == column) and e["run"].startswith(run)
+    ]  # fmt: skip
+    groups, shown, broken = _groups(kept), kept[:rows], list(found.unreadable)
     data = {"total": len(kept), "groups": groups, "entries": shown, "unreadable": broken}
     emit(data, lambda out: _show_list(out, data))
 
@@ -63,9 +57,8 @@ def show(
     id: Annotated[str, typer.Argument(help="An id; its first characters are enough.")], connection: Of = None
 ) -> None:
     """Everything about one held value or row, its original included."""
-    with open_app() as app:
-        [(holding, entry)] = _named(_pipe(app, connection), [id])
-    data = _entry(holding, entry)
+    with open_desk() as desk:
+        data = _one(desk.held(desk.connection(connection), None).entries, id)
     emit(data, lambda out: _show_one(out, data))
 
 
@@ -104,21 +97,6 @@ def discard(
             _erase(pipe, what, key)
             return
         _discard(pipe, [w for w in what if not _is_id(w)], [w for w in what if _is_id(w)])
-
-
-def held(app: App, connection: str) -> dict[str, int]:
-    """How many entries each table holds, for `status`. The lake is asked only if a run has ever held something; one
-    that cannot be reached is no reason to show nothing."""
-    if not app.store.runs.ever_held(connection):
-        return {}
-    from instep.sync.held.quarantine import holdings
-
-    try:
-        found = {h.table.path: len(h.held) for h in holdings(app.pipe(connection))}
-    except InstepError as error:
-        say(f"quarantine of {connection}: {error.message}")
-        return {}
-    return {table: count for table, count in sorted(found.items()) if count}
 
 
 def _discard(pipe: Pipe, tables: Sequence[str], ids: Sequence[str]) -> None:
@@ -176,20 +154,25 @@ def _named(pipe: Pipe, ids: Sequence[str]) -> list[tuple[Holding, Entry]]:
     return [(h, e) for h in found for e in h.found.entries if e.id in whole]
 
 
-def _groups(kept: Iterable[tuple[Holding, Entry]]) -> list[dict[str, Any]]:
-    counts = Counter((h.table.path, e.column, e.reason, e.change, e.status) for h, e in kept)
+def _groups(kept: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     names = ("table", "column", "reason", "change", "status")
+    counts = Counter(tuple(e[name] for name in names) for e in kept)
     return [{**dict(zip(names, group, strict=True)), "count": n} for group, n in sorted(counts.items())]
 
 
-def _entry(holding: Holding, entry: Entry) -> dict[str, Any]:
-    """As JSON has it; the table is called as it is called now."""
-    hidden = ("fields", "name", "chunk")
-    data = {k: v for k, v in asdict(entry).items() if k not in hidden}
-    original = entry.original
-    if not entry.column and original is not None:
-        original = json.loads(original)
-    return {**data, "table": holding.table.path, "key": json.loads(entry.key), "original": original}
+def _newest_first(entries: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Table by table."""
+    by_id = sorted(entries, key=lambda e: str(e["id"]))
+    return sorted(sorted(by_id, key=lambda e: e["at"], reverse=True), key=lambda e: str(e["table"]))
+
+
+def _one(entries: Sequence[dict[str, Any]], id: str) -> dict[str, Any]:
+    """The entry of this id, or whose id alone begins so."""
+    same = [e for e in entries if e["id"] == id] or [e for e in entries if e["id"].startswith(id)]
+    if len(same) != 1:
+        what = "no entry" if not same else f"{len(same)} entries"
+        raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --rows 100`")
+    return same[0]
 
 
 def _replayed(done: Replayed) -> dict[str, Any]:

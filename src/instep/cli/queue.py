@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import emit, open_app, options
+from instep.cli.context import emit, options
+from instep.cli.desk import open_desk
 from instep.cli.log_options import LogFormat, LogLevel
 from instep.logs import LogSettings
 
@@ -62,14 +63,14 @@ def list_jobs(
     """Jobs, newest first, with how many there are of each status and who works."""
     if wrong := [s for s in status or () if s not in STATUSES]:
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(STATUSES)}", param_hint="--status")
-    with open_app() as app:
-        found = app.store.jobs.find(status=status or (), connection=connection, limit=limit)  # type: ignore[arg-type]
-        counts, workers = app.store.jobs.counts(), app.store.workers.live()
-    document = {"jobs": [asdict(j) for j in found], "counts": counts, "workers": [asdict(w) for w in workers]}
-    emit(document, lambda out: _show_list(out, found, counts, len(workers)))
+    with open_desk() as desk:
+        found = desk.queue(status or (), connection, limit)  # type: ignore[arg-type]
+    jobs, workers = [asdict(j) for j in found.jobs], [asdict(w) for w in found.workers]
+    document = {"jobs": jobs, "counts": found.counts, "workers": workers}
+    emit(document, lambda out: _show_list(out, found.jobs, found.counts, len(workers)))
 
 
-def _show_list(out: Screen, found: list[Job], counts: Mapping[JobStatus, int], workers: int) -> None:
+def _show_list(out: Screen, found: Sequence[Job], counts: Mapping[JobStatus, int], workers: int) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -92,8 +93,8 @@ def _show_list(out: Screen, found: list[Job], counts: Mapping[JobStatus, int], w
 @queue.command(epilog="Example: instep queue show j-20260301")
 def show(job: JobId) -> None:
     """One job with all that is known of it."""
-    with open_app() as app:
-        found = app.store.jobs.get(job)
+    with open_desk() as desk:
+        found = desk.job(job)
     emit({"job": asdict(found)}, lambda out: _show(out, found))
 
 
@@ -119,10 +120,8 @@ def _lines(job: Job) -> dict[str, Any]:
 @queue.command(epilog="Example: instep queue cancel j-20260301-120000-1a2b3c4d")
 def cancel(job: JobId) -> None:
     """End a job: at once if it waits, else as soon as its worker hears of it."""
-    from instep.bootstrap import user
-
-    with open_app() as app:
-        found = app.store.jobs.cancel(job, user())
+    with open_desk() as desk:
+        found = desk.cancel(job)
     said = "is cancelled" if found.over else "is asked to stop"
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} {said}"))
 
@@ -130,8 +129,6 @@ def cancel(job: JobId) -> None:
 @queue.command(epilog="Example: instep queue retry j-20260301-120000-1a2b3c4d")
 def retry(job: JobId) -> None:
     """Put a job that failed, died or was cancelled back into the queue."""
-    from instep.bootstrap import user
-
-    with open_app() as app:
-        found = app.store.jobs.retry(job, user())
+    with open_desk() as desk:
+        found = desk.retry(job)
     emit({"job": asdict(found)}, lambda out: out.write(f"job {found.id} waits"))

@@ -6,21 +6,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from instep.cli.context import confirm, console, emit, open_app, options
+from instep.cli.desk import open_desk
+from instep.cli.here import by_connection
 from instep.cli.review_text import show_changes
 from instep.errors import Blocked
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.control.reviews import Answer
-    from instep.control.selections import Place, Step
     from instep.model import Review
+    from instep.remote.desk import Desk
     from instep.sync.changes.answer import Outlook
 
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids from `changes list`; the first characters are enough.")]
@@ -58,16 +58,15 @@ def approve(
 
     An approval is about the table as it was when the change was shown: it is refused (exit 5) if the table has moved
     at the source or in the accepted schema since."""
-    with open_app() as app:
-        found, renames = _parted(_chosen(app, ids, match, kind, table, connection), named=bool(ids))
+    with open_desk() as desk:
+        found, renames = _parted(_chosen(desk, ids, match, kind, table, connection), named=bool(ids))
         if renames:
-            mapped = [_map_proposal(app, r) for r in renames]
+            mapped = [_map_proposal(_app_of(desk, r), r) for r in renames]
             emit({"mapped": mapped}, lambda out: out.write("\n".join(map(_mapped, mapped))))
             return
-        outlooks = {name: _approving(app, name, group) for name, group in _by_connection(found)}
-        hashes = _hashes(app, found) if hashed else []
-        done = _answered(app, found, "approved", outlooks, "Approve")
-        _hash(hashes)
+        outlooks = {name: desk.outlook(name, group, "approved") for name, group in by_connection(found)}
+        _ask(found, outlooks, "Approve")
+        done = desk.answer(found, "approved", hashed=hashed)
     _finish(done, outlooks, "")
 
 
@@ -75,10 +74,11 @@ def reject(
     ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
 ) -> None:
     """Keep changes out: they are not asked about again while they stay the same."""
-    with open_app() as app:
-        found = _chosen(app, ids, match, kind, table, connection)
-        outlooks = {name: _keeping(app, name, group, rejected=True) for name, group in _by_connection(found)}
-        done = _answered(app, found, "rejected", outlooks, "Reject")
+    with open_desk() as desk:
+        found = _chosen(desk, ids, match, kind, table, connection)
+        outlooks = {name: desk.outlook(name, group, "rejected") for name, group in by_connection(found)}
+        _ask(found, outlooks, "Reject")
+        done = desk.answer(found, "rejected", hashed=False)
     _finish(done, outlooks, "")
 
 
@@ -86,10 +86,11 @@ def ignore(
     ids: Ids = None, match: Match = None, kind: Kind = None, table: OfTable = None, connection: Of = None
 ) -> None:
     """Keep changes out and say no more about them until the change itself differs."""
-    with open_app() as app:
-        found = _chosen(app, ids, match, kind, table, connection)
-        outlooks = {name: _keeping(app, name, group, rejected=True) for name, group in _by_connection(found)}
-        done = _answered(app, found, "ignored", outlooks, "Ignore")
+    with open_desk() as desk:
+        found = _chosen(desk, ids, match, kind, table, connection)
+        outlooks = {name: desk.outlook(name, group, "ignored") for name, group in by_connection(found)}
+        _ask(found, outlooks, "Ignore")
+        done = desk.answer(found, "ignored", hashed=False)
     _finish(done, outlooks, "not asked again until the change itself differs; `changes approve ID` takes it back")
 
 
@@ -103,16 +104,14 @@ def snooze(
     date: Annotated[str | None, typer.Option("--until", help="Until when, UTC: 2026-12-01, 2026-12-01T08:00.")] = None,
 ) -> None:
     """Leave open changes alone for a while: not listed and not counted until then. Detections go on, pauses stay."""
-    from instep.bootstrap import user
-    from instep.control.reviews import snooze as snooze_it
     from instep.control.reviews import until
 
     end = until(length, date, datetime.now(UTC))
-    with open_app() as app:
-        found = _chosen(app, ids, match, kind, table, connection)
-        outlooks = {name: _keeping(app, name, group, rejected=False) for name, group in _by_connection(found)}
+    with open_desk() as desk:
+        found = _chosen(desk, ids, match, kind, table, connection)
+        outlooks = {name: desk.outlook(name, group, None) for name, group in by_connection(found)}
         _ask(found, outlooks, "Snooze")
-        done = snooze_it(app.store, found, end, user())
+        done = desk.snooze(found, end)
     _finish(done, outlooks, f"not listed before {end:%Y-%m-%d %H:%M} UTC")
 
 
@@ -148,6 +147,18 @@ def _map_proposal(app: App, review: Review) -> dict[str, Any]:
     return _map(app, review.connection, *pair_of(review))
 
 
+def _app_of(desk: Desk, review: Review) -> App:
+    """Mapping is prepared with a look at source and destination."""
+    from instep.cli.here import Here
+
+    if isinstance(desk, Here):
+        return desk.app
+    raise Blocked(
+        f"change {review.id} is a suspected rename, and mapping does not work over --server: {review.summary}",
+        hint=f"`instep changes map {review.id}` where the server's project is, or reject it",
+    )
+
+
 def _map(app: App, connection: str, old: str, new: str) -> dict[str, Any]:
     """Two paths of tables, or of columns."""
     from instep.sync.changes import map as map_columns
@@ -168,18 +179,17 @@ def _map(app: App, connection: str, old: str, new: str) -> dict[str, Any]:
 
 
 def _chosen(
-    app: App,
+    desk: Desk,
     ids: list[str] | None,
     match: list[str] | None,
     kind: list[str] | None,
     table: list[str] | None,
     connection: str | None,
 ) -> list[Review]:
-    from instep.control.reviews import Wish, choose
+    from instep.control.reviews import Wish
 
-    name = connection and app.connection(connection)
-    wish = Wish(tuple(ids or ()), name, tuple(match or ()), tuple(kind or ()), tuple(table or ()))
-    return choose(app.store, wish)
+    wish = Wish(tuple(ids or ()), connection, tuple(match or ()), tuple(kind or ()), tuple(table or ()))
+    return desk.choose(wish)
 
 
 def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Review]]:
@@ -195,49 +205,6 @@ def _parted(found: list[Review], *, named: bool) -> tuple[list[Review], list[Rev
             hint=f"answer it by itself: `instep changes map {renames[0].id}`, or reject it",
         )
     return others, [] if others else renames
-
-
-def _by_connection(found: Sequence[Review]) -> list[tuple[str, list[Review]]]:
-    ordered = sorted(found, key=lambda r: r.connection)
-    return [(name, list(group)) for name, group in groupby(ordered, lambda r: r.connection)]
-
-
-def _approving(app: App, connection: str, found: list[Review]) -> Outlook:
-    from instep.store.reviews import STANDING
-    from instep.sync.changes.answer import Outlook, approving
-
-    standing = [r for r in found if r.status in STANDING]
-    return approving(app.pipe(connection), standing) if len(standing) == len(found) else Outlook()
-
-
-def _hashes(app: App, found: list[Review]) -> list[tuple[Place, list[Step]]]:
-    """What hashes the columns of these changes; looked at before anything is answered."""
-    from instep.control.selections import hashing, place_of
-
-    places = [(place_of(app.project, app.store, name), group) for name, group in _by_connection(found)]
-    return [(place, hashing(place, group)) for place, group in places]
-
-
-def _hash(hashes: list[tuple[Place, list[Step]]]) -> None:
-    from instep.bootstrap import user
-    from instep.control.selections import switch
-
-    for place, steps in hashes:
-        switch(place, steps, user())
-
-
-def _keeping(app: App, connection: str, found: list[Review], *, rejected: bool) -> Outlook:
-    from instep.sync.changes.answer import keeping
-
-    return keeping(app.pipe(connection), found, "rejected" if rejected else "open")
-
-
-def _answered(app: App, found: list[Review], status: Answer, outlooks: dict[str, Outlook], word: str) -> list[Review]:
-    from instep.bootstrap import user
-    from instep.control.reviews import answer
-
-    _ask(found, outlooks, word)
-    return answer(app.store, found, status, user())
 
 
 def _ask(found: Sequence[Review], outlooks: dict[str, Outlook], word: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import confirm, emit, fail, open_app, say
+from instep.cli.desk import open_desk
 from instep.cli.log_options import LogFormat, LogLevel
 from instep.errors import Blocked, InstepError, SetupError
 from instep.logs import LogSettings, configure
@@ -109,11 +110,10 @@ def _first_key(store: Any) -> None:
 @keys.command("list", epilog="Example: instep keys list --output json")
 def list_keys() -> None:
     """All keys, with when their secrets end and were last used."""
-    with open_app() as app:
-        found = app.store.api_keys.page(limit=10_000)
-        now = app.store.api_keys.now()
-    data = {"keys": [asdict(key) for key in found]}
-    emit(data, lambda out: _show_keys(out, [(k, k.lives(now)) for k in found]))
+    with open_desk() as desk:
+        found = desk.keys()
+    data = {"keys": [asdict(key) for key in found.keys]}
+    emit(data, lambda out: _show_keys(out, [(k, k.lives(found.now)) for k in found.keys]))
 
 
 def _show_keys(out: Screen, found: list[tuple[ApiKey, bool]]) -> None:
@@ -146,12 +146,8 @@ def create(
     days: Days = None,
 ) -> None:
     """Make a key. Its secret is printed once."""
-    from instep.bootstrap import user
-    from instep.control import keys as use
-
-    with open_app() as app, app.store.transaction():
-        issued = use.create(app.store, name, role, user(), groups=group or (), lasts=_lasts(days))
-        app.store.audit.add(user(), "key.create", name, {"key": issued.key.id, "role": role, "groups": group or []})
+    with open_desk() as desk:
+        issued = desk.create_key(name, role, group or (), days)
     _show_issued(issued)
 
 
@@ -164,33 +160,20 @@ def rotate(
     days: Days = None,
 ) -> None:
     """Give a key another secret, which is printed once."""
-    from instep.bootstrap import user
-    from instep.control import keys as use
-
-    with open_app() as app, app.store.transaction():
-        issued = use.rotate(app.store, key, overlap=timedelta(hours=overlap_hours), lasts=_lasts(days))
-        app.store.audit.add(user(), "key.rotate", key, {"name": issued.key.name})
+    with open_desk() as desk:
+        issued = desk.rotate_key(key, timedelta(hours=overlap_hours), days)
     _show_issued(issued)
 
 
 @keys.command(epilog="Example: instep keys revoke k-3f9a21c07b11")
 def revoke(key: KeyId) -> None:
     """End a key at once."""
-    from instep.bootstrap import user
-    from instep.control import keys as use
-
-    with open_app() as app:
-        name = app.store.api_keys.get(key).name
+    with open_desk() as desk:
+        name = desk.key(key).name
         if not confirm(f"Refuse the API key {name!r} ({key}) from now on?"):
             raise Blocked("nothing was revoked", hint="answer yes, or pass --yes")
-        with app.store.transaction():
-            ended = use.revoke(app.store, key, user())
-            app.store.audit.add(user(), "key.revoke", key, {"name": name})
+        ended = desk.revoke_key(key)
     emit(asdict(ended), lambda out: out.write(f"{key} is refused from now on"))
-
-
-def _lasts(days: int | None) -> timedelta | None:
-    return timedelta(days=days) if days is not None else None
 
 
 def _show_issued(issued: Issued) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from instep.cli.context import confirm, console, emit, one_connection, open_app, options
 from instep.cli.maintain import layout_line
-from instep.cli.old_names import EXAMPLES, old_names, old_names_data, say_old_names
+from instep.cli.old_names import EXAMPLES, old_names, say_old_names
 from instep.cli.shards import EXAMPLES as SHARDS
 from instep.cli.shards import shards
 from instep.errors import Blocked, InstepError
@@ -201,6 +201,8 @@ def _say_rekeying(out: Screen, made: Rekeying, *, asked: Way | None) -> None:
 
 
 def _shown(connection: str, s: Standing) -> dict[str, Any]:
+    from instep.sync.status import old_names_data
+
     choice = s.choice
     return {
         "connection": connection, "table": s.table.path, "destination": ".".join(s.place),

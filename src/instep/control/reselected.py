@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from instep.control.reviews import waiting
 from instep.control.selections import Place, place_of
 from instep.project.project import Project
 from instep.schema.read import ColumnRead, TableRead
@@ -24,6 +26,12 @@ def reselected(project: Project, store: Store, connection: str) -> list[tuple[Tu
     tables = (t for t in place.accepted.tables if not t.retained and t.ref not in whole and is_on(place.now, t)[0])
     found = (one for t in tables for one in turned(_read(place, t), known.get(t.ref, ())))
     return [(one, _whole(place, one)) for one in found]
+
+
+def decided(project: Project, store: Store, connection: str) -> dict[str, Any]:
+    """What `status` says of decisions: how many changes wait for one, and what was chosen since the last load."""
+    chosen = [{"column": t.path, "is": t.what, "reads_table": w} for t, w in reselected(project, store, connection)]
+    return {"waiting_changes": len(waiting(store, connection)), "reselected": chosen}
 
 
 def _read(place: Place, table: Table) -> TableRead:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -62,8 +62,16 @@ def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Seq
 
 def choose(store: Store, wish: Wish) -> list[Review]:
     """The changes that are meant; InstepError if there are none. A connection alone means none."""
-    found = {r.id: r for r in map(store.reviews.get, wish.ids)}
-    for review in store.reviews.find(wish.connection, ("open",)) if wish.filters else ():
+    return selected(wish, store.reviews.get, lambda name: store.reviews.find(name, ("open",)))
+
+
+def selected(
+    wish: Wish, named: Callable[[str], Review], unanswered: Callable[[str | None], Sequence[Review]]
+) -> list[Review]:
+    """As `choose`, from wherever changes are: `named` finds one by its id, `unanswered` the open ones of a connection
+    or of all."""
+    found = {r.id: r for r in map(named, wish.ids)}
+    for review in unanswered(wish.connection) if wish.filters else ():
         if wish.fits(review):
             found[review.id] = review
     if not found:

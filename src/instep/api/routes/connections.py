@@ -125,8 +125,8 @@ def pause(the: The, who: Who, connection: ConnectionName, asked: Pausing, writes
 
     def do() -> Answer:
         writes.check(_whole(the, who, name))
-        pauses.pause(the.store, name, asked.reason, _table(asked.table))
-        return Answer({"paused": True, "pauses": _pauses(the, name)}, detail=asked.model_dump())
+        new = pauses.pause(the.store, name, asked.reason, _table(asked.table))
+        return Answer({"paused": True, "changed": new, "pauses": _pauses(the, name)}, detail=asked.model_dump())
 
     return writes.run("connection.pause", name, do)
 
@@ -138,9 +138,9 @@ def resume(the: The, who: Who, connection: ConnectionName, asked: Resuming, writ
 
     def do() -> Answer:
         writes.check(_whole(the, who, name))
-        pauses.resume(the.store, name, who.who, _table(asked.table))
+        ended = pauses.resume(the.store, name, who.who, _table(asked.table))
         left = _pauses(the, name)
-        return Answer({"paused": bool(left), "pauses": left}, detail=asked.model_dump())
+        return Answer({"paused": bool(left), "changed": bool(ended), "pauses": left}, detail=asked.model_dump())
 
     return writes.run("connection.resume", name, do)
 

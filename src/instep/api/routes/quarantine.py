@@ -50,6 +50,6 @@ def _held(holding: Holding, entry: Entry) -> HeldOut:
     original: Any = entry.original
     if not entry.column and original is not None:
         original = json.loads(original)
-    names = ("id", "column", "reason", "change", "run", "at", "status")
+    names = ("id", "column", "reason", "place", "change", "rule", "run", "since", "at", "status")
     said = {name: getattr(entry, name) for name in names}
     return HeldOut(**said, table=holding.table.path, key=json.loads(entry.key), original=original)

@@ -54,7 +54,7 @@ def get_run(request: Request, who: Who, the: The, run: Annotated[str, name("A ru
 
 def _table(found: TableRun) -> TableRunOut:
     values = {k: v for k, v in vars(found).items() if k not in ("run", "table")}
-    return TableRunOut(table=".".join(filter(None, found.table)), **values)
+    return TableRunOut(table=".".join(filter(None, found.table)), ref=list(found.table), **values)
 
 
 @routes.get("/connections/{connection}/plans", response_model=Page[PlanOut])

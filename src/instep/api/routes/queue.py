@@ -1,0 +1,90 @@
+"""The queue: jobs that wait for workers, are under way, or are over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import Annotated, Any
+
+from fastapi import Query
+from starlette.responses import Response
+
+from instep.api.access import The, Who
+from instep.api.common import name, router
+from instep.api.paging import Cursor, Limit, paged, place
+from instep.api.problems import unknown
+from instep.api.server import Caller, Server
+from instep.api.wire_queue import JobChanged, JobPage, JobWhole, WorkerOut
+from instep.api.writes import Answer, Write, Writes
+from instep.errors import InstepError
+from instep.model import Job, JobStatus
+
+routes = router("queue")
+JobId = Annotated[str, name("A job's id, j-...")]
+_AT_ONCE = 500
+
+
+@routes.get("/queue", response_model=JobPage)
+def list_queue(
+    who: Who,
+    the: The,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    connection: Annotated[str | None, Query(max_length=200)] = None,
+    status: Annotated[tuple[JobStatus, ...], Query(max_length=6)] = (),
+) -> Any:
+    """Newest first."""
+    behind = place(cursor, str)
+    every = _jobs(the, the.only(who, connection), status, behind[0] if behind else "")
+    found = list(islice(every, limit + 1))
+    counts, workers = ({}, []) if who.scoped else (the.store.jobs.counts(), the.store.workers.live())
+    page = paged(found, limit, lambda one: (one.id,), JobWhole.model_validate)
+    return {**page, "counts": counts, "workers": [WorkerOut.model_validate(w) for w in workers]}
+
+
+def _jobs(the: Server, scope: Collection[str] | None, status: Collection[JobStatus], before: str) -> Iterator[Job]:
+    only = next(iter(scope)) if scope is not None and len(scope) == 1 else None
+    while found := the.store.jobs.find(status=status, connection=only, before=before, limit=_AT_ONCE):
+        yield from (job for job in found if scope is None or job.connection in scope)
+        before = found[-1].id
+
+
+@routes.get("/queue/{job}", response_model=JobWhole)
+def get_queued(who: Who, the: The, job: JobId) -> Any:
+    """With what it did, or why it failed."""
+    return _known(the, who, job)
+
+
+def _known(the: Server, who: Caller, job: str) -> Job:
+    """By its id, or how that begins."""
+    try:
+        found = the.store.jobs.get(job)
+    except InstepError:
+        raise unknown("job", job) from None
+    if not the.sees(who, found.connection):
+        raise unknown("job", job)
+    return found
+
+
+@routes.post("/queue/{job}/cancel", response_model=JobChanged)
+def cancel(the: The, who: Who, job: JobId, writes: Writes) -> Response:
+    """At once if it waits, else as soon as its worker hears of it."""
+    return _changed(the, who, job, writes, "job.cancel", the.store.jobs.cancel)
+
+
+@routes.post("/queue/{job}/retry", response_model=JobChanged)
+def retry(the: The, who: Who, job: JobId, writes: Writes) -> Response:
+    """Puts one that failed, died or was cancelled back into the queue."""
+    return _changed(the, who, job, writes, "job.retry", the.store.jobs.retry)
+
+
+def _changed(
+    the: Server, who: Caller, job: str, writes: Write, action: str, change: Callable[[str, str], Job]
+) -> Response:
+    def do() -> Answer:
+        found = _known(the, who, job)
+        done = change(found.id, who.who)
+        return Answer({"job": asdict(done)}, detail={"connection": found.connection, "kind": found.kind})
+
+    return writes.run(action, job, do)

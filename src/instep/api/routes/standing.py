@@ -1,0 +1,73 @@
+"""What stands: a connection with its tables, its schema as of any time, the way of one table or column."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import Query
+from fastapi.encoders import jsonable_encoder
+
+from instep.api.access import The, Who
+from instep.api.common import ConnectionName, router
+from instep.api.paging import Cursor, paged, place
+from instep.api.server import Server
+from instep.api.wire import Page
+from instep.api.wire_queue import SchemaAt
+from instep.control import history
+from instep.control.reselected import decided
+from instep.control.trail import trail
+from instep.schema.table import catalog_to_dict
+
+routes = router("standing")
+Few = Annotated[int, Query(ge=1, le=100, description="The most items of a page.")]
+
+
+@routes.get("/connections/{connection}/status", response_model=dict[str, Any])
+def get_status(who: Who, the: The, connection: ConnectionName) -> Any:
+    """Last run, pauses, waiting changes, how each table fared last, backfills that are wanted, what is held. Without
+    the state of a source's log: the server opens no source."""
+    return jsonable_encoder(_status(the, the.connection(who, connection)))
+
+
+def _status(the: Server, name: str) -> dict[str, Any]:
+    from instep.sync.status import status
+
+    return {**decided(the.project, the.store, name), **status(the.project, the.store, name, the.app.pipe), "log": None}
+
+
+@routes.get("/status", response_model=Page[dict[str, Any]])
+def list_status(who: Who, the: The, limit: Few = 50, cursor: Cursor = None) -> Any:
+    """Of every connection, by name."""
+    scope, behind = the.names(who), place(cursor, str)
+    names = sorted(n for n in (the.project.connections if scope is None else scope) if not behind or n > behind[0])
+    found = paged(names[: limit + 1], limit, lambda one: (one,), lambda one: one)
+    return jsonable_encoder({**found, "items": [_status(the, name) for name in found["items"]]})
+
+
+@routes.get("/connections/{connection}/schema", response_model=SchemaAt)
+def get_schema(
+    who: Who,
+    the: The,
+    connection: ConnectionName,
+    side: Annotated[history.Side, Query(description="Whose schema.")] = "accepted",
+    at: Annotated[str | None, Query(max_length=50, description="A time (ISO 8601), or a version: 7 or 2.1.")] = None,
+) -> Any:
+    """As it is, or as it was then; with the copies that are kept beside its tables, if it is the schema of now."""
+    name = the.connection(who, connection)
+    when = history.moment(at) if at is not None else None
+    version = history.version_at(the.store, name, side, when)
+    copies = the.store.copies.standing(name) if at is None and side != "source" else []
+    catalog = catalog_to_dict(history.catalog_of(the.store, version))
+    return {**asdict(version), "catalog": catalog, "copies": [asdict(c) for c in copies]}
+
+
+@routes.get("/connections/{connection}/trail", response_model=dict[str, Any])
+def get_trail(
+    who: Who,
+    the: The,
+    connection: ConnectionName,
+    of: Annotated[str, Query(min_length=1, max_length=500, description="schema.table or schema.table.column")],
+) -> Any:
+    """What one table or column was called, and all that changed about it, oldest first."""
+    return jsonable_encoder(asdict(trail(the.store, the.connection(who, connection), of)))

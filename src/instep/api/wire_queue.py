@@ -1,0 +1,76 @@
+"""Documents of jobs and workers, and of schemas as of a time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from instep.api.wire import Dry, Page, Said, Schema
+
+
+class JobWhole(Said):
+    """`attempt` counts the claims, of which it gets `attempts`; `due`: not begun before. `result` says what it did;
+    `error` why its last attempt failed. failed: another attempt would not help; dead: all are used up."""
+
+    id: str
+    connection: str
+    kind: str
+    status: str
+    due: datetime
+    created: datetime
+    options: dict[str, Any]
+    priority: int
+    key: str
+    attempt: int
+    attempts: int
+    why: str
+    who: str
+    error: str
+    started: datetime | None
+    ended: datetime | None
+    lease_until: datetime | None
+    owner: str
+    fence: int
+    stop: str
+    run: str
+    result: dict[str, Any]
+    source: str
+
+
+class WorkerOut(Said):
+    id: str
+    host: str
+    pid: int
+    lanes: int
+    started: datetime
+    seen: datetime
+    stopping: bool
+
+
+class JobPage(Page[JobWhole]):
+    """`counts` by status and `workers` are of the whole server: empty for keys that are for some groups."""
+
+    counts: dict[str, int]
+    workers: list[WorkerOut]
+
+
+class JobChanged(Dry):
+    job: JobWhole
+
+
+class CopyOut(Said):
+    number: int
+    table: list[str] = Field(description="The accepted table that it was.")
+    place: list[str] = Field(description="Namespace and name at the destination.")
+    why: str
+    rows: int
+    at: datetime
+
+
+class SchemaAt(Schema):
+    """`identity`: of the source's server, as far as it tells one."""
+
+    identity: str
+    copies: list[CopyOut]

@@ -1,0 +1,1 @@
+"""The client of a server: the same commands over its API."""

@@ -1,0 +1,122 @@
+"""Waiting for a job at the server: its progress from the events of its connection."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from instep import errors
+from instep.model import Job, TableRun
+from instep.remote.client import Client, part
+from instep.remote.records import record
+from instep.sync.progress import Report
+
+POLL = 1.0
+_KINDS: Mapping[str, type[errors.InstepError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.ProjectError, errors.SchemaError, errors.ConnectError, errors.ReadError, errors.StageError,
+        errors.DestinationError, errors.Blocked, errors.Conflict, errors.SetupError,
+    )
+}  # fmt: skip
+
+
+class Shows(Protocol):
+    """As `sync.progress.Progress`."""
+
+    def step(self, text: str) -> None: ...
+
+    def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None: ...
+
+
+@dataclass
+class Follower:
+    """`left` is called with the job's id when the user stops waiting: the job goes on."""
+
+    client: Client
+    shows: Shows
+    left: Callable[[str], None]
+    poll: float = POLL
+    sleep: Callable[[float], None] = time.sleep
+
+    def done(self, id: str) -> Job:
+        """The job once it is over; the error that it ended with."""
+        job = self.over(id)
+        if job.status != "done":
+            raise error_of(job)
+        return job
+
+    def over(self, id: str) -> Job:
+        """The job once it is over, however it ended."""
+        seen, told = 0, ""
+        try:
+            while not (job := record(Job, self.client.get(f"/queue/{part(id)}"))).over:
+                told = self._tell(job, told)
+                if job.status == "running":
+                    seen = self._events(job, seen)
+                self.sleep(self.poll)
+        except KeyboardInterrupt:
+            self.left(id)
+            raise
+        return job
+
+    def _tell(self, job: Job, told: str) -> str:
+        text = standing(job)
+        if text != told:
+            self.shows.step(text)
+        return text
+
+    def _events(self, job: Job, seen: int) -> int:
+        """What has happened to its connection since the job began, oldest first; answers the last event's number."""
+        page = self.client.get("/events", connection=job.connection, limit=200)["items"]
+        for event in reversed(page):
+            if event["number"] > seen and (not job.started or event["at"] >= _text(job)):
+                self._event(event["type"], event["data"])
+        return max([seen, *(int(e["number"]) for e in page)])
+
+    def _event(self, type: str, data: Mapping[str, Any]) -> None:
+        if type == "run.started":
+            self.shows.step(f"{data.get('kind', 'run')} {data.get('run', '')}")
+        elif type in ("table.loaded", "table.failed"):
+            step = "done" if type == "table.loaded" else "failed"
+            self.shows.table(str(data.get("table", "")), rows=int(data.get("read", 0)), step=step)
+
+
+def _text(job: Job) -> str:
+    assert job.started is not None
+    return job.started.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def standing(job: Job) -> str:
+    """What a job waits for, or that it runs."""
+    if job.status == "running":
+        return f"{job.kind} runs (job {job.id}, attempt {job.attempt} of {job.attempts})"
+    if job.error:
+        why = job.error.splitlines()[0]
+        return f"attempt {job.attempt} of {job.attempts} failed: {why}; the next one at {job.due:%H:%M:%S} UTC"
+    return f"{job.kind} waits for a worker (job {job.id})"
+
+
+def error_of(job: Job) -> errors.InstepError:
+    """The error that ended a job, of the kind that the command would have raised where the worker is."""
+    if job.status == "cancelled":
+        return errors.Blocked(f"job {job.id} was cancelled: {job.error or job.stop}", hint="ask for it again")
+    said = job.result.get("problem")
+    if isinstance(said, dict) and said.get("message"):
+        kind = _KINDS.get(str(said.get("type")), errors.InstepError)
+        return kind(str(said["message"]), hint=str(said.get("hint", "")))
+    return errors.InstepError(f"job {job.id} is {job.status}: {job.error}", hint=f"see `instep queue show {job.id}`")
+
+
+def report_of(client: Client, job: Job) -> Report | None:
+    """What a sync did with each table; None if it made no run."""
+    run = str(job.result.get("run") or job.run)
+    if not run:
+        return None
+    found = client.get(f"/runs/{part(run)}")
+    tables = tuple(record(TableRun, {**one, "run": run, "table": one["ref"]}) for one in found["tables"])
+    told = {name: tuple(job.result.get(name, ())) for name in ("notes", "applied", "waiting")}
+    seconds, casts = float(job.result.get("seconds", 0.0)), dict(job.result.get("casts", {}))
+    return Report(run, found["status"], tables, **told, seconds=seconds, casts=casts)

@@ -1,0 +1,51 @@
+"""The API's documents as the records that they were made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, TypeVar
+
+from instep.errors import ConnectError
+
+T = TypeVar("T")
+
+
+def record(kind: type[T], document: Mapping[str, Any]) -> T:
+    """A frozen record of this kind; what the record does not have is left out. ConnectError for a document that is none
+    of it."""
+    from pydantic import ValidationError
+
+    adapter: Any = _adapter
+    try:
+        found: T = adapter(kind).validate_python(dict(document))
+    except ValidationError as error:
+        where = ", ".join(".".join(map(str, one["loc"])) for one in error.errors()[:3])
+        raise ConnectError(
+            f"the server's answer is no {kind.__name__}: {where}", hint="are client and server of one version?"
+        ) from None
+    return found
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def moments(document: Any, names: frozenset[str]) -> Any:
+    """The document with the times of these names as times, in UTC as the store has them."""
+    if isinstance(document, Mapping):
+        return {k: _moment(v) if k in names else moments(v, names) for k, v in document.items()}
+    return [moments(one, names) for one in document] if isinstance(document, list) else document
+
+
+def _moment(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        return text

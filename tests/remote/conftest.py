@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from remote_world import PROJECT, TABLES, World, served
+
+
+@pytest.fixture
+def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "INSTEP_SERVER", "INSTEP_API_KEY_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    made = World(tmp_path, capsys, monkeypatch)
+    tmp_path.joinpath("instep.yml").write_text(PROJECT)
+    made.sql(TABLES)
+    with served(tmp_path) as (made.url, made.key):
+        yield made
