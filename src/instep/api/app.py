@@ -27,6 +27,7 @@ from instep.api.routes import (
     objects,
     quarantine,
     queue,
+    rollouts,
     runs,
     schemas,
     settings,
@@ -37,7 +38,7 @@ from instep.errors import InstepError
 
 _ROOMS = (
     health, connections, settings, changes, runs, schemas, objects, channels, events, quarantine, keys, metrics,
-    queue, standing,
+    queue, standing, rollouts,
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"

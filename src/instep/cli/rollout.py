@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import BLOCKED, PARTIAL, confirm, emit, fail, open_app, options, say
+from instep.cli.rollout_carried import carry
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
-    from instep.control.rollouts.flow import Rolling
     from instep.control.rollouts.patch import Patch
     from instep.model import Rollout
-    from instep.sync.in_process import InProcess
 
 rollout = typer.Typer(help="One change, policy or selection over many connections, in waves.", no_args_is_help=True)
 Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="w-...; not needed if only one is under way.")]
@@ -90,7 +89,7 @@ def _patch(
 ) -> Patch:
     """What is rolled out; InstepError unless it is one thing."""
     from instep.control.rollouts.changes import change_patch
-    from instep.control.rollouts.policies import policy_patch
+    from instep.control.rollouts.policies import ServedPolicies, policy_patch
     from instep.control.rollouts.selections import SelectionPatch
 
     if sum((bool(turns), bool(approve), bool(reject), bool(preset))) != 1:
@@ -100,19 +99,16 @@ def _patch(
         )
     if approve or reject:
         return change_patch(app.store, "approved" if approve else "rejected", approve or reject or "", names)
-    return policy_patch(app.project, preset) if preset else SelectionPatch(app.project, app.store, tuple(turns))
-
-
-def _runs(app: App) -> InProcess:
-    from instep.sync.in_process import InProcess
-
-    return InProcess(app.pipe, app.engine)
+    if preset:
+        return policy_patch(app.project, preset, ServedPolicies(app.objects))
+    return SelectionPatch(app.project, app.store, tuple(turns))
 
 
 def _detect(app: App, names: list[str]) -> None:
     from instep.control.rollouts.create import detect_all
+    from instep.sync.in_process import InProcess
 
-    for name, error in detect_all(_runs(app), names, "create").items():
+    for name, error in detect_all(InProcess(app.pipe, app.engine), names, "create").items():
         say(f"{name}: {error}")
 
 
@@ -152,10 +148,11 @@ def status(
 
 
 def advance(id: Id = None, every: Every = False) -> None:
-    """Begin the next wave, or go on with one that was left unfinished; ends at a gate that is not passed."""
+    """Begin the next wave, or go on with one that was left unfinished; ends at a gate that is not passed. Where a
+    worker lives it does the work, and this command follows."""
     with open_app() as app:
         known = _id(app, id)
-        _finish(app, _rolling(app, known).advance(known, every=every))
+        _finish(app, carry(app, known, lambda asks: asks.advance(every)))
 
 
 def resume(
@@ -167,7 +164,7 @@ def resume(
     then the wave goes on."""
     with open_app() as app:
         known = _id(app, id)
-        _finish(app, _rolling(app, known).resume(known, every=every, accept=accept))
+        _finish(app, carry(app, known, lambda asks: asks.resume(every, accept)))
 
 
 def stop(id: Id = None, reason: Annotated[str, typer.Option("--reason", help="Why.")] = "") -> None:
@@ -206,7 +203,7 @@ def rollback(
         what = ", ".join(connection or ()) or f"wave {wave or app.store.rollouts.get(known).wave}"
         if _asks() and not confirm(f"Take {what} of {known} back?"):
             raise Blocked("nothing was rolled back", hint="answer yes, or pass --yes")
-        _finish(app, _rolling(app, known).roll_back(known, wave=wave, connections=connection or ()), exits=False)
+        _finish(app, carry(app, known, lambda asks: asks.roll_back(wave, connection or ())), exits=False)
 
 
 def _asks() -> bool:
@@ -219,16 +216,6 @@ def _text(app: App, made: Rollout) -> str:
     from instep.control.rollouts.create import patch_of
 
     return patch_of(made.what, app.project, app.store).text
-
-
-def _rolling(app: App, id: str) -> Rolling:
-    from instep.bootstrap import user
-    from instep.cli.rollout_text import told
-    from instep.control.rollouts.create import patch_of
-    from instep.control.rollouts.flow import Rolling
-
-    patch = patch_of(app.store.rollouts.get(id).what, app.project, app.store)
-    return Rolling(app.store, patch, _runs(app), user(), told)
 
 
 def _finish(app: App, made: Rollout, *, exits: bool = True) -> None:

@@ -29,13 +29,14 @@ WAITED_FOR = 100
 """The priority of a job whose answer somebody waits for; some lanes run nothing else."""
 ASKED = 50
 SCHEDULED = 0
-PAUSED_TOO: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "test"))
-"""What runs while the connection is paused: it looks, and moves no row."""
+PAUSED_TOO: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "test", "undo"))
+"""What runs while the connection is paused: it looks, or takes back what a person names."""
 LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload"))
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time."""
 ATTEMPTS: Mapping[JobKind, int] = {
-    "sync": 5, "backfill": 5, "maintain": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1
+    "sync": 5, "backfill": 5, "maintain": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1,
+    "undo": 3, "rollout": 20,
 }  # fmt: skip
 
 
@@ -131,11 +132,11 @@ class Jobs:
                 return self._again(transaction, job, error, due, result)
             return self.finish(job, "dead" if retryable else "failed", error=error, result=result)
 
-    def give_back(self, job: Job, why: str) -> Job:
-        """Undoes a claim whose work was not finished through no fault of its own: the attempt does not count. Fenced
-        as above."""
+    def give_back(self, job: Job, why: str, wait: timedelta = timedelta()) -> Job:
+        """Undoes a claim whose work was not finished through no fault of its own: the attempt does not count, and it
+        may begin again after `wait`. Fenced as above."""
         with self._db.write() as transaction:
-            given = self._again(transaction, job, why, self._db.now(), None)
+            given = self._again(transaction, job, why, self._db.now() + wait, None)
             if given.status == "queued":
                 back = {"attempt": job.attempt - 1}
                 transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**back))
@@ -233,6 +234,14 @@ class Jobs:
         query = select(jobs).where(jobs.c.connection == connection, jobs.c.status == status, of_kind)
         with self._db.read() as transaction:
             row = transaction.execute(_in_turn(query).limit(1)).first()
+            return _job(row) if row else None
+
+    def newest(self, connection: str, kind: JobKind, key: str) -> Job | None:
+        """The last that was asked for with this key, whatever became of it."""
+        c = jobs.c
+        query = select(jobs).where(c.connection == connection, c.kind == kind, c.key == key)
+        with self._db.read() as transaction:
+            row = transaction.execute(query.order_by(c.created.desc(), c.id.desc()).limit(1)).first()
             return _job(row) if row else None
 
     def find(

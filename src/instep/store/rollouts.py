@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from instep.errors import Conflict, Fenced, InstepError
 from instep.model import Member, MemberStatus, Rollout, RolloutStatus
@@ -93,6 +93,12 @@ class Rollouts:
         with self._db.read() as transaction:
             return [_member(row) for row in transaction.execute(query)]
 
+    def connections(self, id: str) -> list[str]:
+        """The names of all."""
+        query = select(rollout_members.c.connection).where(rollout_members.c.rollout == id)
+        with self._db.read() as transaction:
+            return list(transaction.execute(query).scalars())
+
     def counts(self, id: str) -> dict[tuple[int, MemberStatus], int]:
         """(wave, status) -> how many connections."""
         c = rollout_members.c
@@ -100,22 +106,45 @@ class Rollouts:
         with self._db.read() as transaction:
             return {(row[0], row[1]): row[2] for row in transaction.execute(query)}
 
-    def claim(self, id: str, allowed: Sequence[RolloutStatus]) -> Rollout:
-        """Carries it on: it is running from now on. Raises Conflict while another process does so, or has not ended
-        yet, and for a rollout in another status."""
+    def claim(self, id: str, allowed: Sequence[RolloutStatus], *, as_is: bool = False) -> Rollout:
+        """Carries it on: it is running from now on, or with `as_is` what it was. Raises Conflict while another process
+        does so, or has not ended yet, and for a rollout in another status."""
         with self._db.write() as transaction:
-            row = _one(transaction, id)
-            self._check_free(row)
-            if row.status not in (*allowed, "running"):
-                raise Conflict(
-                    f"rollout {row.id} is {row.status}{f': {row.why}' if row.why else ''}", hint=_NEXT[row.status]
-                )
+            row = self._allowed(transaction, id, allowed)
             owner, now = this_process(), self._db.now()
+            said = {} if as_is else {"status": "running", "why": ""}
             self._set(
-                transaction, row.id, status="running", why="", fence=row.fence + 1, host=owner.host, pid=owner.pid,
-                pid_started=owner.started, lease_until=now + self.lease,
+                transaction, row.id, fence=row.fence + 1, host=owner.host, pid=owner.pid, pid_started=owner.started,
+                lease_until=now + self.lease, **said,
             )  # fmt: skip
             return _rollout(_one(transaction, row.id))
+
+    def check_allowed(self, id: str, allowed: Sequence[RolloutStatus]) -> Rollout:
+        """The rollout, if `claim` would answer it."""
+        with self._db.read() as transaction:
+            return _rollout(self._allowed(transaction, id, allowed))
+
+    def _allowed(self, transaction: Connection, id: str, allowed: Sequence[RolloutStatus]) -> Row[Any]:
+        row = _one(transaction, id)
+        self._check_free(row)
+        if row.status not in (*allowed, "running"):
+            raise Conflict(
+                f"rollout {row.id} is {row.status}{f': {row.why}' if row.why else ''}", hint=_NEXT[row.status]
+            )
+        return row
+
+    def reopen(self, id: str, allowed: Sequence[RolloutStatus]) -> Rollout:
+        """It is ready again; Conflict as `claim` raises it."""
+        with self._db.write() as transaction:
+            row = self._allowed(transaction, id, allowed)
+            self._set(transaction, row.id, status="ready", why="", **_FREE)
+            return _rollout(_one(transaction, row.id))
+
+    def let_go(self, rollout: Rollout) -> None:
+        """Ends this process's part for now: another one goes on where it is."""
+        with self._db.write() as transaction:
+            self._check(transaction, rollout)
+            self._set(transaction, rollout.id, **_FREE)
 
     def _check_free(self, row: Row[Any]) -> None:
         if not row.pid or Owner(row.host, row.pid, row.pid_started).gone or row.lease_until <= self._db.now():
@@ -201,6 +230,16 @@ class Rollouts:
                 where = (c.rollout == id, c.connection == name)
                 transaction.execute(update(rollout_members).where(*where).values(accepted=why, who=who))
         return len(found)
+
+    def prune(self, before: datetime) -> int:
+        """Forgets rollouts that are over or stand still, and were last touched before, with their connections; answers
+        how many. Nothing of them can be rolled back by then."""
+        resting: tuple[RolloutStatus, ...] = ("done", "partial", "stopped", "halted")
+        with self._db.write() as transaction:
+            where = (rollouts.c.status.in_(resting), rollouts.c.updated < before)
+            old = select(rollouts.c.id).where(*where)
+            transaction.execute(delete(rollout_members).where(rollout_members.c.rollout.in_(old)))
+            return transaction.execute(delete(rollouts).where(*where)).rowcount
 
     def _set(self, transaction: Connection, id: str, **values: Any) -> None:
         transaction.execute(update(rollouts).where(rollouts.c.id == id).values(updated=self._db.now(), **values))

@@ -41,7 +41,7 @@ class InProcess:
 
     def undo(self, connection: str, change: str, key: str) -> RunOutcome:
         """Takes an applied change back; done, too, if it was taken back before. Drops nothing."""
-        return _outcome(lambda: _undone(self.pipe(connection), change))
+        return _outcome(lambda: undo(self.pipe(connection), change))
 
     def wait(self) -> None:
         """Nothing is under way beside the caller."""
@@ -61,7 +61,8 @@ def _looked(pipe: Pipe) -> RunOutcome:
     return RunOutcome("", "done")
 
 
-def _undone(pipe: Pipe, change: str) -> RunOutcome:
+def undo(pipe: Pipe, change: str) -> RunOutcome:
+    """Takes an applied change back; done, too, if it was taken back before. Raises what an undo raises."""
     if undone(pipe, change) is None:
         takeback(pipe, prepare(pipe, find(pipe, change)))
     return RunOutcome("", "done")

@@ -14,17 +14,20 @@ from instep.errors import Blocked, Conflict, InstepError, ProjectError
 from instep.logs import bound
 from instep.model import Job, JobKind
 from instep.sync.pipe import Pipe
+from instep.worker import rollouts
 
 _log = logging.getLogger("instep.worker")
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later."""
+    """What became of a job in its lane. `interrupted`: it was told to stop. `transient`: the same may work later.
+    `again`: it is not over, and comes again after so many seconds."""
 
     error: str = ""
     transient: bool = False
     interrupted: bool = False
+    again: float | None = None
     run: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
 
@@ -42,7 +45,7 @@ def _perform(app: App, job: Job) -> Ended:
     except KeyboardInterrupt:
         ended = Ended("interrupted", interrupted=True)
     except Exception as error:
-        ended = Ended(_text(error), _transient(error))
+        ended = Ended(_text(error), _transient(error) and not job.options.get("measured"))
         # An error of ours says all there is to say; of any other the place is what helps.
         _log.error("%s", ended.error, exc_info=None if isinstance(error, InstepError) else error)
         _after(app, job, error)
@@ -74,6 +77,8 @@ def _after(app: App, job: Job, error: Exception) -> None:
         detector.on_error(app.store, app.project, job.connection)
     elif job.kind == "detect" and _final(job, error):
         detector.failed(app.store, job, _text(error))
+    elif job.kind == "rollout" and _final(job, error):
+        rollouts.given_up(app, job, _text(error))
 
 
 def _pipe(app: App, job: Job) -> Pipe:
@@ -85,6 +90,10 @@ def _sync(app: App, job: Job) -> Ended:
     from instep.sync.run import Wanted, sync
 
     said = job.options
+    if said.get("measured"):
+        outcome = rollouts.measured(app, job, _pipe(app, job))
+        failed = outcome.error if outcome.status == "failed" else ""
+        return Ended(failed, run=outcome.run, result=asdict(outcome))
     wanted = Wanted(
         tables=frozenset(said.get("tables", ())),
         full=bool(said.get("full", job.kind == "backfill" and not said.get("columns"))),
@@ -161,7 +170,21 @@ def _test(app: App, job: Job) -> Ended:
     return Ended(result={"checks": [asdict(c) for c in checks], "ok": all(c.ok or not c.needed for c in checks)})
 
 
+def _undo(app: App, job: Job) -> Ended:
+    """`options`: change (its id). Drops nothing."""
+    from instep.sync.in_process import undo
+
+    undo(_pipe(app, job), str(job.options["change"]))
+    return Ended()
+
+
+def _rollout(app: App, job: Job) -> Ended:
+    """`key`: its id; `options`: a course (control/rollouts/course.py)."""
+    result = rollouts.turn(app, job)
+    return Ended(again=rollouts.TURN) if result is None else Ended(result=result)
+
+
 _WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
     "sync": _sync, "backfill": _sync, "detect": _detect, "refresh": _detect, "reload": _detect,
-    "maintain": _maintain, "test": _test,
+    "maintain": _maintain, "test": _test, "undo": _undo, "rollout": _rollout,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, timedelta
 
 from instep.control import timetable
 from instep.errors import Fenced, InstepError
-from instep.model import Job, Worker
+from instep.model import Job, JobStatus, Worker
 from instep.store.jobs import WAITED_FOR
 from instep.store.store import Store
 from instep.worker.lane import Lane, Opened, Opener, ready
@@ -100,7 +100,12 @@ class JobWorker:
         busy = bool(self._busy)
         if self._stopping.is_set():
             return not busy or self._at_once.is_set() or time.monotonic() >= self._ends
-        return drain and not busy and not self._waiting()
+        return drain and not busy and not self._waiting() and not self._turns()
+
+    def _turns(self) -> bool:
+        """Whether a rollout's next turn comes soon."""
+        waiting: tuple[JobStatus, ...] = ("queued",)
+        return bool(self._store.jobs.find(status=waiting, kind="rollout", limit=1))
 
     def _waiting(self) -> bool:
         """Whether a job may begin now: it has begun."""
@@ -201,8 +206,11 @@ class JobWorker:
         with self._store.transaction():
             if ended.run:
                 jobs.note_run(job, ended.run)
-            if ended.interrupted or (ended.error and jobs.get(job.id).stop):
-                by = jobs.get(job.id).stop
+            by = jobs.get(job.id).stop
+            if ended.again is not None and not by:
+                jobs.give_back(job, "", timedelta(seconds=ended.again))
+                return
+            if ended.interrupted or ((ended.error or ended.again is not None) and by):
                 job = jobs.finish(job, "cancelled", error=f"stopped by {by}") if by else self._given(job)
             elif ended.error:
                 job = jobs.fail(job, ended.error, retryable=ended.transient, result=ended.result)

@@ -12,72 +12,79 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
+from instep.control.rollouts.course import FREE, Course, to_advance, to_resume, to_roll_back, to_take_back
 from instep.control.rollouts.create import detect_all
 from instep.control.rollouts.gates import findings, gates_of
 from instep.control.rollouts.machine import UNDONE, Await, Begin, Halt, Over, before, next_step, standing
 from instep.control.rollouts.patch import Line, Patch, Runs
-from instep.errors import Blocked, Fenced, InstepError
+from instep.errors import Fenced, InstepError
 from instep.events import RolloutApplied, RolloutMoved, RolloutTakenBack
 from instep.model import Member, MemberStatus, Rollout, RolloutStatus, RunOutcome
 from instep.store.store import Store
 
 Told = Callable[[Member], None]
-_FREE: tuple[RolloutStatus, ...] = ("ready", "stopped", "halted", "partial", "done")
 
 
 @dataclass(frozen=True)
 class Rolling:
-    """One rollout in the hands of one process. `told` hears of each connection that has ended or was left out."""
+    """One rollout in the hands of one process. `told` hears of each connection that has ended or was left out.
+    `in_turns`: what interrupts this process is no end of the rollout, another one goes on."""
 
     store: Store
     patch: Patch
     runs: Runs
     who: str
     told: Told = field(default=lambda member: None)
+    in_turns: bool = False
 
     def advance(self, id: str, *, every: bool = False) -> Rollout:
-        """The next wave, or what is left of the one that has begun; with `every` one after the other as long as the
-        gates let it. Conflict while another process carries it on, and for one that was stopped or has halted."""
-        with self._held(id, ("ready",)) as held:
-            return self._waves(held, every)
+        """See `to_advance`."""
+        return self.carry_on(id, to_advance(self.store, id, every=every))
 
     def resume(self, id: str, *, every: bool = False, accept: str = "") -> Rollout:
-        """Goes on after a stop, a halt or a crash, and touches only what is not done: in the waves that have begun,
-        connections that failed or did not fit are tried again. `accept`: the reason for which what the gates have found
-        on connections that are done may pass; without one Blocked is raised, and nothing is touched."""
-        self._check_accepted(id, accept)
-        with self._held(id, ("ready", "stopped", "halted", "partial")) as held:
-            self.store.rollouts.accept(held.id, held.wave, accept, self.who)
-            again = self.store.rollouts.members(held.id, upto=held.wave, statuses=UNDONE)
-            outdated = [m.connection for m in again if m.status == "blocked"]
-            detect_all(self.runs, outdated, f"{held.id}/{held.fence}")
-            for member in again:
-                self._move(held, member, "waiting")
-            return self._waves(held, every)
+        """See `to_resume`."""
+        return self.carry_on(id, to_resume(self.store, id, self.who, every=every, accept=accept))
 
     def roll_back(self, id: str, *, wave: int = 0, connections: Sequence[str] = ()) -> Rollout:
-        """Takes the patch back from the connections of a wave (0: the last that has begun) or from those that are
-        named, the last one first, where it was applied. The rollout is stopped then. What cannot be taken back stays
-        as it is and says why."""
-        self._to_take_back(self.store.rollouts.get(id), wave, connections)
-        with self._held(id, _FREE) as held:
+        """See `to_roll_back`."""
+        return self.carry_on(id, to_roll_back(self.store, id, wave=wave, connections=connections))
+
+    def carry_on(self, id: str, course: Course, key: str = "") -> Rollout:
+        """Until it ends, as far as the gates let it: forward, or back from the last connection to the first; then it is
+        stopped, and what could not be taken back stays as it is and says why. Called again with the same `key` it goes
+        on. Conflict while another process carries it on, Later where a turn ends before that."""
+        now = self.store.rollouts.get(id)
+        if course.back:
+            return self._back(now, course, key)
+        if now.status in ("halted", "partial", "done"):
+            return now
+        with self._held(now.id, ("ready", "stopped"), as_is=now.status == "stopped") as held:
+            if held.status == "stopped":
+                return self._stopped(held)
+            detect_all(self.runs, course.look, key or f"{held.id}/{held.fence}")
+            return self._waves(held, course.upto)
+
+    def _back(self, now: Rollout, course: Course, key: str) -> Rollout:
+        with self._held(now.id, FREE) as held:
             dead = self.store.rollouts.members(held.id, statuses=("running",))
             self._end_all(held, {m.connection: m for m in dead})
-            for member in reversed(self._to_take_back(held, wave, connections)):
-                self._take_back(held, member)
-            what = ", ".join(connections) or f"wave {wave or held.wave}"
-            return self._release(held, "stopped", f"{what} rolled back by {self.who}")
+            for member in reversed(to_take_back(self.store, held, course)):
+                self._take_back(held, member, key or f"{held.id}/{held.fence}")
+            return self._release(held, "stopped", f"{course.text.removesuffix(' back')} rolled back by {self.who}")
 
     @contextmanager
-    def _held(self, id: str, allowed: Sequence[RolloutStatus]) -> Iterator[Rollout]:
+    def _held(self, id: str, allowed: Sequence[RolloutStatus], *, as_is: bool = False) -> Iterator[Rollout]:
         """A process that is killed lets go of nothing: its lease ends, or it is seen to be gone."""
-        held = self.store.rollouts.claim(id, allowed)
+        held = self.store.rollouts.claim(id, allowed, as_is=as_is)
         try:
             with _Beating(self.store, held):
                 yield held
         except (Exception, KeyboardInterrupt) as error:
             with suppress(InstepError):
-                self._release(held, "stopped", f"interrupted: {error or type(error).__name__}")
+                if self.in_turns:
+                    self.store.rollouts.let_go(held)
+                else:
+                    self._release(held, "stopped", f"interrupted: {error or type(error).__name__}")
             raise
 
     def _release(self, held: Rollout, status: RolloutStatus, why: str = "") -> Rollout:
@@ -86,25 +93,17 @@ class Rolling:
             self.store.events.add(RolloutMoved("", now.id, now.status, now.wave, now.why, self.who))
         return now
 
-    def _check_accepted(self, id: str, why: str) -> None:
-        rollout = self.store.rollouts.get(id)
-        done = self.store.rollouts.members(rollout.id, upto=rollout.wave, statuses=("done",))
-        open_ = [m for m in done if m.findings and not m.accepted]
-        if open_ and not why.strip():
-            raise Blocked(
-                f"rollout {rollout.id}: {open_[0].connection}: {open_[0].findings[0]}",
-                hint='`--accept "REASON"` lets it pass, `instep rollout rollback` takes the wave back',
-            )
+    def _stopped(self, held: Rollout) -> Rollout:
+        """Runs that were under way end, and it stays stopped."""
+        under_way = self.store.rollouts.members(held.id, statuses=("running",))
+        self._end_all(held, {m.connection: m for m in under_way})
+        return self._release(held, "stopped")
 
-    def _waves(self, held: Rollout, every: bool) -> Rollout:
-        """What is left of waves that have begun; if nothing is, the next one. With `every` all of them."""
-        did = False
-        for number in range(1, held.of + 1):
-            if not self.store.rollouts.members(held.id, wave=number, statuses=("waiting", "running")):
+    def _waves(self, held: Rollout, upto: int) -> Rollout:
+        """One after the other, what is left of each."""
+        for number in range(1, upto + 1):
+            if not self.store.rollouts.members(held.id, wave=number, statuses=("waiting", "running"), limit=1):
                 continue
-            if did and number > held.wave and not every:
-                break
-            did = True
             if (ended := self._wave(held, number)) is not None:
                 return ended
         return self._end(held)
@@ -206,24 +205,10 @@ class Rolling:
         left = ", ".join(f"{totals[s]} {_WORDS[s]}" for s in UNDONE if totals.get(s))
         return self._release(held, now, left if now == "partial" else "")
 
-    def _to_take_back(self, held: Rollout, wave: int, connections: Sequence[str]) -> list[Member]:
-        wave = wave or held.wave
-        if connections:
-            members = [self.store.rollouts.member(held.id, name) for name in connections]
-        else:
-            members = self.store.rollouts.members(held.id, wave=wave)
-        found = [m for m in members if m.before and m.status in (*before("rolled_back"), "running")]
-        if not found:
-            raise InstepError(
-                f"rollout {held.id}: there is nothing to take back of {', '.join(connections) or f'wave {wave}'}",
-                hint=f"see `instep rollout status {held.id} --all`",
-            )
-        return found
-
-    def _take_back(self, held: Rollout, member: Member) -> None:
+    def _take_back(self, held: Rollout, member: Member, key: str) -> None:
         name = member.connection
         if change := self.patch.undone_by(name, member.before):
-            outcome = self._undone(held, name, change)
+            outcome = self._undone(name, change, f"{key}/back")
             if not outcome.ok:
                 self.told(self._refused(held, member, outcome.error))
                 return
@@ -245,8 +230,8 @@ class Rolling:
         was = member.status
         return self.store.rollouts.move(held.id, member.connection, (was,), was, error=f"not rolled back: {error}")
 
-    def _undone(self, held: Rollout, name: str, change: str) -> RunOutcome:
-        while (outcome := self.runs.undo(name, change, f"{held.id}/{held.fence}/back")) is None:
+    def _undone(self, name: str, change: str, key: str) -> RunOutcome:
+        while (outcome := self.runs.undo(name, change, key)) is None:
             self.runs.wait()
         return outcome
 

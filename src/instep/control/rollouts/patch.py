@@ -17,6 +17,10 @@ class Line:
     why: str = ""
 
 
+class Later(Exception):
+    """Runs are under way, and whoever carries the rollout on shall not wait for them: it comes again."""
+
+
 class Runs(Protocol):
     """Runs one connection: in this process, or by a queue. The same call with the same `key` is the same run: it is
     begun once, and asked again it answers what became of it, None while it is under way. A run that a dead process has
@@ -40,7 +44,7 @@ class Runs(Protocol):
         ...
 
     def wait(self) -> None:
-        """Passes the time while runs are under way."""
+        """Passes the time while runs are under way; or raises Later."""
         ...
 
 

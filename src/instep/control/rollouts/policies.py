@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from instep.control.objects import Objects
 from instep.control.rollouts.patch import Line
 from instep.project.project import Project
+from instep.project.words import CHOOSERS
 from instep.schema.preset import preset_named
 
 
@@ -23,6 +25,26 @@ class ManagedPolicies(Protocol):
     def put(self, connection: str, said: Mapping[str, Any], who: str) -> None:
         """These keys, and none of the others that choose a policy. Within the caller's transaction."""
         ...
+
+
+@dataclass(frozen=True)
+class ServedPolicies:
+    """Of the connections that a server keeps; those of the project file are changed there."""
+
+    objects: Objects
+
+    def manages(self, connection: str) -> bool:
+        return self.objects.get("connection", connection).by == "server"
+
+    def said(self, connection: str) -> Mapping[str, Any]:
+        spec = self.objects.get("connection", connection).spec
+        return {key: spec[key] for key in CHOOSERS if key in spec}
+
+    def put(self, connection: str, said: Mapping[str, Any], who: str) -> None:
+        """Secrets stay: the document comes and goes with stars in their place."""
+        spec = self.objects.get("connection", connection).spec
+        kept = {key: value for key, value in spec.items() if key not in CHOOSERS}
+        self.objects.put("connection", connection, {**kept, **said}, who=who)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,233 @@
+"""Rollouts: one change, policy or selection over many connections. Workers carry them on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from instep.api.access import The, Who
+from instep.api.common import REHEARSED, name, router
+from instep.api.paging import Cursor, Limit, paged, place
+from instep.api.problems import unknown
+from instep.api.rollout_wire import (
+    Advance,
+    Carried,
+    Drafted,
+    MemberOut,
+    Moved,
+    NewRollout,
+    Resume,
+    RollBack,
+    RolloutOut,
+    RolloutWithWaves,
+    Skip,
+    StopRollout,
+    WaveOut,
+)
+from instep.api.server import Caller, Server
+from instep.api.wire import Page
+from instep.api.writes import Answer, Write, Writes, tagged
+from instep.control.rollouts import flow, queued
+from instep.control.rollouts.changes import change_patch
+from instep.control.rollouts.create import Order, create, draft, patch_of
+from instep.control.rollouts.gates import gates
+from instep.control.rollouts.patch import Patch
+from instep.control.rollouts.policies import ServedPolicies, policy_patch
+from instep.control.rollouts.selections import SelectionPatch
+from instep.control.rollouts.waves import Group, chosen, sizes
+from instep.errors import InstepError
+from instep.model import Job, MemberStatus, Rollout, RolloutStatus
+
+routes = router("rollouts")
+RolloutId = Annotated[str, name("A rollout's id, w-...")]
+_MADE: dict[int | str, dict[str, Any]] = {200: {"model": Drafted, "description": REHEARSED}}
+_CARRIED: dict[int | str, dict[str, Any]] = {
+    200: {"model": Carried, "description": f"It was under way before this request. {REHEARSED}"},
+    202: {"model": Carried, "description": "A worker carries it on."},
+}
+
+
+@routes.get("/rollouts", response_model=Page[RolloutOut])
+def list_rollouts(
+    who: Who,
+    the: The,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    status: Annotated[tuple[RolloutStatus, ...], Query(max_length=6)] = (),
+) -> Any:
+    """Newest first."""
+    behind, found = place(cursor, str), list[Rollout]()
+    below: str | None = behind[0] if behind else ""
+    while below is not None and len(found) <= limit:
+        page = the.store.rollouts.find(status, limit + 1, below)
+        found += [one for one in page if _sees(the, who, one)]
+        below = page[-1].id if len(page) > limit else None
+    return paged(found[: limit + 1], limit, lambda one: (one.id,), RolloutOut.model_validate)
+
+
+@routes.get("/rollouts/{rollout}", response_model=RolloutWithWaves)
+def get_rollout(request: Request, who: Who, the: The, rollout: RolloutId) -> Response:
+    """How far it is, wave by wave."""
+    return tagged(request, _document(the, _known(the, who, rollout)))
+
+
+@routes.get("/rollouts/{rollout}/connections", response_model=Page[MemberOut])
+def list_members(
+    who: Who,
+    the: The,
+    rollout: RolloutId,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    status: Annotated[tuple[MemberStatus, ...], Query(max_length=8)] = (),
+) -> Any:
+    """By wave and name; those that failed or do not fit say why."""
+    behind = place(cursor, int, str)
+    found = the.store.rollouts.members(
+        _known(the, who, rollout).id, statuses=status, after=(behind[0], behind[1]) if behind else None, limit=limit + 1
+    )
+    return paged(found, limit, lambda one: (one.wave, one.connection), MemberOut.model_validate)
+
+
+@routes.post("/rollouts", status_code=201, response_model=Drafted, responses=_MADE)
+def make(the: The, who: Who, asked: NewRollout, writes: Writes) -> Response:
+    """Touches no connection. With `dry_run` only the compatibility table: how it fits each, as of what is known of
+    their sources."""
+
+    def do() -> Answer:
+        said = asked.group
+        group = Group(tuple(said.connections), tuple(said.destinations), tuple(said.tags), tuple(said.matching))
+        for one in group.names:
+            the.connection(who, one)
+        names = [one for one in chosen(the.project, group) if the.sees(who, one)]
+        if not names:
+            raise InstepError(f"no connection fits: {group.text}", hint="list the connections for their names and tags")
+        order = Order(
+            _patch(the, asked, names), group, sizes(",".join(asked.sizes)), gates(asked.gates), tuple(asked.canary)
+        )
+        made = create(the.store, drafted := draft(order, names, writes.caller.who))
+        lines = [MemberOut.model_validate(m).model_dump(mode="json") for m in drafted.members]
+        fits = Counter(m.fit for m in drafted.members)
+        body = {"rollout": _document(the, made), "fits": fits, "connections": lines}
+        return Answer(body, 201, {"rollout": made.id, "what": made.what, "group": made.group})
+
+    return writes.run("rollout.create", "a new rollout", do)
+
+
+def _patch(the: Server, asked: NewRollout, names: list[str]) -> Patch:
+    if sum((bool(asked.selection), asked.change is not None, asked.preset is not None)) != 1:
+        raise InstepError("a rollout is of one thing", hint="send one of selection, change and preset")
+    if asked.change is not None:
+        return change_patch(the.store, asked.change.verdict, asked.change.change, names)
+    if asked.preset is not None:
+        return policy_patch(the.project, asked.preset, ServedPolicies(the.app.objects))
+    return SelectionPatch(the.project, the.store, tuple((turn.verb, turn.object) for turn in asked.selection))
+
+
+@routes.post("/rollouts/{rollout}/advance", status_code=202, response_model=Carried, responses=_CARRIED)
+def advance(the: The, who: Who, rollout: RolloutId, asked: Advance, writes: Writes) -> Response:
+    """The next wave, or what is left of one that has begun. 200 with what is under way."""
+
+    def do(found: Rollout) -> tuple[Job, bool]:
+        return queued.advance(the.store, found.id, writes.caller.who, every=asked.every)
+
+    return _carried(the, who, rollout, writes, "advance", asked.model_dump(), do)
+
+
+@routes.post("/rollouts/{rollout}/resume", status_code=202, response_model=Carried, responses=_CARRIED)
+def resume(the: The, who: Who, rollout: RolloutId, asked: Resume, writes: Writes) -> Response:
+    """After a stop or a halt; touches only what is not done."""
+
+    def do(found: Rollout) -> tuple[Job, bool]:
+        return queued.resume(the.store, found.id, writes.caller.who, every=asked.every, accept=asked.accept), True
+
+    return _carried(the, who, rollout, writes, "resume", asked.model_dump(), do)
+
+
+@routes.post("/rollouts/{rollout}/rollback", status_code=202, response_model=Carried, responses=_CARRIED)
+def roll_back(the: The, who: Who, rollout: RolloutId, asked: RollBack, writes: Writes) -> Response:
+    """Takes back what reached a wave, or these connections; then it is stopped."""
+
+    def do(found: Rollout) -> tuple[Job, bool]:
+        caller = writes.caller.who
+        return queued.roll_back(the.store, found.id, caller, wave=asked.wave, connections=asked.connections), True
+
+    return _carried(the, who, rollout, writes, "rollback", asked.model_dump(), do)
+
+
+def _carried(
+    the: Server, who: Caller, rollout: str, writes: Write, verb: str, asked: dict[str, Any],
+    do: Callable[[Rollout], tuple[Job, bool]],
+) -> Response:  # fmt: skip
+    found = _known(the, who, rollout)
+
+    def run() -> Answer:
+        writes.check(_document(the, found))
+        job, fresh = do(found)
+        body = {"rollout": _document(the, the.store.rollouts.get(found.id)), "job": job.id, "fresh": fresh}
+        return Answer(body, 202 if fresh else 200, {"job": job.id, **asked})
+
+    return writes.run(f"rollout.{verb}", found.id, run)
+
+
+@routes.post("/rollouts/{rollout}/stop", response_model=Moved)
+def stop(the: The, who: Who, rollout: RolloutId, asked: StopRollout, writes: Writes) -> Response:
+    """No connection is begun any more; runs that are under way end."""
+    found = _known(the, who, rollout)
+
+    def do() -> Answer:
+        writes.check(_document(the, found))
+        now = flow.stop(the.store, found.id, writes.caller.who, asked.reason)
+        return Answer({"rollout": _document(the, now)}, detail=asked.model_dump())
+
+    return writes.run("rollout.stop", found.id, do)
+
+
+@routes.post("/rollouts/{rollout}/skip", response_model=Moved)
+def skip(the: The, who: Who, rollout: RolloutId, asked: Skip, writes: Writes) -> Response:
+    """Leaves connections out, all or none; the reason is kept."""
+    found = _known(the, who, rollout)
+
+    def do() -> Answer:
+        writes.check(_document(the, found))
+        flow.skip(the.store, found.id, asked.connections, asked.reason, writes.caller.who)
+        return Answer({"rollout": _document(the, the.store.rollouts.get(found.id))}, detail=asked.model_dump())
+
+    return writes.run("rollout.skip", found.id, do)
+
+
+def _known(the: Server, who: Caller, rollout: str) -> Rollout:
+    """By its whole id."""
+    try:
+        found = the.store.rollouts.get(rollout)
+    except InstepError:
+        raise unknown("rollout", rollout) from None
+    if found.id != rollout or not _sees(the, who, found):
+        raise unknown("rollout", rollout)
+    return found
+
+
+def _sees(the: Server, who: Caller, rollout: Rollout) -> bool:
+    """A key that is for some groups sees the rollouts that are of their connections alone."""
+    return not who.scoped or all(the.sees(who, one) for one in the.store.rollouts.connections(rollout.id))
+
+
+def _document(the: Server, rollout: Rollout) -> dict[str, Any]:
+    every, waves = Counter[MemberStatus](), dict[int, dict[MemberStatus, int]]()
+    for (wave, status), number in the.store.rollouts.counts(rollout.id).items():
+        every[status] += number
+        waves.setdefault(wave, {})[status] = number
+    job = queued.under_way(the.store, rollout.id)
+    return RolloutWithWaves(
+        **{**RolloutOut.model_validate(rollout).model_dump(), "text": _text(the, rollout)},
+        counts=every,
+        waves=[WaveOut(wave=wave, counts=waves[wave]) for wave in sorted(waves) if wave],
+        job=job.id if job else None,
+    ).model_dump(mode="json")
+
+
+def _text(the: Server, rollout: Rollout) -> str:
+    return patch_of(rollout.what, the.project, the.store).text
