@@ -7,10 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from instep.api.wire import Asked, Dry, Few, Name, Said, Text
+from instep.api.wire import Asked, Dry, Name, Said, Text
+from instep.control.rollouts.waves import SIZES
 from instep.control.selections import Verb
 from instep.model import Fit, MemberStatus, RolloutStatus
 
+Some = Annotated[tuple[Name, ...], Field(max_length=100)]
 Path = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
@@ -70,10 +72,10 @@ class MemberOut(Said):
 class NewGroup(Asked):
     """Of one sort any fits, of different sorts all must."""
 
-    connections: Annotated[list[Name], Field(max_length=1000)] = []
-    destinations: Few = []
-    tags: Few = []
-    matching: Few = []
+    connections: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()
+    destinations: Some = ()
+    tags: Some = ()
+    matching: Some = ()
 
 
 class Turn(Asked):
@@ -93,12 +95,12 @@ class NewRollout(Asked):
     failed=10%, quarantined=0.5%, nulls=3, rows=30%, NAME=off. `canary`: connections that come first."""
 
     group: NewGroup
-    selection: Annotated[list[Turn], Field(max_length=100)] = []
+    selection: Annotated[tuple[Turn, ...], Field(max_length=100)] = ()
     change: NewChange | None = None
     preset: Name | None = None
-    sizes: Annotated[list[Name], Field(max_length=100)] = ["1", "10%", "rest"]
-    gates: Annotated[list[Name], Field(max_length=10)] = []
-    canary: Few = []
+    sizes: Annotated[tuple[Name, ...], Field(max_length=100)] = SIZES
+    gates: Annotated[tuple[Name, ...], Field(max_length=10)] = ()
+    canary: Some = ()
 
 
 class Drafted(Dry):
@@ -145,4 +147,4 @@ class RollBack(Asked):
     """`wave` 0 is the last that has begun; `connections`: only these."""
 
     wave: Annotated[int, Field(ge=0, le=10_000)] = 0
-    connections: Annotated[list[Name], Field(max_length=1000)] = []
+    connections: Annotated[tuple[Name, ...], Field(max_length=1000)] = ()

@@ -76,7 +76,7 @@ def get_rollout(request: Request, who: Who, the: The, rollout: RolloutId) -> Res
 
 
 @routes.get("/rollouts/{rollout}/connections", response_model=Page[MemberOut])
-def list_members(
+def list_rollout_connections(
     who: Who,
     the: The,
     rollout: RolloutId,
@@ -93,21 +93,19 @@ def list_members(
 
 
 @routes.post("/rollouts", status_code=201, response_model=Drafted, responses=_MADE)
-def make(the: The, who: Who, asked: NewRollout, writes: Writes) -> Response:
+def create_rollout(the: The, who: Who, asked: NewRollout, writes: Writes) -> Response:
     """Touches no connection. With `dry_run` only the compatibility table: how it fits each, as of what is known of
     their sources."""
 
     def do() -> Answer:
         said = asked.group
-        group = Group(tuple(said.connections), tuple(said.destinations), tuple(said.tags), tuple(said.matching))
+        group = Group(said.connections, said.destinations, said.tags, said.matching)
         for one in group.names:
             the.connection(who, one)
         names = [one for one in chosen(the.project, group) if the.sees(who, one)]
         if not names:
             raise InstepError(f"no connection fits: {group.text}", hint="list the connections for their names and tags")
-        order = Order(
-            _patch(the, asked, names), group, sizes(",".join(asked.sizes)), gates(asked.gates), tuple(asked.canary)
-        )
+        order = Order(_patch(the, asked, names), group, sizes(",".join(asked.sizes)), gates(asked.gates), asked.canary)
         made = create(the.store, drafted := draft(order, names, writes.caller.who))
         lines = [MemberOut.model_validate(m).model_dump(mode="json") for m in drafted.members]
         fits = Counter(m.fit for m in drafted.members)
@@ -128,7 +126,7 @@ def _patch(the: Server, asked: NewRollout, names: list[str]) -> Patch:
 
 
 @routes.post("/rollouts/{rollout}/advance", status_code=202, response_model=Carried, responses=_CARRIED)
-def advance(the: The, who: Who, rollout: RolloutId, asked: Advance, writes: Writes) -> Response:
+def advance_rollout(the: The, who: Who, rollout: RolloutId, asked: Advance, writes: Writes) -> Response:
     """The next wave, or what is left of one that has begun. 200 with what is under way."""
 
     def do(found: Rollout) -> tuple[Job, bool]:
@@ -138,7 +136,7 @@ def advance(the: The, who: Who, rollout: RolloutId, asked: Advance, writes: Writ
 
 
 @routes.post("/rollouts/{rollout}/resume", status_code=202, response_model=Carried, responses=_CARRIED)
-def resume(the: The, who: Who, rollout: RolloutId, asked: Resume, writes: Writes) -> Response:
+def resume_rollout(the: The, who: Who, rollout: RolloutId, asked: Resume, writes: Writes) -> Response:
     """After a stop or a halt; touches only what is not done."""
 
     def do(found: Rollout) -> tuple[Job, bool]:
@@ -148,7 +146,7 @@ def resume(the: The, who: Who, rollout: RolloutId, asked: Resume, writes: Writes
 
 
 @routes.post("/rollouts/{rollout}/rollback", status_code=202, response_model=Carried, responses=_CARRIED)
-def roll_back(the: The, who: Who, rollout: RolloutId, asked: RollBack, writes: Writes) -> Response:
+def roll_back_rollout(the: The, who: Who, rollout: RolloutId, asked: RollBack, writes: Writes) -> Response:
     """Takes back what reached a wave, or these connections; then it is stopped."""
 
     def do(found: Rollout) -> tuple[Job, bool]:
@@ -174,7 +172,7 @@ def _carried(
 
 
 @routes.post("/rollouts/{rollout}/stop", response_model=Moved)
-def stop(the: The, who: Who, rollout: RolloutId, asked: StopRollout, writes: Writes) -> Response:
+def stop_rollout(the: The, who: Who, rollout: RolloutId, asked: StopRollout, writes: Writes) -> Response:
     """No connection is begun any more; runs that are under way end."""
     found = _known(the, who, rollout)
 
@@ -187,7 +185,7 @@ def stop(the: The, who: Who, rollout: RolloutId, asked: StopRollout, writes: Wri
 
 
 @routes.post("/rollouts/{rollout}/skip", response_model=Moved)
-def skip(the: The, who: Who, rollout: RolloutId, asked: Skip, writes: Writes) -> Response:
+def skip_connections(the: The, who: Who, rollout: RolloutId, asked: Skip, writes: Writes) -> Response:
     """Leaves connections out, all or none; the reason is kept."""
     found = _known(the, who, rollout)
 
