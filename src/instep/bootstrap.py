@@ -111,7 +111,8 @@ class App:
         from instep.notify.deliver import Sender
         from instep.store.store import utc_now
 
-        return Sender(self.store, self.channel, self._source_of, self._link, utc_now)
+        kept = self.project.model.retention.kept("deliveries")
+        return Sender(self.store, self.channel, self._source_of, self._link, utc_now, kept=kept)
 
     def _source_of(self, connection: str) -> str:
         """The name of a connection's source, "" if it is not in the project any more."""

@@ -19,8 +19,6 @@ from types import MappingProxyType
 from typing import Any, TextIO, TypeVar
 
 T = TypeVar("T")
-LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("auto", "json", "text")
 HIDDEN = "[redacted]"
 SHORTEST = 4
 """Shorter secrets are not looked for in texts: they would be found in every word."""

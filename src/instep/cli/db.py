@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.context import confirm, emit, fail, options, say
+from instep.cli.context import confirm, emit, fail, open_app, options, say
 
 if TYPE_CHECKING:
     from instep.store.database import Database
@@ -19,6 +19,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="The store: its version, backups and their return.", no_args_is_help=True)
     group.command(epilog="Example: instep db upgrade")(upgrade)
     group.command(epilog="Examples: instep db backup state.db · instep db backup state.jsonl.gz")(backup)
+    group.command(epilog="Example: instep db prune --dry-run")(prune)
     group.command(epilog="Example: instep db restore state.jsonl.gz --replace")(restore)
     app.add_typer(group, name="db")
 
@@ -47,6 +48,21 @@ def backup(
     with _database() as database:
         back_up(database, file)
     emit({"file": str(file)}, lambda out: out.write(f"wrote {file}"))
+
+
+def prune(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
+) -> None:
+    """Forget runs, events, deliveries and jobs that are older than `retention` in instep.yml says. What undo, history
+    and schemas need stays. Workers do this daily."""
+    from instep.ops.retention import forget
+    from instep.store.store import utc_now
+
+    with open_app() as app:
+        found = forget(app.store, app.project.model.retention, utc_now(), dry_run=dry_run)
+    told = ", ".join(f"{count:,} {what}" for what, count in found.items()) or "nothing"
+    word = "would forget" if dry_run else "forgot"
+    emit({"dry_run": dry_run, "forgotten": dict(found)}, lambda out: out.write(f"{word} {told}"))
 
 
 def restore(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from instep.logs import FORMATS, LEVELS
+FORMATS = ("auto", "json", "text")
+LEVELS = ("debug", "info", "warning", "error")
 
 
 def _one_of(value: str, known: tuple[str, ...]) -> str:

@@ -11,7 +11,6 @@ import typer
 from instep.cli.context import emit, options
 from instep.cli.desk import open_desk
 from instep.cli.log_options import LogFormat, LogLevel
-from instep.logs import LogSettings
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -45,7 +44,7 @@ def worker(
     from instep.worker.worker import JobWorker, Limits
 
     # The command line is read by spawned processes, too: they get the folder, no secret.
-    settings = LogSettings(log_format, log_level)
+    settings = logs.LogSettings(log_format, log_level)
     logs.configure(settings)
     opener = partial(logs.logged, settings, partial(open_project, options.project.resolve()))
     found = JobWorker(opener, Limits(lanes=lanes, grace=grace), logs.said)

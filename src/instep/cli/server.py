@@ -14,7 +14,6 @@ from instep.cli.context import confirm, emit, fail, open_app, say
 from instep.cli.desk import open_desk
 from instep.cli.log_options import LogFormat, LogLevel
 from instep.errors import Blocked, InstepError, SetupError
-from instep.logs import LogSettings, configure
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -55,6 +54,8 @@ def server(
         from instep.api.rates import Rates
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
+    from instep.logs import LogSettings, configure
+
     configure(LogSettings(log_format, log_level))
     with open_app() as app, listening(host, port) as taken:
         made = create_app(app, rates=Rates(rate), secure=bool(behind_proxy))

@@ -43,6 +43,7 @@ class Sender:
     link: Link
     now: Callable[[], datetime]
     draw: Callable[[], float] = field(default=random.random, repr=False)
+    kept: timedelta = KEPT
 
     def send(self, *, seconds: float = 3_600.0, most: int = 10_000) -> list[Result]:
         """Sends what is due, and begins with no further delivery after so many `seconds`. A channel that fails
@@ -55,7 +56,7 @@ class Sender:
                 break
             done.append(self._one(delivery))
         if done:
-            self.store.outbox.forget(KEPT)
+            self.store.outbox.forget(self.kept)
         return done
 
     def message(self, delivery: Delivery) -> Message:

@@ -19,6 +19,7 @@ from instep.project.limits import BackfillSection, MaintainSection
 from instep.project.policies import OverrideSection, PolicySection
 from instep.project.reach import Server, Tls, former
 from instep.project.reference import Reference
+from instep.project.retention import RetentionSection
 from instep.project.schedule import schedule, time_zone
 from instep.project.values import (
     SECRET_NAME,
@@ -475,3 +476,4 @@ class ProjectFile(Section):
     notify: tuple[Route, ...] = ()
     egress: Egress = Egress()
     server_url: ServerUrl = ""
+    retention: RetentionSection = RetentionSection()

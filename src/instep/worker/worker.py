@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 from instep.control import timetable
 from instep.errors import Fenced, InstepError
 from instep.model import Job, JobStatus, Worker
+from instep.ops.retention import forget_some
 from instep.store.jobs import WAITED_FOR
 from instep.store.store import Store
 from instep.worker.lane import Lane, Opened, Opener, ready
@@ -23,7 +24,6 @@ from instep.worker.perform import Ended
 
 BEAT = 15.0
 SCHEDULE = 5.0
-KEPT = timedelta(days=30)
 INTERRUPTED = 10.0
 """Seconds that an interrupted job has to end by itself."""
 WEIGHED = 10
@@ -120,9 +120,8 @@ class JobWorker:
         project, now = self._projects.current().project, datetime.now(UTC)
         for wrong in self._timetable.follow(self._store, project, now):
             self._said(wrong)
-        if self._pruned != now.date():
-            self._pruned = now.date()
-            self._store.jobs.prune(now - KEPT)
+        if self._pruned != now.date() and not forget_some(self._store, project.model.retention, now):
+            self._pruned = now.date()  # until then a slice each time, so that no lease waits for it
         if timetable.fire(self._store, now):
             self._scheduled = float("-inf")  # there may be more
         self._store.jobs.abandon(gone := self._store.workers.gone())

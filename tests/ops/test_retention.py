@@ -1,0 +1,150 @@
+"""What a store forgets, and what it never does."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from ops_world import Moved
+
+from instep.events import ChangeApplied, RunEnded, RunStarted, TableLoaded
+from instep.model import TableRun
+from instep.ops.counted import fold
+from instep.ops.metrics import metrics
+from instep.ops.retention import forget, forget_some
+from instep.project.retention import RetentionSection
+from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import parse
+from instep.store import prune
+from instep.store.store import Store
+
+KEEP = RetentionSection()
+
+
+@pytest.fixture
+def clock() -> Moved:
+    return Moved()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Moved, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(prune, "NEWEST", 3)
+    return Store(f"sqlite:///{tmp_path}/s.db", now=clock)
+
+
+def run(store: Store, clock: Moved, *, kind: str = "sync", status: str = "done", table: str = "t", misfits: int = 0,
+        accept: bool = False) -> str:  # fmt: skip
+    found = store.runs.claim("shop", kind)  # type: ignore[arg-type]
+    store.events.add(RunStarted("shop", found.id, kind))
+    clock.forward(seconds=1)
+    if accept:
+        columns = (Column("id", parse("int64"), key=1), Column(f"c{found.fence}", parse("int64")))
+        store.accepted.add("shop", Catalog.of([Table("public", "t", columns)]), who="ann", why="a test")
+        store.events.add(ChangeApplied("shop", f"c-{found.fence}", "new", found.fence))
+    store.events.add(TableLoaded("shop", found.id, table, "upsert", 5, 5, 0, 0, misfits))
+    store.runs.record_tables(TableRun(found.id, ("public", table), "done", read=5, misfits=misfits))
+    clock.forward(seconds=1)
+    store.runs.finish(found, status)  # type: ignore[arg-type]
+    store.events.add(RunEnded("shop", found.id, kind, status))
+    clock.forward(seconds=1)
+    return found.id
+
+
+def known(store: Store) -> set[str]:
+    return {found.id for found in store.runs.history("shop", limit=1000)}
+
+
+def test_old_runs_go_with_their_events_and_what_they_counted_stays(store: Store, clock: Moved) -> None:
+    old = [run(store, clock) for _ in range(5)]
+    clock.forward(days=91)
+    new = [run(store, clock) for _ in range(2)]
+    before = metrics(store)
+    assert forget(store, KEEP, clock()) == {"runs": 4, "events": 13}
+    assert known(store) == {old[-1], *new}, "one of the newest three"
+    left = [event.data.get("run") for event in store.events.after(0)]
+    assert left == [old[-1], old[-1], *(r for r in new for _ in range(3))], "begin and end of a run that is on record"
+    assert metrics(store) == before
+    assert forget(store, KEEP, clock()) == {}
+
+
+KEPT = (
+    ("accepted", {"accept": True}),
+    ("quarantine", {"misfits": 1}),
+    ("undo", {"kind": "undo"}),
+    ("restore", {"kind": "restore"}),
+    ("the last of its kind", {"kind": "maintain"}),
+    ("the last that failed", {"status": "failed"}),
+    ("the last of a table", {"table": "seldom"}),
+)
+
+
+@pytest.mark.parametrize(("name", "how"), KEPT, ids=[name for name, _ in KEPT])
+def test_what_something_needs_is_never_forgotten(store: Store, clock: Moved, name: str, how: dict[str, object]) -> None:
+    needed = run(store, clock, **how)  # type: ignore[arg-type]
+    others = [run(store, clock) for _ in range(4)]
+    clock.forward(days=1000)
+    [run(store, clock) for _ in range(3)]
+    assert forget(store, KEEP, clock())["runs"] == 4
+    assert needed in known(store)
+    assert not set(others) & known(store)
+    assert "change.applied" not in prune.LOGGED
+    if "accept" in how:
+        types = [event.type for event in store.events.after(0) if event.data.get("run", needed) == needed]
+        assert types[:3] == ["run.started", "change.applied", "run.ended"], "what an undo by run looks at"
+        assert store.accepted.latest("shop") is not None
+
+
+def test_a_rehearsal_says_the_same_and_forgets_nothing(store: Store, clock: Moved) -> None:
+    for _ in range(6):
+        run(store, clock)
+    store.jobs.finish(_claimed(store))
+    clock.forward(days=91)
+    before = known(store)
+    told = forget(store, KEEP, clock(), dry_run=True)
+    assert told == {"runs": 3, "events": 12, "jobs": 1}
+    assert known(store) == before
+    assert forget(store, KEEP, clock()) == told
+
+
+def _claimed(store: Store):  # type: ignore[no-untyped-def]
+    store.jobs.enqueue("shop", "sync")
+    job = store.jobs.claim("w-1")
+    assert job is not None
+    return job
+
+
+def test_slices_lead_to_the_same(store: Store, clock: Moved) -> None:
+    for _ in range(6):
+        run(store, clock)
+    clock.forward(days=91)
+    turns = 0
+    while forget_some(store, KEEP, clock(), limit=2):
+        turns += 1
+    assert turns == 6
+    assert len(known(store)) == 3
+
+
+def test_events_that_were_not_counted_stay(store: Store, clock: Moved) -> None:
+    run(store, clock)
+    clock.forward(days=91)
+    assert store.prune.events(clock(), 100) == 0
+    fold(store)
+    assert store.prune.events(clock(), 100) == 1, "the table's; those of a run on record stay"
+
+
+def test_what_waits_or_runs_is_no_age(store: Store, clock: Moved) -> None:
+    job = _claimed(store)
+    store.jobs.enqueue("shop", "detect")
+    running = store.runs.claim("shop", "sync")
+    clock.forward(days=1000)
+    assert "runs" not in forget(store, KEEP, clock())
+    assert store.jobs.get(job.id)
+    assert known(store) == {running.id}
+    assert store.jobs.queued("shop", "detect")
+
+
+def test_the_settings_have_a_least(store: Store) -> None:
+    assert RetentionSection.model_validate({"runs": "400d"}).kept("runs") == timedelta(days=400)
+    with pytest.raises(ValueError):
+        RetentionSection.model_validate({"events": "1h"})
