@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ops_world import Moved
+from sqlalchemy import URL
 
 from instep.events import ChangeApplied, RunEnded, RunStarted, TableLoaded
 from instep.model import TableRun
@@ -18,6 +19,7 @@ from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import parse
 from instep.store import prune
 from instep.store.store import Store
+from postgres_server import Database
 
 KEEP = RetentionSection()
 
@@ -131,6 +133,22 @@ def test_events_that_were_not_counted_stay(store: Store, clock: Moved) -> None:
     assert store.prune.events(clock(), 100) == 0
     fold(store)
     assert store.prune.events(clock(), 100) == 1, "the table's; those of a run on record stay"
+
+
+def test_postgres_forgets_and_counts_the_same(
+    postgres: Database, clock: Moved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prune, "NEWEST", 3)
+    at = postgres.config
+    url = URL.create("postgresql+psycopg", at.user, at.password, at.host, at.port, at.database)
+    with Store(url.render_as_string(hide_password=False), now=clock) as store:
+        for _ in range(5):
+            run(store, clock)
+        store.jobs.finish(_claimed(store))
+        clock.forward(days=91)
+        before = metrics(store)
+        assert forget(store, KEEP, clock()) == {"runs": 2, "events": 9, "jobs": 1}
+        assert metrics(store) == before
 
 
 def test_what_waits_or_runs_is_no_age(store: Store, clock: Moved) -> None:
