@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
+KeptKind = ObjectKind | Literal["foreign", "group", "webhook"]
+"""What the store keeps documents of: objects, and what only the compatible API knows."""
 """What is managed: the sections of a project that have names."""
 RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain", "delete"]
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]

@@ -39,7 +39,8 @@ def may(role: str, needed: Role) -> bool:
 
 
 def in_scope(groups: Collection[str], tags: Collection[str]) -> bool:
-    """Whether a key with these groups is for a connection with these tags; one without groups is for all."""
+    """Whether a key with these groups is for a connection with these tags, of which the name of its destination is
+    one; a key without groups is for all."""
     return not groups or not set(groups).isdisjoint(tags)
 
 

@@ -82,12 +82,16 @@ class Objects:
 
     def get(self, kind: ObjectKind, name: str) -> Managed:
         """The object; InstepError if there is none."""
+        found = self.find(kind, name)
+        if found is None:
+            raise InstepError(f"there is no {kind} {name!r}", hint=f"see the list of {PLURALS[kind]}")
+        return found
+
+    def find(self, kind: ObjectKind, name: str) -> Managed | None:
         if name in self._sections(kind):
             return self._of_file(kind, name)
         found = self.store.objects.get(kind, name)
-        if found is None:
-            raise InstepError(f"there is no {kind} {name!r}", hint=f"see the list of {PLURALS[kind]}")
-        return _of_server(found)
+        return _of_server(found) if found else None
 
     def by_id(self, id: str) -> Managed | None:
         """The object of any kind with that id."""
@@ -97,13 +101,22 @@ class Objects:
         return next((self._of_file(kind, name) for kind, name in named if _file_id(kind, name) == id), None)
 
     def page(
-        self, kind: ObjectKind, *, after: str = "", limit: int = 100, name: str = "", links: Iterable[Link] = ()
+        self,
+        kind: ObjectKind,
+        *,
+        after: str = "",
+        limit: int = 100,
+        name: str = "",
+        links: Iterable[Link] = (),
+        any_of: Iterable[Link] = (),
     ) -> list[Managed]:
         """Objects in the order of names, from the first one behind `after`. `name`: a part of it; `links`: what all of
-        them have, such as ("destination", "lake") for the group lake, or ("tag", "eu")."""
-        wanted = tuple(links)
-        ours = self._own_page(kind, after, name, wanted)
-        theirs = map(_of_server, self.store.objects.page(kind, after=after, limit=limit, name=name, links=wanted))
+        them have, such as ("destination", "lake") for the group lake, or ("tag", "eu"); `any_of`: what each has one
+        of, if it is not empty."""
+        wanted, one = tuple(links), frozenset(any_of)
+        ours = self._own_page(kind, after, name, wanted, one)
+        kept = self.store.objects.page(kind, after=after, limit=limit, name=name, links=wanted, any_of=one)
+        theirs = map(_of_server, kept)
         return list(islice(merge(ours, theirs, key=lambda found: found.name), limit))
 
     def count(self, kind: ObjectKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
@@ -111,11 +124,14 @@ class Objects:
         own = sum(1 for _ in self._own_page(kind, "", name, wanted))
         return own + self.store.objects.count(kind, name=name, links=wanted)
 
-    def _own_page(self, kind: ObjectKind, after: str, part: str, wanted: tuple[Link, ...]) -> Iterator[Managed]:
+    def _own_page(
+        self, kind: ObjectKind, after: str, part: str, wanted: tuple[Link, ...], one: frozenset[Link] = frozenset()
+    ) -> Iterator[Managed]:
         for name in sorted(self._sections(kind)):
             if name <= after or part.lower() not in name.lower():
                 continue
-            if not wanted or set(wanted) <= set(links_of(self.project, self._sections(kind)[name])):
+            links = frozenset(links_of(self.project, self._sections(kind)[name]) if wanted or one else ())
+            if links.issuperset(wanted) and (not one or links & one):
                 yield self._of_file(kind, name)
 
     def put(

@@ -229,6 +229,13 @@ class Jobs:
         """The connection's next job."""
         return self._one(connection, "queued", kind)
 
+    def unfinished(self, connections: Collection[str]) -> list[Job]:
+        """What waits or runs for these connections, the most urgent first."""
+        c = jobs.c
+        query = select(jobs).where(c.connection.in_(connections), c.status.in_(("queued", "running")))
+        with self._db.read() as transaction:
+            return [_job(row) for row in transaction.execute(_in_turn(query))]
+
     def _one(self, connection: str, status: JobStatus, kind: JobKind | None) -> Job | None:
         of_kind = jobs.c.kind == kind if kind else jobs.c.kind != "test"
         query = select(jobs).where(jobs.c.connection == connection, jobs.c.status == status, of_kind)

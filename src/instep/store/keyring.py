@@ -69,6 +69,11 @@ def keyring(root: Path, *, insecure_dev: bool = False, variables: Mapping[str, s
     return Keyring(keys)
 
 
+def has_keys(root: Path, variables: Mapping[str, str]) -> bool:
+    """Whether there are master keys, right or wrong."""
+    return bool(variables.get(VARIABLE, "").strip()) or (root / FILE).exists()
+
+
 def parse(text: str, where: str) -> dict[str, bytes]:
     """Keys by id. ProjectError that names `where` and the place of what is wrong, and repeats nothing of it."""
     found: dict[str, bytes] = {}

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, update
 
 from instep.errors import Conflict
-from instep.model import ObjectKind
+from instep.model import KeptKind, ObjectKind
 from instep.store.database import Database
 from instep.store.object_tables import object_links as links
 from instep.store.object_tables import objects
@@ -32,7 +32,7 @@ class StoredObject:
     """`version` counts the writes of the object, from 1; `id` is never used again. Secrets in `spec` are references
     `${secret:ID}`."""
 
-    kind: ObjectKind
+    kind: KeptKind
     name: str
     id: str
     spec: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Objects:
 
     def put(
         self,
-        kind: ObjectKind,
+        kind: KeptKind,
         name: str,
         spec: Mapping[str, Any],
         *,
@@ -75,7 +75,7 @@ class Objects:
             assert found is not None
             return _object(found)
 
-    def check(self, kind: ObjectKind, name: str, expected: int | None) -> None:
+    def check(self, kind: KeptKind, name: str, expected: int | None) -> None:
         """Conflict if the object does not have the expected version; see `put`."""
         found = self.get(kind, name) if expected is not None else None
         version = found.version if found else 0
@@ -91,7 +91,7 @@ class Objects:
             hint="read it again and repeat the change",
         )
 
-    def get(self, kind: ObjectKind, name: str) -> StoredObject | None:
+    def get(self, kind: KeptKind, name: str) -> StoredObject | None:
         with self._db.read() as transaction:
             row = _row(transaction, kind, name)
         return _object(row) if row else None
@@ -101,7 +101,7 @@ class Objects:
             row = transaction.execute(select(objects).where(objects.c.id == id)).first()
         return _object(row) if row else None
 
-    def names(self, kind: ObjectKind) -> tuple[str, ...]:
+    def names(self, kind: KeptKind) -> tuple[str, ...]:
         """All names in their order."""
         query = select(objects.c.name).where(objects.c.kind == kind)
         with self._db.read() as transaction:
@@ -122,21 +122,22 @@ class Objects:
 
     def page(
         self,
-        kind: ObjectKind,
+        kind: KeptKind,
         *,
         after: str = "",
         limit: int = 100,
         name: str = "",
         links: Iterable[Link] = (),
+        any_of: Iterable[Link] = (),
     ) -> list[StoredObject]:
         """A page in the order of names, from the first one behind `after`. `name`: a part of it, in any case;
-        `links`: it has all of these."""
-        query = _filtered(select(objects), kind, name, links)
+        `links`: it has all of these; `any_of`: it has one of these, if there are any."""
+        query = _with_one(_filtered(select(objects), kind, name, links), kind, any_of)
         query = query.where(objects.c.name > after).order_by(objects.c.name).limit(limit)
         with self._db.read() as transaction:
             return [_object(row) for row in transaction.execute(query)]
 
-    def count(self, kind: ObjectKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
+    def count(self, kind: KeptKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
         with self._db.read() as transaction:
             query = _filtered(select(func.count()).select_from(objects), kind, name, links)
             return int(transaction.execute(query).scalar_one())
@@ -147,7 +148,7 @@ class Objects:
         with self._db.read() as transaction:
             return sorted((row.kind, row.name) for row in transaction.execute(query))
 
-    def delete(self, kind: ObjectKind, name: str, *, expected: int | None = None) -> StoredObject | None:
+    def delete(self, kind: KeptKind, name: str, *, expected: int | None = None) -> StoredObject | None:
         """Deletes an object and answers what it was, None if there was none; Conflict as `put`."""
         with self._db.write() as transaction:
             self.check(kind, name, expected)
@@ -163,11 +164,11 @@ def new_id() -> str:
     return random.choice(_ID_CHARACTERS[:24]) + "".join(rest)
 
 
-def _is(kind: ObjectKind, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _is(kind: KeptKind, name: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return objects.c.kind == kind, objects.c.name == name
 
 
-def _row(transaction: Connection, kind: ObjectKind, name: str) -> Row[Any] | None:
+def _row(transaction: Connection, kind: KeptKind, name: str) -> Row[Any] | None:
     return transaction.execute(select(objects).where(*_is(kind, name))).first()
 
 
@@ -175,14 +176,14 @@ def _object(row: Row[Any]) -> StoredObject:
     return StoredObject(**{**row._mapping, "tags": tuple(row.tags)})
 
 
-def _link(transaction: Connection, kind: ObjectKind, name: str, wanted: Iterable[Link]) -> None:
+def _link(transaction: Connection, kind: KeptKind, name: str, wanted: Iterable[Link]) -> None:
     transaction.execute(delete(links).where(links.c.kind == kind, links.c.name == name))
     rows = [{"kind": kind, "name": name, "what": what, "value": value} for what, value in dict.fromkeys(wanted)]
     if rows:
         transaction.execute(insert(links), rows)
 
 
-def _filtered(query: Select[Any], kind: ObjectKind, name: str, wanted: Iterable[Link]) -> Select[Any]:
+def _filtered(query: Select[Any], kind: KeptKind, name: str, wanted: Iterable[Link]) -> Select[Any]:
     query = query.where(objects.c.kind == kind)
     if name:
         query = query.where(objects.c.name.icontains(name, autoescape=True))
@@ -190,3 +191,10 @@ def _filtered(query: Select[Any], kind: ObjectKind, name: str, wanted: Iterable[
         has = select(links.c.name).where(links.c.kind == kind, links.c.what == what, links.c.value == value)
         query = query.where(objects.c.name.in_(has))
     return query
+
+
+def _with_one(query: Select[Any], kind: KeptKind, wanted: Iterable[Link]) -> Select[Any]:
+    fitting = [and_(links.c.what == what, links.c.value == value) for what, value in wanted]
+    if not fitting:
+        return query
+    return query.where(objects.c.name.in_(select(links.c.name).where(links.c.kind == kind, or_(*fitting))))

@@ -1,0 +1,102 @@
+"""Documents that only the compatible API knows: connections of services without a source, groups that wait for a
+destination, webhooks. What their keys call a secret is sealed on its way in, and stars on its way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from instep.errors import Conflict, InstepError
+from instep.project.documents import (
+    MASK,
+    masked,
+    parent_of,
+    pointer,
+    replaced,
+    secret,
+    secret_id,
+    secrets_in,
+    value_at,
+)
+from instep.project.tree import Path
+from instep.project.values import SECRET_NAME, URL_PASSWORD
+from instep.store.objects import Link, StoredObject
+from instep.store.store import Store
+
+Kind = Literal["foreign", "group", "webhook"]
+
+
+class Kept:
+    """Use cases over one store, which needs master keys for secrets. What is answered is masked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, kind: Kind, name: str) -> StoredObject | None:
+        found = self._store.objects.get(kind, name)
+        return _shown(found) if found else None
+
+    def page(
+        self, kind: Kind, *, after: str = "", limit: int = 100, links: Iterable[Link] = (), any_of: Iterable[Link] = ()
+    ) -> list[StoredObject]:
+        """In the order of names, from the first one behind `after`; links as `Objects.page` has them."""
+        found = self._store.objects.page(kind, after=after, limit=limit, links=links, any_of=any_of)
+        return [_shown(one) for one in found]
+
+    def put(
+        self, kind: Kind, name: str, spec: Mapping[str, Any], *, who: str, new: bool = False, links: Iterable[Link] = ()
+    ) -> StoredObject:
+        """Writes a document; stars keep the secret that is there. Conflict if it must be `new` and is not."""
+        with self._store.transaction():
+            before = self._store.objects.get(kind, name)
+            if new and before is not None:
+                raise Conflict(f"there is a {kind} {name} already", hint="use another name")
+            document = self._sealed(kind, name, spec, before, who)
+            self._store.secrets.keep(kind, name, set(secrets_in(document).values()))
+            return _shown(self._store.objects.put(kind, name, document, who=who, links=links))
+
+    def delete(self, kind: Kind, name: str) -> None:
+        with self._store.transaction():
+            self._store.secrets.keep(kind, name, ())
+            self._store.objects.delete(kind, name)
+
+    def opened(self, kind: Kind, name: str) -> dict[str, Any]:
+        """The document with its secrets in plain text, for whoever uses them. InstepError if there is none."""
+        found = self._store.objects.get(kind, name)
+        if found is None:
+            raise InstepError(f"there is no {kind} {name!r}", hint="it was deleted meanwhile")
+        ids = secrets_in(found.spec)
+        plain = {path: self._store.secrets.open(id, kind, name, pointer(path)) for path, id in ids.items()}
+        return replaced(found.spec, plain)
+
+    def _sealed(
+        self, kind: Kind, name: str, spec: Mapping[str, Any], before: StoredObject | None, who: str
+    ) -> dict[str, Any]:
+        known = secrets_in(before.spec) if before else {}
+        document = replaced(spec, {})
+        for path in list(_secret_places(spec)):
+            value = str(value_at(spec, path))
+            if value == MASK and path in known:
+                parent_of(document, path)[path[-1]] = secret(known[path]).text
+            elif value and value != MASK:
+                id = self._store.secrets.put(kind, name, pointer(path), value, who=who)
+                parent_of(document, path)[path[-1]] = secret(id).text
+        return document
+
+
+def _shown(found: StoredObject) -> StoredObject:
+    return replace(found, spec=masked(found.spec))
+
+
+def _secret_places(value: Any, path: Path = (), within: bool = False) -> Iterator[Path]:
+    """Where values stand whose key calls them secret, at any depth, or that hold the password of a URL. What looks
+    like a reference is one, too: no document refers to what it has not sealed."""
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            named = isinstance(key, str) and SECRET_NAME.search(key) is not None
+            yield from _secret_places(item, (*path, key), within or named)
+    elif value is None or isinstance(value, bool):
+        return
+    elif within or (isinstance(value, str) and (URL_PASSWORD.search(value) or secret_id(value))):
+        yield path
