@@ -51,6 +51,7 @@ def open_project(folder: Path) -> App:
 def open_server(folder: Path, *, insecure_dev: bool = False) -> App:
     """The project in `folder` together with what its store keeps; an instep.yml is not needed. ProjectError without
     master keys for secrets, unless `insecure_dev`."""
+    from instep.notify.routes import Routes
     from instep.project.load import load_beside
     from instep.project.served import served
     from instep.store.keyring import keyring
@@ -60,7 +61,20 @@ def open_server(folder: Path, *, insecure_dev: bool = False) -> App:
     keys = keyring(project.root, insecure_dev=insecure_dev, variables=project.environment.variables)
     (project.root / ".instep").mkdir(exist_ok=True)
     store = Store(project.store_url(), keys=keys)
-    return App(served(project, store.objects, opens(store.secrets)), store)
+    whole = served(project, store.objects, opens(store.secrets))
+    store.outbox.routing = Routes(whole, store)
+    return App(whole, store)
+
+
+def open_work(folder: Path, *, insecure_dev: bool = False) -> App:
+    """What a worker works on: as the server opens it where there are master keys, else what the file says alone."""
+    from instep.project.load import load_beside
+    from instep.store.keyring import has_keys
+
+    project = load_beside(folder)
+    if insecure_dev or has_keys(project.root, project.environment.variables):
+        return open_server(folder, insecure_dev=insecure_dev)
+    return open_project(folder)
 
 
 class App:

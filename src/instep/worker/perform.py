@@ -86,7 +86,8 @@ def _pipe(app: App, job: Job) -> Pipe:
 
 
 def _sync(app: App, job: Job) -> Ended:
-    """`options`: tables (paths), full, drop_retained, columns; nothing of it: all tables as their cursors say."""
+    """`options`: tables (paths), full, drop_retained, columns, drop_columns (paths); nothing of it: all tables as
+    their cursors say."""
     from instep.sync.run import Wanted, sync
 
     said = job.options
@@ -100,6 +101,7 @@ def _sync(app: App, job: Job) -> Ended:
         drop_retained=bool(said.get("drop_retained", False)),
         kind="backfill" if job.kind == "backfill" else "sync",
         columns=tuple(said.get("columns", ())),
+        drop_columns=frozenset(said.get("drop_columns", ())),
     )
     engine = app.engine(job.connection)
     report = sync(_pipe(app, job), wanted, engine=engine)
