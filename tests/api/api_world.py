@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from starlette.testclient import TestClient
 
 from instep.api.app import create_app
 from instep.api.rates import Rates
-from instep.api.server import Queued
 from instep.bootstrap import App, open_project
 from instep.control import keys
 from instep.model import Review
@@ -26,24 +24,6 @@ connections:
   eu: {tags: [europe], policy: strict}
   us: {tags: [america]}
 """
-
-
-@dataclass
-class ListedWork:
-    """A queue in memory: one of a kind waits for each connection."""
-
-    jobs: dict[str, Queued] = field(default_factory=dict)
-
-    def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str, why: str) -> Queued:
-        for known in self.jobs.values():
-            if (known.connection, known.kind) == (connection, kind):
-                return Queued(known.id, connection, kind, known.status, fresh=False)
-        found = Queued(f"j-{len(self.jobs) + 1}", connection, kind, "queued")
-        self.jobs[found.id] = found
-        return found
-
-    def get(self, job: str) -> Queued | None:
-        return self.jobs.get(job)
 
 
 @dataclass

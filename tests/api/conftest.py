@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from api_world import Api, ListedWork, project, serve
+from api_world import Api, project, serve
 from compat_world import Compat, compatible
 
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
     with project(tmp_path) as app:
-        yield serve(app, queue=ListedWork())
+        yield serve(app)
 
 
 @pytest.fixture

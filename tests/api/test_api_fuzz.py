@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from api_world import Api, ListedWork, project, recorded, serve
+from api_world import Api, project, recorded, serve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -21,7 +21,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with project(tmp_path_factory.mktemp("fuzz")) as app:
         recorded(app.store, "eu", *"abc")
         app.store.runs.finish(app.store.runs.claim("eu", "sync"), "done")
-        yield serve(app, queue=ListedWork(), stream=0.0)
+        yield serve(app, stream=0.0)
 
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)

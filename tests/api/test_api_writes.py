@@ -119,11 +119,24 @@ class TestWork:
         assert sync.status_code == 202
         assert api.store.audit.page()[0].detail["tables"] == ["main.item"]
 
-    def test_without_a_queue(self, api: Api) -> None:
-        from api_world import serve
+    def test_it_is_in_the_queue_and_says_whether_anybody_will_do_it(self, api: Api) -> None:
+        found = api.call("POST", "/connections/eu/sync", body={"full": True}).json()
+        assert "no worker is running" in found["note"]
+        [job] = api.store.jobs.unfinished(["eu"])
+        assert (job.id, job.kind, job.options, job.status) == (found["id"], "sync", {"full": True}, "queued")
+        api.store.workers.register(1)
+        assert api.get(f"/jobs/{job.id}")["note"] == ""
+        claimed = api.store.jobs.claim("w")
+        same, other = ({"full": full} for full in (True, False))
+        assert claimed is not None
+        assert api.call("POST", "/connections/eu/sync", body=same).json()["id"] == job.id
+        assert api.call("POST", "/connections/eu/sync", body=other).json()["id"] != job.id, "that is other work"
+        api.store.jobs.finish(claimed)
+        assert api.get(f"/jobs/{job.id}")["status"] == "done"
 
-        found = serve(api.app).call("POST", "/connections/eu/sync", body={})
-        assert (found.status_code, found.json()["code"]) == (503, "unavailable")
+    def test_a_job_is_known_by_its_whole_id(self, api: Api) -> None:
+        found = api.call("POST", "/connections/eu/sync", body={}).json()["id"]
+        assert api.call("GET", f"/jobs/{found[:-1]}").status_code == 404
 
 
 class TestRehearsals:

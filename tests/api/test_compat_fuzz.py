@@ -42,8 +42,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compat]:
     with compatible(tmp_path_factory.mktemp("fuzz")) as opened:
         opened.sql("create table item (id integer primary key, name text)")
         opened.sync()
-        opened.worker.alive = False
-        opened.worker.held.clear()
+        opened.worker.leave()
         yield opened
 
 
@@ -70,8 +69,8 @@ def test_every_route_answers_in_the_envelope(fuzzed: Compat, route: Any, odd: bo
     answer = fuzzed.client.request(method, f"/v1{path}", **sent)
     assert answer.status_code in (200, 201, 400, 404, 405, 409, 503), (method, path, body, answer.text)
     assert (answer.json()["code"] == "Success") == (answer.status_code < 300)
-    fuzzed.objects.project()
-    fuzzed.objects.file.write_text(PROJECT)
+    fuzzed.keep(PROJECT)  # what it has deleted or changed stands again, and can be read
+    assert fuzzed.app.project.connection("shop")
 
 
 LOADED = """

@@ -34,7 +34,7 @@ def caller(request: Request, response: Response) -> Caller:
 
 def identified(server: Server, authorization: str, address: str) -> Caller:
     """The caller of an Authorization header; Problem 401, or 429 after too many wrong ones from an address."""
-    given = _credentials(authorization)
+    given = credentials(authorization)
     if given is None:
         raise Problem(401, "unauthorized", "no API key was sent", "send `Authorization: Bearer instep_sk_...`",
                       headers=_CHALLENGE)  # fmt: skip
@@ -46,7 +46,7 @@ def identified(server: Server, authorization: str, address: str) -> Caller:
     return Caller(key)
 
 
-def _credentials(header: str) -> tuple[str | None, str] | None:
+def credentials(header: str) -> tuple[str | None, str] | None:
     """(key id or None, secret) of a header; None if it has none."""
     scheme, _, rest = header.partition(" ")
     if scheme.lower() == "bearer" and rest.strip():

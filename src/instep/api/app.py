@@ -9,12 +9,16 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from instep.api import problems
+from instep.api.compat.envelope import refused_as
+from instep.api.compat.mount import PATH, compatible
 from instep.api.description import describe
-from instep.api.guard import Guard, Render, as_problem
+from instep.api.guard import Guard, as_problem
 from instep.api.matrix import NEEDS, OPEN, PREFIX
+from instep.api.queue import StoredQueue
 from instep.api.rates import Listeners, Rates
 from instep.api.routes import (
     changes,
@@ -33,7 +37,7 @@ from instep.api.routes import (
     settings,
     standing,
 )
-from instep.api.server import Enqueues, Opened, Server
+from instep.api.server import Opened, Server
 from instep.errors import InstepError
 
 _ROOMS = (
@@ -48,36 +52,44 @@ _ABOUT = "Connections, schema changes and runs of this server."
 def create_app(
     opened: Opened,
     *,
-    queue: Enqueues | None = None,
     rates: Rates | None = None,
     listeners: Listeners | None = None,
     mounts: Mapping[str, ASGIApp] | None = None,
-    render: Render = as_problem,
     secure: bool = False,
     poll: float = 1.0,
     stream: float = 900.0,
 ) -> FastAPI:
-    """The ASGI application over an open project. `mounts`: other applications by path, which the guard stands before as
-    well; `render` says what the guard refuses below a path; `secure`: clients come by TLS. Raises ValueError for a
-    route that the matrix does not have."""
+    """The ASGI application over an open server: its own routes, and the compatible API at its path. `mounts`: other
+    applications by path, which the guard stands before as well; `secure`: clients come by TLS. Raises ValueError for
+    a route that the matrix does not have."""
+    rates = rates or Rates()
     app = FastAPI(
         title=_TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
         redirect_slashes=False, generate_unique_id_function=lambda route: route.name,
     )  # fmt: skip
     app.state.server = Server(
-        opened, queue, rates or Rates(), listeners or Listeners(), poll, stream, version("instep")
+        opened, StoredQueue(opened.project, opened.store), rates, listeners or Listeners(), poll, stream,
+        version("instep"),
     )  # fmt: skip
     opened.store.events.last_number()  # opens the store before the first request
     check_matrix()
     for routes in ROUTES:
         app.include_router(routes)
     metrics.add_alias(app)
+    app.mount(PATH, compatible(opened, rates))
     for path, mounted in (mounts or {}).items():
         app.mount(path, mounted)
     app.openapi = describe(app)  # type: ignore[method-assign]
     _handle(app)
-    app.add_middleware(Guard, render=render, secure=secure)
+    app.add_middleware(Guard, render=_refused, secure=secure, slashes=(f"{PATH}/",))
     return app
+
+
+def _refused(path: str, problem: problems.Problem) -> Response:
+    """What the guard refuses, in the words of the routes below a path."""
+    if path == PATH or path.startswith(f"{PATH}/"):
+        return refused_as(problem.status, problem.detail, problem.hint, problem.headers)
+    return as_problem(path, problem)
 
 
 def _handle(app: FastAPI) -> None:

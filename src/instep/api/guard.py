@@ -45,9 +45,11 @@ class Guard:
     """Refuses requests before anything reads them, and sets the security headers. `render` says a problem in the
     words of the routes below a path."""
 
-    def __init__(self, app: ASGIApp, render: Render = as_problem, secure: bool = False) -> None:
-        """`secure`: clients come by TLS, which a proxy ends."""
-        self.app, self.render = app, render
+    def __init__(
+        self, app: ASGIApp, render: Render = as_problem, secure: bool = False, slashes: tuple[str, ...] = ()
+    ) -> None:
+        """`secure`: clients come by TLS, which a proxy ends. `slashes`: below these paths a name may hold one."""
+        self.app, self.render, self.slashes = app, render, slashes
         self.headers = HEADERS | ({"Strict-Transport-Security": "max-age=31536000"} if secure else {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,7 +69,7 @@ class Guard:
             await send(message)
 
         try:
-            check_target(scope)
+            check_target(scope, slashes=scope["path"].startswith(self.slashes))
             body = await patiently(Headers(scope=scope), receive)
             await self.app(scope, replayed(body, receive), with_headers)
         except Problem as problem:
@@ -88,15 +90,16 @@ async def patiently(headers: Headers, receive: Receive) -> bytes:
         raise Problem(408, "unreadable", f"the body has not come within {PATIENCE:.0f} s", "send it again") from None
 
 
-def check_target(scope: Scope) -> None:
+def check_target(scope: Scope, slashes: bool = False) -> None:
     """Path and query as text that can be stored and shown. A slash, dot or control character that is hidden in a part
-    of a path is refused: parts are names."""
+    of a path is refused: parts are names. `slashes`: these may hold slashes."""
     path, query = scope["path"], scope.get("query_string", b"").decode("latin-1")
     raw = scope.get("raw_path") or path.encode()
     if len(raw) + len(query) > MAX_TARGET:
         raise Problem(400, "unreadable", f"the address is longer than {MAX_TARGET} bytes", "shorten it")
     parts = [unquote(part) for part in raw.decode("latin-1").split("/")]
-    if any(part in (".", "..") or "/" in part or "\\" in part for part in parts) or _odd(path):
+    odd = any(part in (".", "..") or (not slashes and ("/" in part or "\\" in part)) for part in parts)
+    if odd or _odd(path):
         raise Problem(400, "unreadable", "a part of the path is not a name", "check how the address is made")
     if any(_odd(text) for pair in parse_qsl(query, keep_blank_values=True) for text in pair):
         raise Problem(400, "unreadable", "a parameter is not plain text", "send UTF-8 without control characters")

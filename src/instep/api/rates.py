@@ -36,10 +36,18 @@ class Rates:
         self._windows = MovingWindowRateLimiter(MemoryStorage())
         self._requests, self._failures = RateLimitItemPerMinute(requests), RateLimitItemPerMinute(failures)
 
+    def take(self, key_id: str) -> tuple[bool, Left]:
+        """Counts a request; whether the key may make it, and what is left."""
+        return self._windows.hit(self._requests, "key", key_id), self._left(self._requests, "key", key_id)
+
+    def take_failure(self, address: str) -> tuple[bool, Left]:
+        """Counts a wrong key."""
+        allowed = self._windows.hit(self._failures, "address", address)
+        return allowed, self._left(self._failures, "address", address)
+
     def count(self, key_id: str) -> Left:
         """Counts a request; Problem 429 if the key has made too many."""
-        allowed = self._windows.hit(self._requests, "key", key_id)
-        left = self._left(self._requests, "key", key_id)
+        allowed, left = self.take(key_id)
         if not allowed:
             raise _too_many(f"this API key has made {left.limit} requests within a minute", left)
         return left
@@ -47,8 +55,8 @@ class Rates:
     def fail(self, address: str) -> None:
         """Counts a wrong key; Problem 429 for an address that has sent too many. Right keys from there are let in: one
         forgotten script must not shut out all who share its address."""
-        if not self._windows.hit(self._failures, "address", address):
-            left = self._left(self._failures, "address", address)
+        allowed, left = self.take_failure(address)
+        if not allowed:
             raise _too_many("too many wrong API keys have come from here", left)
 
     def _left(self, item: RateLimitItemPerMinute, *names: str) -> Left:

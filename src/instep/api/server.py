@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from instep.api.problems import unknown
 from instep.api.rates import Listeners, Rates
 from instep.control.keys import in_scope
+from instep.control.objects import Objects
 from instep.project.project import Project
 from instep.store.api_keys import ApiKey
 from instep.store.store import Store
@@ -38,13 +39,15 @@ class Opened(Protocol):
 
 @dataclass(frozen=True)
 class Queued:
-    """Work that waits for a worker, or is under way. `fresh`: this request has put it there; else it was there."""
+    """Work that waits for a worker, or is under way. `fresh`: this request has put it there; else it was there. `note`:
+    what stands in its way."""
 
     id: str
     connection: str
     kind: str
     status: str
     fresh: bool = True
+    note: str = ""
 
 
 class Enqueues(Protocol):
@@ -77,7 +80,7 @@ class Server:
     listens before it has to ask again, its key being looked at anew."""
 
     app: Opened
-    queue: Enqueues | None = None
+    queue: Enqueues
     rates: Rates = field(default_factory=Rates)
     listeners: Listeners = field(default_factory=Listeners)
     poll: float = 1.0
@@ -104,7 +107,8 @@ class Server:
             return True
         if connection not in self.project.model.connections:
             return False
-        return in_scope(caller.key.groups, self.project.connection(connection).tags)
+        tags = self.project.connection(connection).tags
+        return in_scope(caller.key.groups, {*tags, self.project.destination_of(connection)})
 
     def connection(self, caller: Caller, name: str) -> str:
         """The name of a connection that is there, and that the key is for; else a Problem."""

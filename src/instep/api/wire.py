@@ -209,13 +209,14 @@ class Look(Asked):
 
 
 class JobOut(Dry):
-    """`fresh` false: it was there before this request."""
+    """`fresh` false: it was there before this request. `note`: what stands in its way, such as that no worker runs."""
 
     id: str
     connection: str
     kind: str
     status: str
     fresh: bool
+    note: str = ""
 
 
 class EventOut(Said):

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request, Response
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -16,7 +15,6 @@ from instep.api.compat.ports import Allowance, Ports
 from instep.errors import InstepError
 
 _log = logging.getLogger(__name__)
-_SOURCE = ("/reload", "/columns", "/test")
 
 
 class Paths:
@@ -52,7 +50,7 @@ def create_compatible(ports: Ports) -> FastAPI:
         app.include_router(room.router)
     for kind in (Refusal, InstepError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
-    app.middleware("http")(_limited)
+    app.middleware("http")(_counted)
     app.add_middleware(Paths)
     return app
 
@@ -63,19 +61,11 @@ def _answer(request: Request, error: Exception) -> Response:
     return refused(request, error)
 
 
-async def _limited(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Counts requests by key, before anything else is done for them."""
-    limits = request.app.state.ports.limits
-    if limits is None:
-        return await go_on(request)
-    key = request.headers.get("authorization", "")
-    left = await run_in_threadpool(limits.take, key, request.url.path.rstrip("/").endswith(_SOURCE))
-    response = _too_many(request, left) if left.retry_after else await go_on(request)
-    response.headers["X-Rate-Limit"] = str(left.limit)
-    response.headers["X-Rate-Limit-Remaining"] = str(left.remaining)
+async def _counted(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+    """Tells what is left of the key's requests."""
+    response = await go_on(request)
+    left: Allowance | None = getattr(request.state, "allowance", None)
+    if left is not None:
+        response.headers["X-Rate-Limit"] = str(left.limit)
+        response.headers["X-Rate-Limit-Remaining"] = str(left.remaining)
     return response
-
-
-def _too_many(request: Request, left: Allowance) -> Response:
-    text = f"The limit of {left.limit} requests is reached."
-    return refused(request, Refusal(429, text, headers={"Retry-After": str(left.retry_after)}))

@@ -22,7 +22,6 @@ from instep.api.compat.services import NAMES, TYPES, source_spec
 from instep.api.compat.syncs import setup_tests
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
-from instep.errors import InstepError
 
 router = APIRouter()
 LISTED = "Connections list retrieved successfully"
@@ -123,16 +122,13 @@ def _check_frequency(minutes: int | None) -> None:
 def _create_ours(desk: Desk, wanted: NewConnection) -> Item:
     objects, who = desk.ports.objects, desk.caller.name
     name = _free_name(desk, wanted.service, wanted.config)
-    objects.create("source", name, source_spec(wanted.service, wanted.config), who)
     namespace = next((str(wanted.config[key]) for key in NAMES if wanted.config.get(key)), name)
     manual = wanted.schedule_type == "manual"
     schedule = {} if manual else {"schedule": {"sync": cron(wanted.sync_frequency, wanted.daily_sync_time)}}
     spec = {"source": name, "destination": wanted.group_id, "namespace": namespace, **schedule}
-    try:
+    with desk.ports.store.transaction():
+        objects.create("source", name, source_spec(wanted.service, wanted.config), who)
         return objects.create("connection", name, spec, who)
-    except InstepError:
-        objects.delete("source", name, who)
-        raise
 
 
 def _create_foreign(desk: Desk, wanted: NewConnection, body: Mapping[str, Any]) -> Item:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
 
+from instep.api.access import address_of, credentials
 from instep.api.compat.envelope import Refusal, not_found
 from instep.api.compat.ports import Caller, Item, Job, JobKind, Ports
 from instep.control.selections import Place, place_of
@@ -29,13 +28,14 @@ class Desk:
         if RANKS[self.caller.role] < RANKS[role]:
             raise Refusal(403, f"Your key has the role {self.caller.role}; this takes {role}.")
 
-    def sees(self, group: str) -> bool:
-        return not self.caller.groups or group in self.caller.groups
+    def sees(self, group: str, tags: frozenset[str] = frozenset()) -> bool:
+        """Whether the key is for this group, or for a connection there with these tags."""
+        return not self.caller.groups or bool(self.caller.groups & {group, *tags})
 
     def connection(self, name: str) -> Item:
         """The connection, known service or not; 404 for what there is not, or what the key may not see."""
         found = self.ports.objects.get("connection", name) or self.ports.objects.get("foreign", name)
-        if found is None or not self.sees(found.group):
+        if found is None or not self.sees(found.group, found.tags):
             raise not_found("Connection", name)
         return found
 
@@ -83,18 +83,23 @@ def _default_schema(project: Project, name: str) -> str:
 
 
 def caller_of(request: Request, ports: Ports) -> Caller:
-    """Who asks, by Basic authorization; Refusal (401) if that is not known."""
-    scheme, _, rest = request.headers.get("authorization", "").partition(" ")
-    found = None
-    if scheme.lower() == "basic":
-        try:
-            key, _, secret = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
-            found = ports.keys.caller(key, secret)
-        except (binascii.Error, UnicodeDecodeError):
-            found = None
+    """Who asks, by Basic or Bearer authorization; Refusal: 401 if that is not known, 429 if the key or the address has
+    asked too often."""
+    given = credentials(request.headers.get("authorization", ""))
+    found = ports.keys.caller(given[0] or "", given[1]) if given else None
     if found is None:
+        if given and ports.limits and (seconds := ports.limits.fail(address_of(request))):
+            raise _too_many("Too many wrong API keys have come from here.", seconds)
         raise Refusal(
             401, "Invalid authorization credentials: send the API key and its secret by Basic authorization.",
             headers={"WWW-Authenticate": 'Basic realm="instep"'},
         )  # fmt: skip
+    if ports.limits:
+        request.state.allowance = left = ports.limits.take(found.key)
+        if left.retry_after:
+            raise _too_many(f"The limit of {left.limit} requests a minute is reached.", left.retry_after)
     return found
+
+
+def _too_many(text: str, seconds: int) -> Refusal:
+    return Refusal(429, text, headers={"Retry-After": str(seconds)})

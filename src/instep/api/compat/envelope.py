@@ -60,10 +60,20 @@ def of_error(error: InstepError) -> Refusal:
     return Refusal(400, error.message, hint=error.hint)
 
 
+def refused_as(status: int, message: str, hint: str, headers: Mapping[str, str]) -> JSONResponse:
+    """The body of what was refused before any route has seen it."""
+    code = "InternalError" if status == 500 else ""
+    return _body(Refusal(status, message, code=code, hint=hint, headers=headers), new_id())
+
+
 def refused(request: Request, error: Exception) -> JSONResponse:
     """The body of a refusal, with a number to look for in the log."""
     found = error if isinstance(error, Refusal) else _told(error)
-    body = {"code": found.code, "message": found.message, "request_id": request.scope.get("request_id") or new_id()}
+    return _body(found, request.scope.get("request_id") or new_id())
+
+
+def _body(found: Refusal, request_id: str) -> JSONResponse:
+    body = {"code": found.code, "message": found.message, "request_id": request_id}
     if found.hint:
         body["hint"] = found.hint
     return JSONResponse(body, found.status, found.headers)

@@ -107,8 +107,9 @@ def create_destination(desk: Asked, body: Body) -> JSONResponse:
     group = _found(desk, "Group", wanted.group_id)
     if group.kind == "destination":
         raise Refusal(409, f"Group '{group.name}' has a destination already.")
-    made = objects.create("destination", group.name, {"type": wanted.service, **wanted.config}, who)
-    objects.delete("group", group.name, who)
+    with desk.ports.store.transaction():
+        objects.delete("group", group.name, who)
+        made = objects.create("destination", group.name, {"type": wanted.service, **wanted.config}, who)
     return success("Destination has been created", _destination(made), status=201)
 
 

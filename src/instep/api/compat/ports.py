@@ -20,16 +20,17 @@ WAIT = 50.0
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. `groups` are the destinations that the key may see; none means all."""
+    """Who asks, with which key. `groups` are the destinations and tags that the key may see; none means all."""
 
     name: str
     role: Role
     groups: frozenset[str] = frozenset()
+    key: str = ""
 
 
 class Authenticates(Protocol):
     def caller(self, key: str, secret: str) -> Caller | None:
-        """Whose key this is; None if there is no such key, or it has ended."""
+        """Whose key this is, or whose secret, if `key` is ""; None if there is none, or it has ended."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,11 @@ class Allowance:
 
 
 class Limits(Protocol):
-    def take(self, key: str, source: bool) -> Allowance:
-        """Counts a request of this key; `source`: one that touches a source, which has limits of its own."""
+    def take(self, key: str) -> Allowance:
+        """Counts a request of this key."""
+
+    def fail(self, address: str) -> int:
+        """Counts a wrong key from there; 0, or the seconds until the next one may come."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ class Item:
     group: str = ""
     namespace: str = ""
     in_file: bool = False
+    tags: frozenset[str] = frozenset()
 
 
 class Objects(Protocol):

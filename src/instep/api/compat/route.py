@@ -20,6 +20,7 @@ def desk(request: Request) -> Desk:
     found = Desk(ports, caller_of(request, ports))
     if request.method not in ("GET", "HEAD"):
         found.allow("operator")
+        ports.store.audit.add(found.caller.name, f"v1.{request.method.lower()}", request.url.path, {})
     _check_accept(request.headers.get("accept", "*/*"))
     return found
 

@@ -169,12 +169,8 @@ def detect(the: The, who: Who, connection: ConnectionName, asked: Look, writes: 
 
 
 def _work(the: Server, writes: Write, name: str, kind: str, options: dict[str, Any], why: str) -> Response:
-    queue = the.queue
-    if queue is None:
-        raise Problem(503, "unavailable", "this server has no queue of work", "start a worker for it")
-
     def do() -> Answer:
-        found = queue.enqueue(name, kind, options=options, who=writes.caller.who, why=why)
+        found = the.queue.enqueue(name, kind, options=options, who=writes.caller.who, why=why)
         return Answer(vars(found), 202 if found.fresh else 200, {"job": found.id, **options, "why": why})
 
     return writes.run(f"connection.{kind}", name, do)
@@ -183,7 +179,7 @@ def _work(the: Server, writes: Write, name: str, kind: str, options: dict[str, A
 @routes.get("/jobs/{job}", response_model=JobOut)
 def get_job(the: The, who: Who, job: ConnectionName) -> Queued:
     """Work that was asked for."""
-    found = the.queue.get(job) if the.queue else None
+    found = the.queue.get(job)
     if found is None or not the.sees(who, found.connection):
         raise Problem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
     return found

@@ -1,0 +1,78 @@
+"""The queue as the router asks for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from instep import model
+from instep.api.compat.ports import Job, JobKind
+from instep.errors import Conflict
+from instep.project.project import Project
+from instep.store.jobs import ASKED, LOOKS, WAITED_FOR
+from instep.store.store import Store
+
+POLL = 0.05
+WAITING = 20
+"""How many requests may wait for jobs at a time: others are told to come again, so that the rest of the server is
+never out of threads."""
+
+
+@dataclass(frozen=True)
+class StoredJobs:
+    store: Store
+    project: Callable[[str], Project]
+    _seats: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(WAITING))
+
+    def enqueue(
+        self,
+        connection: str,
+        kind: JobKind,
+        options: Mapping[str, Any],
+        *,
+        key: str = "",
+        urgent: bool = False,
+        who: str,
+    ) -> Job:
+        """Some lanes are for what somebody waits for: rows do not move in them."""
+        looks = kind in LOOKS
+        priority = WAITED_FOR if urgent and (looks or kind == "test") else ASKED
+        source = self.project(connection).source_of(connection) if looks else ""
+        job, _ = self.store.jobs.enqueue(
+            connection, kind, key=key, options=options, priority=priority, why="asked for", who=who, source=source
+        )
+        return shown(job)
+
+    def wait(self, job: str, seconds: float) -> Job:
+        if not self._seats.acquire(blocking=False):
+            return shown(self.store.jobs.get(job))
+        try:
+            end = time.monotonic() + seconds
+            while not (found := self.store.jobs.get(job)).over and time.monotonic() < end:
+                time.sleep(POLL)
+            return shown(found)
+        finally:
+            self._seats.release()
+
+    def cancel(self, job: str, who: str) -> None:
+        with suppress(Conflict):  # it has ended meanwhile
+            self.store.jobs.cancel(job, who)
+
+    def unfinished(self, connections: Sequence[str]) -> Mapping[str, Sequence[Job]]:
+        found: dict[str, list[Job]] = {name: [] for name in connections}
+        for job in self.store.jobs.unfinished(connections):
+            found[job.connection].append(shown(job))
+        return found
+
+    def has_worker(self) -> bool:
+        return bool(self.store.workers.live())
+
+
+def shown(job: model.Job) -> Job:
+    """The store counts the attempts that have begun; here a job that waits is at its next one."""
+    attempt = job.attempt + 1 if job.status == "queued" else job.attempt
+    return Job(job.id, job.connection, job.kind, job.status, job.error, job.due, attempt, job.result)
