@@ -54,7 +54,17 @@ class Served:
 @contextmanager
 def served(folder: Path) -> Iterator[Served]:
     """`instep server` on a free port of this machine; ended as by Ctrl-C, which is no failure."""
-    command = [sys.executable, "-m", "instep.cli.main", "--project", str(folder), "server", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "instep.cli.main",
+        "--project",
+        str(folder),
+        "server",
+        "--port",
+        "0",
+        "--insecure-dev",
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
         assert process.stderr is not None
@@ -95,10 +105,17 @@ def test_the_first_start_tells_a_key_and_the_second_does_not(shop: Shop) -> None
 def test_a_port_that_is_taken(shop: Shop) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = shop.run("server", "--port", str(port))
+        said = shop.run("server", "--port", str(port), "--insecure-dev")
     assert said.code == 1
     assert f"cannot listen on 127.0.0.1 port {port}" in said.err
     assert "instep_sk_" not in said.err
+
+
+def test_without_a_master_key_nothing_is_served(shop: Shop) -> None:
+    said = shop.run("server", "--port", "0")
+    assert said.code != 0
+    assert "instep secrets new-key" in said.err
+    assert "listening" not in said.err
 
 
 def test_it_listens_on_this_machine_only_unless_it_is_told() -> None:

@@ -15,7 +15,6 @@ from instep.store.api_keys import ApiKey
 from instep.store.store import Store
 
 if TYPE_CHECKING:
-    from instep.control.objects import Objects
     from instep.notify.channel import Channel
     from instep.sync.pipe import Pipe
 

@@ -1,25 +1,33 @@
-"""`instep server`: the API over this project; `instep keys` and `instep audit`: who may call it and what was done."""
+"""`instep server`: the API over this project, with a worker beside it if asked for; `instep keys` and `instep audit`:
+who may call it and what was done."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import confirm, emit, fail, open_app, say
+from instep.cli.context import confirm, emit, fail, open_app, options, say
 from instep.cli.desk import open_desk
 from instep.cli.log_options import LogFormat, LogLevel
 from instep.errors import Blocked, InstepError, SetupError
 
 if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.cli.beside import WorkerBeside
     from instep.cli.screen import Screen
     from instep.control.keys import Issued
     from instep.store.api_keys import ApiKey
 
+POLL = 0.2
+"""Seconds between two looks at an empty queue: behind an API somebody waits for most of what comes."""
 keys = typer.Typer(help="API keys of the server: make, rotate, revoke.", no_args_is_help=True)
 audit = typer.Typer(help="The log of what was done by the API.", no_args_is_help=True)
 KeyId = Annotated[str, typer.Argument(help="A key's id, k-...")]
@@ -27,7 +35,9 @@ Days = Annotated[int | None, typer.Option("--days", min=1, max=3650, help="How l
 
 
 def register(app: typer.Typer) -> None:
-    app.command(epilog="Examples: instep server · instep server --host 0.0.0.0 --behind-proxy")(server)
+    app.command(epilog="Examples: instep server --with-worker · instep server --host 0.0.0.0 --behind-proxy 10.0.0.7")(
+        server
+    )
     app.add_typer(keys, name="keys")
     app.add_typer(audit, name="audit")
 
@@ -39,13 +49,25 @@ def server(
         str, typer.Option("--behind-proxy", help="Addresses of the proxies that end TLS: 10.0.0.7, or several with ,")
     ] = "",
     rate: Annotated[int, typer.Option("--rate", min=1, help="Requests that a key may make within a minute.")] = 600,
+    with_worker: Annotated[
+        bool, typer.Option("--with-worker", help="Also run what waits in the queue and what schedules bring.")
+    ] = False,
+    lanes: Annotated[int, typer.Option("--lanes", min=1, max=64, help="Jobs at a time, under --with-worker.")] = 2,
+    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that running jobs have at a stop.")] = 60,
     insecure_dev: Annotated[
-        bool, typer.Option("--insecure-dev", help="Listen beyond this machine without TLS: API keys travel in clear.")
+        bool,
+        typer.Option(
+            "--insecure-dev",
+            help="To try things out: no master key is needed, secrets are sealed with one that everybody knows, and "
+            "API keys may travel in clear.",
+        ),
     ] = False,
     log_format: LogFormat = "auto",
     log_level: LogLevel = "info",
 ) -> None:
-    """Serve the API until it is interrupted. The first start prints an admin key, once."""
+    """Serve the API until it is interrupted: its own below /api/v1, and below /v1 the one that programs for managed
+    connectors speak. The first start prints an admin key, once. SIGTERM or Ctrl-C lets requests and running jobs end;
+    a second one gives the jobs back."""
     check_reach(host, behind_proxy, insecure_dev)
     try:
         import uvicorn
@@ -54,18 +76,39 @@ def server(
         from instep.api.rates import Rates
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
-    from instep.logs import LogSettings, configure
+    from instep.bootstrap import open_server
+    from instep.cli.beside import stopping
+    from instep.logs import LogSettings, configure, logged
 
-    configure(LogSettings(log_format, log_level))
-    with open_app() as app, listening(host, port) as taken:
+    logs = LogSettings(log_format, log_level)
+    configure(logs)
+    folder = options.project.resolve()
+    with open_server(folder, insecure_dev=insecure_dev) as app, listening(host, port) as taken:
         made = create_app(app, rates=Rates(rate), secure=bool(behind_proxy))
         _first_key(app.store)
         config = uvicorn.Config(
             made, server_header=False, timeout_graceful_shutdown=5, log_config=None,
             proxy_headers=bool(behind_proxy), forwarded_allow_ips=behind_proxy or None,
         )  # fmt: skip
-        say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")
-        uvicorn.Server(config).run(sockets=[taken])
+        opener = partial(logged, logs, partial(open_server, folder, insecure_dev=insecure_dev))
+        beside = _worker(opener, lanes, grace) if with_worker else None
+        # Ending the event loop, a signal is sent on to us: the worker is then asked to stop.
+        with stopping(beside.stop if beside else _heard), beside or nullcontext():
+            say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")
+            uvicorn.Server(config).run(sockets=[taken])
+    say("the server has ended")
+
+
+def _heard() -> None:
+    """The event loop has ended by the same signal: there is nothing else to stop."""
+
+
+def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside:
+    from instep.cli.beside import WorkerBeside
+    from instep.logs import said
+    from instep.worker.worker import JobWorker, Limits
+
+    return WorkerBeside(lambda: JobWorker(opener, Limits(lanes=lanes, grace=grace, poll=POLL), said))
 
 
 def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
