@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import Api, ListedWork, project, serve
+from api_world import Api, project, serve
 
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import parse
@@ -35,7 +35,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
             app.store.accepted.add(name, Catalog.of([table("orders")]), who="test", why="first")
             seen = [table("orders"), *([table("refunds")] if name != "c11" else [])]
             app.store.discoveries.save(name, CachedDiscovery(Catalog.of(seen), "f"))
-        yield serve(app, queue=ListedWork())
+        yield serve(app)
 
 
 def made(api: Api, **body: Any) -> str:
