@@ -16,7 +16,9 @@ RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelle
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 Mode = Literal["full_refresh", "append", "upsert", "log"]
 Deletes = Literal["soft", "hard", "ignore"]
-JobKind = Literal["sync", "detect", "backfill", "refresh", "maintain", "test", "reload", "undo", "rollout"]
+JobKind = Literal[
+    "sync", "detect", "backfill", "refresh", "maintain", "test", "reload", "plan", "apply", "undo", "delete", "rollout"
+]
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 
 

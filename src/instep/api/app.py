@@ -36,12 +36,13 @@ from instep.api.routes import (
     schemas,
     settings,
     standing,
+    work,
 )
 from instep.api.server import Opened, Server
 from instep.errors import InstepError
 
 _ROOMS = (
-    health, connections, settings, changes, runs, schemas, objects, channels, events, quarantine, keys, metrics,
+    health, connections, settings, work, changes, runs, schemas, objects, channels, events, quarantine, keys, metrics,
     queue, standing, rollouts,
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)

@@ -14,7 +14,7 @@ from instep.errors import Blocked, Conflict, InstepError, ProjectError
 from instep.logs import bound
 from instep.model import Job, JobKind
 from instep.sync.pipe import Pipe
-from instep.worker import rollouts
+from instep.worker import decided, rollouts
 
 _log = logging.getLogger("instep.worker")
 
@@ -173,9 +173,11 @@ def _test(app: App, job: Job) -> Ended:
 
 
 def _undo(app: App, job: Job) -> Ended:
-    """`options`: change (its id). Drops nothing."""
+    """`options`: change (its id), which drops nothing; or those of `decided.undo`."""
     from instep.sync.in_process import undo
 
+    if "change" not in job.options:
+        return _decided(decided.undo)(app, job)
     undo(_pipe(app, job), str(job.options["change"]))
     return Ended()
 
@@ -186,7 +188,20 @@ def _rollout(app: App, job: Job) -> Ended:
     return Ended(again=rollouts.TURN) if result is None else Ended(result=result)
 
 
+def _decided(does: Callable[[App, Job], Mapping[str, Any]]) -> Callable[[App, Job], Ended]:
+    """What people have decided, with the run that it made."""
+
+    def work(app: App, job: Job) -> Ended:
+        before = _last_run(app, job)
+        result = does(app, job)
+        run = _last_run(app, job)
+        return Ended(run=run if run != before else "", result=result)
+
+    return work
+
+
 _WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
     "sync": _sync, "backfill": _sync, "detect": _detect, "refresh": _detect, "reload": _detect,
-    "maintain": _maintain, "test": _test, "undo": _undo, "rollout": _rollout,
+    "maintain": _maintain, "test": _test, "undo": _undo, "rollout": _rollout, "plan": _decided(decided.make_plan),
+    "apply": _decided(decided.apply), "delete": _decided(decided.delete),
 }  # fmt: skip

@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from instep.api import kept
 from instep.api.access import The, Who
-from instep.api.common import REHEARSED, ConnectionName, router
+from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
-from instep.api.problems import Problem
-from instep.api.server import Caller, Queued, Server
+from instep.api.routes.work import STARTED, located
+from instep.api.server import Caller, Server
 from instep.api.wire import (
     ConnectionOut,
     ConnectionWithPauses,
@@ -149,20 +149,14 @@ def _table(given: list[str] | None) -> tuple[str, str] | None:
     return (given[0], given[1]) if given else None
 
 
-_STARTED: dict[int | str, dict[str, Any]] = {
-    200: {"model": JobOut, "description": f"It was there before this request. {REHEARSED}"},
-    202: {"model": JobOut, "description": "It waits for a worker."},
-}
-
-
-@routes.post("/connections/{connection}/sync", status_code=202, response_model=JobOut, responses=_STARTED)
+@routes.post("/connections/{connection}/sync", status_code=202, response_model=JobOut, responses=STARTED)
 def sync(the: The, who: Who, connection: ConnectionName, asked: Work, writes: Writes) -> Response:
     """202 with the work; 200 with what is under way."""
     name = the.connection(who, connection)
     return _work(the, writes, name, "sync", asked.model_dump(exclude={"why"}), asked.why)
 
 
-@routes.post("/connections/{connection}/detect", status_code=202, response_model=JobOut, responses=_STARTED)
+@routes.post("/connections/{connection}/detect", status_code=202, response_model=JobOut, responses=STARTED)
 def detect(the: The, who: Who, connection: ConnectionName, asked: Look, writes: Writes) -> Response:
     """202 with a new detection; 200 with the one that is under way."""
     return _work(the, writes, the.connection(who, connection), "detect", {}, asked.why)
@@ -173,13 +167,4 @@ def _work(the: Server, writes: Write, name: str, kind: str, options: dict[str, A
         found = the.queue.enqueue(name, kind, options=options, who=writes.caller.who, why=why)
         return Answer(vars(found), 202 if found.fresh else 200, {"job": found.id, **options, "why": why})
 
-    return writes.run(f"connection.{kind}", name, do)
-
-
-@routes.get("/jobs/{job}", response_model=JobOut)
-def get_job(the: The, who: Who, job: ConnectionName) -> Queued:
-    """Work that was asked for."""
-    found = the.queue.get(job)
-    if found is None or not the.sees(who, found.connection):
-        raise Problem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
-    return found
+    return located(writes.run(f"connection.{kind}", name, do))

@@ -1,0 +1,167 @@
+"""What a worker does for a connection on request: a plan, its application, an undo, backfills, the connection's end.
+Every request answers 202 with the job, or 200 with the same job that waits already; `Location` is its address."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+from starlette.responses import Response
+
+from instep.api.access import The, Who
+from instep.api.common import REHEARSED, ConnectionName, router
+from instep.api.matrix import PREFIX
+from instep.api.paging import Cursor, Limit, paged, place
+from instep.api.problems import Problem, unknown
+from instep.api.server import Caller, Server
+from instep.api.wire import Applying, BackfillOut, Filling, JobDone, JobOut, Look, Page, Undoing
+from instep.api.writes import Answer, Write, Writes
+from instep.control import queue
+from instep.control.keys import may
+from instep.errors import InstepError
+from instep.model import Job, JobKind
+from instep.store.backfills import BackfillStatus
+
+routes = router("work")
+STARTED: dict[int | str, dict[str, Any]] = {
+    200: {"model": JobOut, "description": f"It was there before this request. {REHEARSED}"},
+    202: {"model": JobOut, "description": "It waits for a worker."},
+}
+
+
+@routes.post("/connections/{connection}/plans", status_code=202, response_model=JobOut, responses=STARTED)
+def make_plan(the: The, who: Who, connection: ConnectionName, asked: Look, writes: Writes) -> Response:
+    """What applying the open changes does. The job's result has the plan; `apply` takes the job's id."""
+    return _ask(the, writes, the.connection(who, connection), "plan", {}, asked.why)
+
+
+@routes.post("/connections/{connection}/apply", status_code=202, response_model=JobOut, responses=STARTED)
+def apply(the: The, who: Who, connection: ConnectionName, asked: Applying, writes: Writes) -> Response:
+    """A plan exactly as it was shown: refused once schemas or decisions have moved. `allow` decides what may be
+    dropped, which takes the role approver."""
+    name = the.connection(who, connection)
+    _check_allow(who, asked.allow)
+    made = _job(the, who, asked.plan)
+    if made is None or (made.connection, made.kind, made.status) != (name, "plan", "done"):
+        raise Problem(422, "invalid", f"job {asked.plan!r} has made no plan for connection {name}", "make a plan first")
+    return _ask(the, writes, name, "apply", {"plan": made.id, "allow": asked.allow}, asked.why)
+
+
+@routes.post("/connections/{connection}/undo", status_code=202, response_model=JobOut, responses=STARTED)
+def undo(the: The, who: Who, connection: ConnectionName, asked: Undoing, writes: Writes) -> Response:
+    """Takes back an applied change, or all of a run's or a plan's; with `preview` the job only says what that does."""
+    name = the.connection(who, connection)
+    _check_theirs(the, name, asked.what)
+    return _ask(the, writes, name, "undo", asked.model_dump(exclude={"why"}), asked.why)
+
+
+@routes.get("/connections/{connection}/backfills", response_model=Page[BackfillOut])
+def list_backfills(
+    who: Who,
+    the: The,
+    connection: ConnectionName,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    status: Annotated[tuple[BackfillStatus, ...], Query(max_length=4)] = (),
+) -> Any:
+    """Newest first."""
+    behind = place(cursor, int)
+    known = the.store.backfills.find(the.connection(who, connection), status)[::-1]
+    found = [one for one in known if behind is None or one.number < behind[0]]
+    return paged(found[: limit + 1], limit, lambda one: (one.number,), BackfillOut.model_validate)
+
+
+@routes.post("/connections/{connection}/backfills", status_code=202, response_model=JobOut, responses=STARTED)
+def backfill(the: The, who: Who, connection: ConnectionName, asked: Filling, writes: Writes) -> Response:
+    """A table again as a whole, or only the values of `columns` where rows have NULL in them."""
+    name = the.connection(who, connection)
+    table = next((t for t in the.store.accepted.catalog(name).tables if t.path == asked.table), None)
+    if table is None:
+        raise unknown("table", asked.table)
+    if missing := [c for c in asked.columns if c not in [column.name for column in table.columns]]:
+        raise unknown("column", f"{asked.table}.{missing[0]}")
+    options = {"tables": [asked.table], "columns": asked.columns}
+
+    def before() -> None:
+        for column in asked.columns:
+            the.store.backfills.want(name, table.ref, column=column, why=f"asked for by {who.who}")
+
+    return _ask(the, writes, name, "backfill", options, asked.why, before)
+
+
+@routes.delete("/connections/{connection}", status_code=202, response_model=JobOut, responses=STARTED)
+def delete_connection(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    writes: Writes,
+    confirm: Annotated[str, Query(max_length=200, description="The connection's name again.")] = "",
+    tables: Annotated[Literal["keep", "drop"], Query(description="What becomes of its tables.")] = "keep",
+    abandon: Annotated[bool, Query(description="Leave behind what is at ends that cannot be reached.")] = False,
+) -> Response:
+    """Its slot at the source, all that is recorded of it, and if asked for its tables."""
+    name = the.connection(who, connection)
+    if the.app.objects.get("connection", name).by == "file":
+        raise Problem(409, "conflict", f"connection {name} is managed by a file", "take it out of the file")
+    if confirm != name:
+        raise Problem(409, "blocked", f"connection {name} is deleted only by its name", f"send confirm={name}")
+    return _ask(the, writes, name, "delete", {"tables": tables, "named": confirm, "abandon": abandon}, "")
+
+
+@routes.get("/jobs/{job}", response_model=JobDone)
+def get_job(the: The, who: Who, job: ConnectionName) -> Any:
+    """Work that was asked for, with what has become of it: `run` is the run that it has made."""
+    found = _job(the, who, job)
+    if found is None:
+        raise Problem(404, "not_found", f"no job {job!r} is known", "see the runs of its connection")
+    return JobDone(**{**vars(found), "fresh": False})
+
+
+def _job(the: Server, who: Caller, job: str) -> Job | None:
+    """By its whole id."""
+    try:
+        found = the.store.jobs.get(job)
+    except InstepError:
+        return None
+    return found if found.id == job and the.sees(who, found.connection) else None
+
+
+def _ask(
+    the: Server, writes: Write, name: str, kind: JobKind, options: Mapping[str, Any], why: str, before: Any = None
+) -> Response:
+    def do() -> Answer:
+        if before is not None:
+            before()
+        found = queue.ask(the.store, name, kind, writes.caller.who, options)
+        job = found.job
+        body = {"id": job.id, "connection": name, "kind": kind, "status": job.status, "fresh": found.new}
+        return Answer(body, 202 if found.new else 200, {"job": job.id, **options, "why": why})
+
+    return located(writes.run(f"connection.{kind}", name, do))
+
+
+def located(answer: Response) -> Response:
+    """With the address of the job that it tells of; a rehearsed one has none."""
+    said = json.loads(bytes(answer.body))
+    if not said.get("dry_run"):
+        answer.headers["Location"] = f"{PREFIX}/jobs/{said['id']}"
+    return answer
+
+
+def _check_allow(who: Caller, allow: list[str]) -> None:
+    if allow and not may(who.key.role, "approver"):
+        why = f"`allow` decides what is dropped, which needs the role approver; API key {who.key.id} is {who.key.role}"
+        raise Problem(403, "forbidden", why, "leave it out, or use another key")
+
+
+def _check_theirs(the: Server, name: str, what: str) -> None:
+    """Problem 404 for a change, run or plan of another connection."""
+    kinds = {"r-": the.store.runs.get, "p-": the.store.plans.get}
+    try:
+        found = kinds.get(what[:2], the.store.reviews.get)(what)
+    except InstepError:
+        raise unknown("change, run or plan", what) from None
+    if found.connection != name or found.id != what:
+        raise unknown("change, run or plan", what)
