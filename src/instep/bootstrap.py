@@ -193,6 +193,7 @@ class App:
             detect_every=project.detect(connection).relied_on,
             log=_log_names(project, connection),
             tables_named=project.tables_named(connection),
+            four_eyes=project.model.four_eyes,
         )
         shard = project.connection(connection).shard
         return of_shard(pipe, shard) if shard else pipe

@@ -477,3 +477,4 @@ class ProjectFile(Section):
     egress: Egress = Egress()
     server_url: ServerUrl = ""
     retention: RetentionSection = RetentionSection()
+    four_eyes: bool = False

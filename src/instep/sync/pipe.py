@@ -59,6 +59,7 @@ class Pipe:
     log: LogNames | None = None
     maintenance: Maintenance = field(default_factory=Maintenance)
     shard: str = ""
+    four_eyes: bool = False  # who approves a destructive change is not who carries it out
     tables_named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property

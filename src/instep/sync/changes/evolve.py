@@ -20,6 +20,7 @@ from instep.sync.choose import Choice, choose
 from instep.sync.claim import claimed
 from instep.sync.detection.detect import Detection, asked, look, record
 from instep.sync.detection.filters import planned_faults
+from instep.sync.detection.four_eyes import check_second_person
 from instep.sync.detection.pause import hold, reconsider
 from instep.sync.journal import plan_id
 from instep.sync.old_names import announced
@@ -97,12 +98,13 @@ def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "
     """Applies a plan as one run and returns the accepted version. `id`: under which it was shown.
 
     Raises StalePlan if its base or what it applies has moved, Blocked if it drops what neither policy nor
-    `allowed` names.
+    `allowed` names, or where a second person is needed.
     """
     drops = unnamed_drops(made, allowed)
     if drops:
         names = ", ".join(s.object for s in drops)
         raise Blocked(f"the plan drops {names}", hint=f"name it: --allow-destructive '{drops[0].object}'")
+    check_second_person(pipe, made, pipe.store.reviews.standing(pipe.name))
     reconsider(pipe)
     with claimed(pipe, "apply") as run:
         resume_undos(replace(pipe, run=run), run)

@@ -39,6 +39,7 @@ from instep.store.undos import Undo
 from instep.sync.changes.apply import follow
 from instep.sync.claim import claimed
 from instep.sync.detection.detect import recall, record
+from instep.sync.detection.four_eyes import check_undo
 from instep.sync.detection.places import Places
 from instep.sync.journal import Journal, applied_by, journal
 from instep.sync.pipe import Pipe, Ref
@@ -327,6 +328,7 @@ def takeback(pipe: Pipe, made: Takeback, allowed: Sequence[str] = ()) -> int:
     if unnamed:
         names = ", ".join(s.object for s in unnamed)
         raise Blocked(f"this undo drops {names}", hint=f"name it: --allow-destructive '{unnamed[0].object}'")
+    check_undo(pipe, made.drops)
     with claimed(pipe, "undo") as run:
         pipe = replace(pipe, run=run)
         crashpoint("undo.before")

@@ -55,6 +55,7 @@ from instep.sync.detection.access import Access, restrict
 from instep.sync.detection.chosen import with_choices
 from instep.sync.detection.drift import Drift, compare, remembered
 from instep.sync.detection.fill_since import note_cursors
+from instep.sync.detection.four_eyes import own_word, second_person
 from instep.sync.detection.identity import moved, rebind
 from instep.sync.detection.places import Places
 from instep.sync.detection.privacy import Guard
@@ -170,7 +171,9 @@ def detect(
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
 
     def explicit(change: Change) -> Explicit | None:
-        return _answer(change, answers.get(key(change)), first=version == 0) or said(chosen.now, change, source)
+        review = answers.get(key(change))
+        counts = None if own_word(pipe, change.kind, review) else review
+        return _answer(change, counts, first=version == 0) or said(chosen.now, change, source)
 
     doubt = suspect(pipe, changes, discovery, sight, answers, explicit, _opened(pipe, snapshot, recalled=recalled))
     decisions, proposals = decide_all(
@@ -187,7 +190,7 @@ def detect(
     met = collide(decisions, accepted, source, pipe.naming, name, asked)
     decisions = hold_personal(Guard(chosen, source, accepted, before, answers).hold(met.decisions), personal)
     decisions = explained(_bounded(pipe, decisions, answers), kept, f"{pipe.naming.prefix}extra")
-    decisions = met.settled(settle(decisions, accepted))
+    decisions = second_person(pipe, met.settled(settle(decisions, accepted)), answers)
     denied = {ref: why for ref, (_, why) in access.lost.items()}
     return Detection(
         source, accepted, version, decisions, proposals, discovery, denied, answers, access.hidden, rebound, stored,

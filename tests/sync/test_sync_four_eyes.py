@@ -1,0 +1,131 @@
+"""Four eyes: whoever approves a destructive change is not who carries it out."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from instep.bootstrap import App, open_project
+from instep.control.reviews import answer
+from instep.errors import Blocked
+from instep.model import Review
+from instep.sync.changes.evolve import evolve, preview
+from instep.sync.changes.undo import find, prepare, takeback
+from instep.sync.pipe import Pipe
+from instep.sync.run import Wanted, sync
+
+FILE = """\
+engine: inline
+four_eyes: {on}
+sources: {{db: {{type: sqlite, path: shop.db}}}}
+destinations: {{lake: {{type: duckdb, path: lake.duckdb}}}}
+connections: {{shop: {{policy: {policy}}}}}
+"""
+
+
+@dataclass
+class Eyes:
+    app: App
+
+    def sql(self, script: str) -> None:
+        with closing(sqlite3.connect(self.app.project.root / "shop.db")) as connection:
+            connection.executescript(script)
+
+    def by(self, who: str) -> Pipe:
+        return replace(self.app.pipe("shop"), who=who)
+
+    def sync(self, who: str) -> None:
+        sync(self.by(who), Wanted(), engine=self.app.engine("shop"))
+
+    def change(self, kind: str) -> Review:
+        """The last one."""
+        return next(r for r in self.app.store.reviews.find("shop") if r.kind == kind)
+
+    def approved(self, script: str, kind: str) -> Review:
+        """A change that alice has approved; it was seen often enough to be believed."""
+        self.sql(script)
+        for _ in range(3):
+            preview(self.by("bob"), count=True)
+        [done] = answer(self.app.store, [self.change(kind)], "approved", "alice")
+        return done
+
+
+def opened(folder: Path, on: bool, policy: str = "approve") -> Iterator[Eyes]:
+    folder.joinpath("instep.yml").write_text(FILE.format(on=str(on).lower(), policy=policy))
+    with open_project(folder) as app:
+        eyes = Eyes(app)
+        eyes.sql(
+            "create table item (id integer primary key, name text, note text); insert into item values (1,'a','b')"
+        )
+        eyes.sync("bob")
+        yield eyes
+
+
+@pytest.fixture
+def eyes(tmp_path: Path) -> Iterator[Eyes]:
+    yield from opened(tmp_path, True)
+
+
+@pytest.fixture
+def one_eye(tmp_path: Path) -> Iterator[Eyes]:
+    yield from opened(tmp_path, False)
+
+
+DROP = "alter table item drop column note"
+
+
+def test_the_approver_neither_syncs_nor_applies_it(eyes: Eyes) -> None:
+    eyes.approved(DROP, "column.removed")
+    eyes.sync("alice")
+    assert eyes.change("column.removed").status == "approved"
+    mine, other = preview(eyes.by("alice")), preview(eyes.by("bob"))
+    assert not any(d.applied for d in mine.plan.decisions)
+    assert [d.why for d in mine.detection.waiting] == [
+        "approved by alice: with four_eyes somebody else has to apply it"
+    ]
+    assert [d.change.kind for d in other.plan.decisions if d.applied] == ["column.removed"]
+    with pytest.raises(Blocked, match="alice has approved this"):
+        evolve(eyes.by("alice"), other.plan)
+    evolve(eyes.by("bob"), other.plan)
+    assert eyes.change("column.removed").status == "applied"
+
+
+@pytest.mark.parametrize("who", ["bob", "worker"])
+def test_somebody_elses_sync_carries_it_out(eyes: Eyes, who: str) -> None:
+    eyes.approved(DROP, "column.removed")
+    eyes.sync(who)
+    assert eyes.change("column.removed").status == "applied"
+
+
+def test_what_destroys_nothing_needs_one(eyes: Eyes) -> None:
+    eyes.approved("alter table item add column more text", "column.added")
+    eyes.sync("alice")
+    assert eyes.change("column.added").status == "applied"
+
+
+def test_without_the_option_one_is_enough(one_eye: Eyes) -> None:
+    eyes = one_eye
+    eyes.approved(DROP, "column.removed")
+    eyes.sync("alice")
+    assert eyes.change("column.removed").status == "applied"
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_an_undo_that_drops_is_one_persons_word(tmp_path: Path, on: bool) -> None:
+    for eyes in opened(tmp_path, on, "propagate_all"):
+        eyes.sql("alter table item add column more text")
+        eyes.sync("bob")
+        pipe = eyes.by("alice")
+        made = prepare(pipe, find(pipe, eyes.change("column.added").id))
+        dropped = tuple(s.object for s in made.drops)
+        assert dropped
+        if on:
+            with pytest.raises(Blocked, match="on the word of alice alone"):
+                takeback(pipe, made, dropped)
+        else:
+            assert takeback(pipe, made, dropped) > 0
