@@ -85,16 +85,20 @@ class App:
         self.project = project
         self._sessions: list[SparkSession] = []
         if store is not None:
-            self.store = store
+            self.store = self._telling(store)
         self.before_close: Callable[[App], None] | None = None
 
     @cached_property
     def store(self) -> Store:
-        from instep.notify.routes import Routes
         from instep.store.store import Store
 
         (self.project.root / ".instep").mkdir(exist_ok=True)
-        store = Store(self.project.store_url())
+        return self._telling(Store(self.project.store_url()))
+
+    def _telling(self, store: Store) -> Store:
+        """The store, which writes the notices of its events from now on."""
+        from instep.notify.routes import Routes
+
         store.outbox.routing = Routes(self.project, store)
         return store
 

@@ -15,10 +15,14 @@ from instep.events import DetectionEnded, DetectorDisabled, DetectorEnabled, Pau
 from instep.model import Job, JobStatus, Review
 from instep.project.project import Project
 from instep.schema.policy import OPTION
+from instep.store.discoveries import CachedDiscovery
 from instep.store.jobs import SCHEDULED, WAITED_FOR
+from instep.store.looks import Look
 from instep.store.store import Store
 
 ON_ERROR_EVERY = timedelta(minutes=10)
+SHARED = timedelta(seconds=60)
+"""For so long a look at a source serves the scheduled detections of all its connections."""
 DELETED = ("schema.removed", "table.removed", "column.removed")
 DEFAULT_FREQUENCY = 3600
 State = Literal["processing", "queued", "scheduled", "off", "internal_disabled"]
@@ -117,13 +121,44 @@ def idle(store: Store, project: Project, job: Job) -> str:
     return store.detectors.get(job.connection).disabled
 
 
+def shared(store: Store, project: Project, job: Job) -> CachedDiscovery | None:
+    """What another connection of the same source has seen, if that serves this detection, too: its look began after
+    the detection was asked for, or, for a scheduled one, within the last minute. None if this one has to look itself:
+    also what a person asks for looks anew."""
+    if job.priority > SCHEDULED or job.options.get("asked"):
+        return None
+    source = project.source_of(job.connection)
+    look = store.looks.last(source, project.source_hash(source))
+    if look is None or not look.fingerprint or look.connection == job.connection:
+        return None
+    by_error = job.options.get("triggered_by_error")
+    if look.begun < (job.created if by_error else min(job.created, store.looks.now() - SHARED)):
+        return None
+    known = store.discoveries.get(look.connection)
+    return known if known is not None and known.fingerprint == look.fingerprint else None
+
+
+def share(store: Store, project: Project, connection: str, begun: datetime) -> None:
+    """After a detection that began to look at `begun` is recorded: what it has seen may serve others."""
+    source = project.source_of(connection)
+    if project.model.sources[source].type == "files":
+        return  # which files are new is remembered while they are listed
+    seen = store.discoveries.fingerprint(connection)
+    store.looks.note(Look(source, project.source_hash(source), connection, seen, begun))
+
+
 def settle(store: Store, job: Job, counts: dict[str, dict[str, int]]) -> None:
     """After a detection has held what it found: one that found something deleted, which is not let go by itself,
     switches itself off."""
     with store.transaction():
         store.events.add(_ended(job, "done", counts))
-        if change := deleted(store, job.connection):
-            switch_off(store, job.connection, f"{change.summary} ({change.id})", change.id)
+        check_deleted(store, job.connection)
+
+
+def check_deleted(store: Store, connection: str) -> None:
+    """Switches the detector off if something deleted that is not let go by itself has paused the connection."""
+    if change := deleted(store, connection):
+        switch_off(store, connection, f"{change.summary} ({change.id})", change.id)
 
 
 def failed(store: Store, job: Job, error: str) -> None:

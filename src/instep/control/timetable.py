@@ -88,7 +88,9 @@ def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str
 
 
 def _timed(one: Scheduled, now: datetime) -> Scheduled:
-    return replace(one, next_due=next_fire(one.spec, now, f"{one.connection}/{one.kind}", one.timezone))
+    """Detections of one source come at the same time, so that one look serves them all."""
+    name = one.source if one.kind == "detect" else one.connection
+    return replace(one, next_due=next_fire(one.spec, now, f"{name}/{one.kind}", one.timezone))
 
 
 def _same(one: Scheduled, known: Scheduled | None) -> bool:

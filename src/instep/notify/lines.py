@@ -84,6 +84,13 @@ def _line(store: Store, told: Told) -> Line:
             return _run(store, line, event)
         case events.Resumed():
             return replace(line, what="resumed", status=f"by {event.who}", table=event.table)
+        case events.DetectorEnabled():
+            return replace(line, what="detection switched on", status=f"by {event.who}")
+        case events.DetectionEnded() | events.JobDead():
+            return _stopped(line, event)
+        case events.DetectorDisabled():
+            line = replace(line, tone="stopped", what="detection switched itself off", why=event.reason)
+            return replace(line, command=f"instep detector enable {line.connection}")
         case events.ChangeMapped():
             line = replace(line, old=event.old, new=event.new, why=f"mapped by {event.who}", table=event.table)
             return replace(line, tone="renamed", what="column renamed", status="applied", change=event.change)
@@ -107,6 +114,16 @@ def _run(store: Store, line: Line, event: events.RunEnded) -> Line:
     what = f"{event.kind} {'failed' if event.status == 'failed' else event.status}"
     command = f"instep history --connection {line.connection}"
     return replace(line, tone=tone, what=what, why=why, run=event.run, table=table, command=command)
+
+
+def _stopped(line: Line, event: events.DetectionEnded | events.JobDead) -> Line:
+    """Work of the queue that has failed for good."""
+    if isinstance(event, events.JobDead):
+        what, status = f"{event.kind} given up", f"after {event.attempt} attempts"
+    else:
+        what, status = "detection failed", "set off by an error" if event.triggered_by_error else ""
+    command = f"instep queue show {event.job}"
+    return replace(line, tone="stopped", what=what, status=status, why=event.error, command=command)
 
 
 def _change(store: Store, line: Line, event: Event) -> Line:

@@ -8,13 +8,15 @@ from instep import events
 from instep.events import Event
 from instep.project.channels import Occasion, Severity
 
-__all__ = ["ALWAYS", "SCHEMA", "SEVERITIES", "Meaning", "Severity", "meaning"]
+__all__ = ["ALWAYS", "DETECTED", "SCHEMA", "SEVERITIES", "Meaning", "Severity", "meaning"]
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 SCHEMA: frozenset[Occasion] = frozenset({"detected", "review_needed", "breaking", "ignored", "applied"})
 """Those that are about schema changes."""
 ALWAYS: frozenset[Occasion] = frozenset({"paused", "review_needed"})
 """What every channel is told of connections for which nothing is said."""
+DETECTED: frozenset[Occasion] = ALWAYS | {"applied"}
+"""The same where a scheduled detector has options: people are told what it has propagated."""
 _GRAVE = (".removed", ".retyped", ".narrowed", ".replaced", "access.lost")
 _BREAKING = ("key.", "cursor.")
 _CHANGES: dict[type[Event], tuple[Occasion, Severity]] = {
@@ -27,6 +29,7 @@ _CHANGES: dict[type[Event], tuple[Occasion, Severity]] = {
     events.ChangeUndone: ("applied", "info"),
     events.ChangeMapped: ("applied", "info"),
     events.Resumed: ("resumed", "info"),
+    events.DetectorEnabled: ("resumed", "info"),
 }
 
 
@@ -43,8 +46,10 @@ def meaning(event: Event) -> Meaning | None:
     """None for what nobody is told of. A failed table is told with its run, a connection that stayed paused was told
     of when it stopped."""
     match event:
-        case events.Paused():
+        case events.Paused() | events.DetectorDisabled():
             return Meaning(frozenset({"paused"}), "error", True)
+        case events.DetectionEnded(status="failed") | events.JobDead():
+            return Meaning(frozenset({"failed"}), "error", True)
         case events.RunEnded(status="failed" | "partial"):
             return Meaning(frozenset({"failed"}), "error", True)
         case events.RunEnded(status="done", kind="sync"):

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from instep.errors import InstepError, ProjectError
 from instep.events import Event
-from instep.notify.occasions import ALWAYS, SCHEMA, SEVERITIES, Meaning, meaning
+from instep.notify.occasions import ALWAYS, DETECTED, SCHEMA, SEVERITIES, Meaning, meaning
 from instep.notify.times import due
 from instep.project.channels import Notify, Occasion, Route
 from instep.project.models import Connection
@@ -44,13 +44,18 @@ class Routes:
 
     def _told(self, event: Event, means: Meaning, connection: Connection) -> dict[str, Occasion]:
         """Channel -> what it has asked for; the gravest word if it has asked for several."""
-        routes = list(self._routes(event.connection, connection))
+        routes = list(self._routes(event.connection, connection)) or self._default(event.connection)
         found: dict[str, Occasion] = {}
-        for route in routes or [Notify(on=tuple(ALWAYS), to=name) for name in self._project.model.channels]:
+        for route in routes:
             occasions = means.occasions & _wanted(route, connection)
             if occasions and self._fits(route, event, means):
                 found.setdefault(route.to, "breaking" if "breaking" in occasions else min(occasions))
         return found
+
+    def _default(self, connection: str) -> list[Notify]:
+        """For a connection of which nothing is said."""
+        on = tuple(DETECTED if self._project.detector(connection) else ALWAYS)
+        return [Notify(on=on, to=name) for name in self._project.model.channels]
 
     def _routes(self, name: str, connection: Connection) -> Iterator[Notify]:
         yield from connection.notify

@@ -256,6 +256,11 @@ class Project:
         text = json.dumps([_written(part) for part in parts], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
+    def source_hash(self, source: str) -> str:
+        """A digest of what is said of a source; no secret's value is in it."""
+        text = json.dumps(_written(self.model.sources[source]), sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
     def where(self, path: TreePath) -> str:
         """`instep.yml:<line>: <key>`, for messages."""
         return f"{self.file.name}:{self.tree.line(path)}: {'.'.join(map(str, path))}"

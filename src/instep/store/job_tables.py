@@ -1,4 +1,4 @@
-"""The tables of the queue: jobs, workers, schedules, detectors."""
+"""The tables of the queue: jobs, workers, schedules, detectors, looks at sources."""
 
 from __future__ import annotations
 
@@ -74,4 +74,14 @@ detectors = Table(
     text_column("disabled"),
     Column("disabled_at", Utc),
     Column("error_at", Utc),
+)
+
+looks = Table(
+    "looks",
+    metadata,
+    Column("source", String, primary_key=True),
+    Column("settings", String, nullable=False),
+    Column("connection", String, nullable=False),
+    Column("fingerprint", String, nullable=False),
+    Column("begun", Utc, nullable=False),
 )

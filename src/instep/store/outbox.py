@@ -103,16 +103,27 @@ class Outbox:
             transaction.execute(insert(outbox), rows)
             self.written = True
 
+    def due(self) -> bool:
+        """Whether there is anything to gather or to send now; cheap to ask again and again."""
+        o, d = outbox.c, deliveries.c
+        with self._db.read() as transaction:
+            now = self._db.now()
+            gathered = select(o.number).where(o.delivery.is_(None), o.due <= now)
+            free = (d.status == "waiting", d.due <= now, (d.lease_until.is_(None)) | (d.lease_until <= now))
+            waits = select(d.number).where(*free, d.channel.not_in(select(closed_channels.c.channel)))
+            return any(transaction.execute(query.limit(1)).first() for query in (gathered, waits))
+
     def gather(self) -> int:
         """Makes deliveries of the notices that are due, and answers how many. Those of one batch that are not urgent
-        go together, at most one delivery in 60 seconds; what comes meanwhile is in the next one."""
+        go together, at most one delivery in 60 seconds; what comes meanwhile is in the next one, or goes with what is
+        urgent."""
         with self._db.write() as transaction:
-            now, made = self._db.now(), 0
+            now, taken = self._db.now(), set[tuple[str, str]]()
             for channel, batch, urgent in transaction.execute(_batches(now)).all():
-                if urgent or not _just_sent(transaction, channel, batch, now):
+                if (channel, batch) not in taken and (urgent or not _just_sent(transaction, channel, batch, now)):
                     _gather(transaction, channel, batch, urgent, now)
-                    made += 1
-            return made
+                    taken.add((channel, batch))
+            return len(taken)
 
     def claim(self) -> Delivery | None:
         """The next delivery that is due, for this caller alone while its lease lasts; None if there is none."""
@@ -275,7 +286,9 @@ def _gather(transaction: Connection, channel: str, batch: str, urgent: bool, now
     }  # fmt: skip
     number = transaction.execute(insert(deliveries).values(**values).returning(deliveries.c.number)).scalar_one()
     o = outbox.c
-    where = (o.delivery.is_(None), o.due <= now, o.channel == channel, o.batch == batch, o.urgent.is_(urgent))
+    where = [o.delivery.is_(None), o.due <= now, o.channel == channel, o.batch == batch]
+    if not urgent:
+        where.append(o.urgent.is_(False))
     count = transaction.execute(update(outbox).where(*where).values(delivery=number)).rowcount
     transaction.execute(update(deliveries).where(deliveries.c.number == number).values(notices=count))
 

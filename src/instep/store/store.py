@@ -25,6 +25,7 @@ from instep.store.idempotency import Idempotency
 from instep.store.jobs import Jobs
 from instep.store.keyring import Keyring
 from instep.store.loaded import LoadedColumns
+from instep.store.looks import Looks
 from instep.store.mappings import Mappings
 from instep.store.migrate import upgrade
 from instep.store.objects import Objects
@@ -107,6 +108,7 @@ class Store:
         self.workers = Workers(self._db, lease)
         self.schedules = Schedules(self._db)
         self.detectors = Detectors(self._db)
+        self.looks = Looks(self._db)
         self.api_keys = ApiKeys(self._db)
         self.audit = Audit(self._db)
         self.idempotency = Idempotency(self._db)

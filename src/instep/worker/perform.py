@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from instep.bootstrap import App
 from instep.control import detector
@@ -15,6 +15,9 @@ from instep.logs import bound
 from instep.model import Job, JobKind
 from instep.sync.pipe import Pipe
 from instep.worker import decided, rollouts
+
+if TYPE_CHECKING:
+    from instep.sync.detection.detect import Detection
 
 _log = logging.getLogger("instep.worker")
 
@@ -72,7 +75,9 @@ def _final(job: Job, error: Exception) -> bool:
 
 
 def _after(app: App, job: Job, error: Exception) -> None:
-    """A sync that failed sets off a detection: the schema may have moved."""
+    """A sync that failed sets off a detection: the schema may have moved. One that met a deletion which is not let go
+    by itself switches the detector off as a detection does."""
+    detector.check_deleted(app.store, job.connection)
     if job.kind in ("sync", "backfill") and not isinstance(error, Blocked | Conflict | ProjectError):
         detector.on_error(app.store, app.project, job.connection)
     elif job.kind == "detect" and _final(job, error):
@@ -120,19 +125,33 @@ def _sync(app: App, job: Job) -> Ended:
 
 def _detect(app: App, job: Job) -> Ended:
     """Looks, decides, holds, and propagates if its `options` say `apply`."""
-    from instep.sync.detection.detect import asked, detect, look, record
+    from instep.sync.detection.detect import asked, record
     from instep.sync.detection.pause import hold
 
     if why := detector.idle(app.store, app.project, job):
         return Ended(result={"skipped": why})
     pipe = _pipe(app, job)
-    found = look(pipe) if job.kind == "detect" else detect(pipe, pipe.source.discover())
+    begun, (found, theirs) = app.store.looks.now(), _seen(app, pipe, job)
     reviews = record(pipe, found)
+    if not theirs:
+        detector.share(app.store, app.project, job.connection, begun)
     hold(pipe, found, reviews)
     counts = {level: dict(of) for level, of in found.counts.to_dict().items()}
     version = _propagate(pipe, job) if job.options.get("apply") and found.version and found.applied else 0
     detector.settle(app.store, job, counts)
-    return Ended(result={"counts": counts, "waiting": list(asked(pipe, found, reviews)), "version": version})
+    waiting = list(asked(pipe, found, reviews))
+    return Ended(result={"counts": counts, "waiting": waiting, "version": version, "shared": theirs})
+
+
+def _seen(app: App, pipe: Pipe, job: Job) -> tuple[Detection, bool]:
+    """(the detection, whether another connection of the source had looked for it)."""
+    from instep.sync.detection.detect import detect, look, look_at
+
+    if job.kind != "detect":
+        return detect(pipe, pipe.source.discover()), False
+    if known := detector.shared(app.store, app.project, job):
+        return look_at(pipe, known), True
+    return look(pipe), False
 
 
 def _propagate(pipe: Pipe, job: Job) -> int:

@@ -20,6 +20,7 @@ from instep.ops.retention import forget_some
 from instep.store.jobs import WAITED_FOR
 from instep.store.store import Store
 from instep.worker.lane import Lane, Opened, Opener, ready
+from instep.worker.notices import NoticeThread
 from instep.worker.perform import Ended
 
 BEAT = 15.0
@@ -50,6 +51,7 @@ class JobWorker:
         self._opener, self._limits, self._said = opener, limits, said
         self._projects = Opened(opener)
         self._stopping, self._at_once = threading.Event(), threading.Event()
+        self._notices = NoticeThread(opener, said)
         self._lanes: dict[int, Lane] = {}
         self._unsaved: dict[Lane, Ended] = {}
         self._beaten = self._scheduled = float("-inf")
@@ -72,6 +74,7 @@ class JobWorker:
         store = self._store
         self._me = store.workers.register(self._limits.lanes)
         self._said(f"worker {self._me.id}: {self._limits.lanes} lane(s)")
+        self._notices.start()
         try:
             while not self._over(drain):
                 self._turn(drain)
@@ -245,6 +248,7 @@ class JobWorker:
             if lane.job is not None:
                 with suppress(InstepError):
                     self._given(lane.job)
+        self._notices.close(wait=not self._at_once.is_set())
         if self._me is not None:
             with suppress(InstepError):
                 self._store.workers.leave(self._me)

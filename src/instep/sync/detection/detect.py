@@ -340,6 +340,14 @@ def look(pipe: Pipe, *, count: bool = True) -> Detection:
     return detect(pipe, known or pipe.source.discover(), count=count, stored=known is not None)
 
 
+def look_at(pipe: Pipe, known: CachedDiscovery) -> Detection:
+    """Detects in what another connection of the same source has seen just now."""
+    same = pipe.store.discoveries.fingerprint(pipe.name) == known.fingerprint and not has_weak_ids(known.catalog)
+    if same:
+        pipe.store.discoveries.touch(pipe.name)
+    return detect(pipe, seen_then(known), stored=same)
+
+
 def _known(pipe: Pipe) -> Discovery | None:
     """The stored discovery, if the source is still as it was then. Weak ids are no part of a fingerprint: two tables
     of one shape may have swapped their names under it."""

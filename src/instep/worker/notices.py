@@ -1,0 +1,50 @@
+"""Notices while a worker runs: sent by a thread of its own, so that a slow receiver holds up no job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from instep.errors import InstepError
+from instep.worker.lane import Opened, Opener
+
+LOOK = 1.0
+"""Seconds between two looks at what is due."""
+AT_END = 5.0
+"""Seconds for what is still due when the worker ends."""
+
+
+class NoticeThread:
+    """Sends what is due until it is closed. Several may run, in this process and in others."""
+
+    def __init__(self, opener: Opener, said: Callable[[str], None]) -> None:
+        self._opener, self._said = opener, said
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="instep notices", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, *, wait: bool = True) -> None:
+        """What is due now is sent, for a few seconds; not waited for if that is not wanted."""
+        self._ends.set()
+        if wait and self._thread.is_alive():
+            self._thread.join(AT_END + LOOK)
+
+    def _run(self) -> None:
+        opened = Opened(self._opener)
+        while not self._ends.wait(LOOK):
+            self._send(opened, 60.0)
+        self._send(opened, AT_END)
+        opened.close()
+
+    def _send(self, opened: Opened, seconds: float) -> None:
+        """A store or file that cannot be read for a moment loses no notice."""
+        try:
+            app = opened.current()
+            if app.project.model.channels and app.store.outbox.due():
+                for one in app.sender().send(seconds=seconds):
+                    if one.error:
+                        self._said(f"channel {one.delivery.channel} was not reached: {one.error}")
+        except InstepError as error:
+            self._said(f"notices were not sent: {error.message}")
