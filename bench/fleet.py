@@ -1,10 +1,11 @@
 """Thousands of connections of one worker: the time of a detection of all of them, and of what the queue does for it.
 
-python bench/fleet.py [--connections 5000] [--lanes 2] [--jobs 50000] [--profile 200]
+python bench/fleet.py [--connections 5000] [--lanes 2] [--jobs 50000] [--queue] [--profile 200]
 
 Each connection has a SQLite source of its own with three tables, unchanged since they were accepted. What is measured:
-the schedules of all are written and fired, a worker does the detections they bring, and one job is claimed among
-`--jobs` that wait. `--profile`: where the time of so many detections goes, in this process.
+the schedules of all are written and fired, a worker does the detections they bring, and jobs are claimed among
+`--jobs` that wait. `--queue`: these claims alone. `--profile`: where the time of so many detections goes, in this
+process.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from typing import TypeVar
 
 from instep.bootstrap import App, open_project
 from instep.control import timetable
+from instep.store.jobs import WAITED_FOR
+from instep.store.store import Store
 from instep.sync.changes.evolve import evolve, preview
 from instep.worker.perform import perform
 from instep.worker.worker import JobWorker, Limits
@@ -43,17 +46,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--connections", type=int, default=5000)
     parser.add_argument("--lanes", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=50_000)
+    parser.add_argument("--queue", action="store_true")
     parser.add_argument("--profile", type=int, default=0, metavar="DETECTIONS")
     parser.add_argument("--folder", type=Path, help="keep the fleet here, and take it from here the next time")
     said = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="bench-fleet-") as temporary:
         folder = said.folder or Path(temporary)
-        if not (folder / "instep.yml").exists():
+        if not said.queue and not (folder / "instep.yml").exists():
             make(folder, said.connections)
         if said.profile:
             profile(folder, said.profile)
-        else:
-            report(folder, said.lanes, said.jobs)
+            return 0
+        if not said.queue:
+            report(folder, said.lanes)
+        claims(folder / "queue.db", said.connections, said.jobs)
     return 0
 
 
@@ -83,7 +89,7 @@ def accept(app: App, names: Sequence[str]) -> None:
             app.store.accepted.add(name, catalog, who="bench", why="baseline", base="")
 
 
-def report(folder: Path, lanes: int, jobs: int) -> None:
+def report(folder: Path, lanes: int) -> None:
     app = took("reading the project", lambda: open_project(folder))
     with app:
         store, project = app.store, app.project
@@ -102,16 +108,26 @@ def report(folder: Path, lanes: int, jobs: int) -> None:
     took(f"detection of {len(names)} unchanged connections", lambda: worker.run(drain=True))
     with open_project(folder) as app:
         print(f"jobs: {app.store.jobs.counts()}", flush=True)
-        claims(app, names, jobs)
 
 
-def claims(app: App, names: Sequence[str], jobs: int) -> None:
-    """The queue with so many jobs that wait, beside those that are done."""
-    with app.store.transaction():
-        for number in range(jobs):
-            app.store.jobs.enqueue(names[number % len(names)], "sync", key=str(number))
-    found = took("claiming 200 jobs", lambda: [app.store.jobs.claim("bench") for _ in range(200)])
-    took("ending them", lambda: [app.store.jobs.finish(job) for job in found if job])
+def claims(file: Path, connections: int, count: int) -> None:
+    """A queue with so many jobs that wait, and half of its connections paused."""
+    with Store(f"sqlite:///{file}") as store:
+        with store.transaction():
+            for number in range(count):
+                store.jobs.enqueue(f"shard{number % connections:05}", "sync", key=str(number), priority=number % 3)
+            for number in range(0, connections, 2):
+                store.pauses.pause(f"shard{number:05}", "bench")
+        found = took(f"claiming 200 of {count} jobs", lambda: [store.jobs.claim("bench") for _ in range(200)])
+        took("looking for one that somebody waits for, 200 times", lambda: waited_for(store))
+        took("200 signs of life", lambda: [store.jobs.heartbeat(job) for job in found if job])
+        took("ending 200", lambda: [store.jobs.finish(job) for job in found if job])
+        took("counting all by status", store.jobs.counts)
+
+
+def waited_for(store: Store) -> None:
+    for _ in range(200):
+        store.jobs.claim("bench", at_least=WAITED_FOR)
 
 
 def drained(fire: Callable[[], int]) -> None:
