@@ -24,6 +24,7 @@ from instep.api.routes import (
     changes,
     channels,
     connections,
+    detectors,
     events,
     health,
     keys,
@@ -42,8 +43,8 @@ from instep.api.server import Opened, Server
 from instep.errors import InstepError
 
 _ROOMS = (
-    health, connections, settings, work, changes, runs, schemas, objects, channels, events, quarantine, keys, metrics,
-    queue, standing, rollouts,
+    health, connections, detectors, settings, work, changes, runs, schemas, objects, channels, events, quarantine,
+    keys, metrics, queue, standing, rollouts,
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"

@@ -33,6 +33,8 @@ NEEDS: Mapping[str, Role] = {
     "POST /connections/{connection}/resume": "operator",
     "POST /connections/{connection}/sync": "operator",
     "POST /connections/{connection}/detect": "operator",
+    "GET /connections/{connection}/detector": "viewer",
+    "POST /connections/{connection}/detector/enable": "operator",
     "GET /connections/{connection}/policy": "viewer",
     "GET /connections/{connection}/history": "viewer",
     "GET /connections/{connection}/history/{version}": "viewer",

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, inspect, text
 from instep.errors import Conflict
 from instep.store.database import Database
 
-HEAD = "0020"
+HEAD = "0021"
 _PLACE = "instep.store:migrations"
 
 

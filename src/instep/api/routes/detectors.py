@@ -1,0 +1,70 @@
+"""The scheduled detector of a connection: how it stands, and switching it on again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from instep.api.access import The, Who
+from instep.api.common import ConnectionName, router
+from instep.api.server import Server
+from instep.api.wire import DetectionOut, DetectorOut, Enabled, Look
+from instep.api.writes import Answer, Writes, tagged
+from instep.control.detector import Standing, standing, switch_on
+from instep.model import Job
+
+routes = router("connections")
+
+
+@routes.get("/connections/{connection}/detector", response_model=DetectorOut)
+def get_detector(request: Request, the: The, who: Who, connection: ConnectionName) -> Response:
+    """Whether it runs, waits, is off, or has switched itself off and why; what the last detection has counted."""
+    return tagged(request, _shown(the, the.connection(who, connection)))
+
+
+@routes.post("/connections/{connection}/detector/enable", response_model=Enabled)
+def enable_detector(the: The, who: Who, connection: ConnectionName, asked: Look, writes: Writes) -> Response:
+    """After it has switched itself off. Refused while the connection is paused: what it was off for is decided
+    first."""
+    name = the.connection(who, connection)
+
+    def do() -> Answer:
+        writes.check(_shown(the, name))
+        changed = switch_on(the.store, name, writes.caller.who)
+        return Answer({"changed": changed, "detector": _shown(the, name)}, detail=asked.model_dump())
+
+    return writes.run("detector.enable", name, do)
+
+
+def _shown(the: Server, name: str) -> dict[str, Any]:
+    return _detector(standing(the.store, the.project, name)).model_dump(mode="json")
+
+
+def _detector(found: Standing) -> DetectorOut:
+    return DetectorOut(
+        connection=found.connection,
+        state=found.state,
+        enabled=found.enabled,
+        frequency=found.frequency,
+        internal_disabled_detect_schema_changes=found.internal_disabled,
+        reason=found.reason,
+        next_due=found.next_due,
+        current=_detection(found.job),
+        last=_detection(found.last),
+    )
+
+
+def _detection(job: Job | None) -> DetectionOut | None:
+    if job is None:
+        return None
+    return DetectionOut(
+        job=job.id,
+        status=job.status,
+        why=job.why,
+        triggered_by_error=bool(job.options.get("triggered_by_error")),
+        ended=job.ended,
+        error=job.error,
+        counts=job.result.get("counts", {}),
+    )
