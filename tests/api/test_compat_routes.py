@@ -58,6 +58,15 @@ def test_a_failed_sync_moves_failed_at(compat: Compat) -> None:
     assert found["failed_at"] > found["succeeded_at"]
 
 
+def test_what_a_person_has_to_do_is_a_task(compat: Compat) -> None:
+    compat.ports.store.detectors.disable("shop", "table removed main.box (c-1)")
+    [task] = compat.data("GET", "/connections/shop")["status"]["tasks"]
+    assert task["code"] == "resolve_schema_change"
+    assert "table removed main.box (c-1)" in task["message"]
+    compat.ports.store.detectors.enable("shop")
+    assert compat.data("GET", "/connections/shop")["status"]["tasks"] == []
+
+
 def test_pausing_and_resuming(compat: Compat) -> None:
     paused = compat.ask("PATCH", "/connections/shop", {"paused": True})["data"]
     assert (paused["paused"], paused["status"]["sync_state"]) == (True, "paused")

@@ -133,8 +133,8 @@ class Base:
     def lake(self, connection: str = "shop") -> dict[str, list[str]]:
         """Tables of the destination with their columns; none of the product's own."""
         rows = self.rows(
-            "select table_name, column_name from information_schema.columns "
-            f"where table_schema = '{connection}' order by table_name, column_name"
+            "select table_name, column_name from information_schema.columns where table_schema = ? order by all",
+            connection,
         )
         found: dict[str, list[str]] = {}
         for table, column in rows:
@@ -142,11 +142,11 @@ class Base:
                 found.setdefault(str(table), []).append(str(column))
         return found
 
-    def rows(self, sql: str) -> list[tuple[object, ...]]:
+    def rows(self, sql: str, *values: str) -> list[tuple[object, ...]]:
         import duckdb
 
         with duckdb.connect(str(self.folder / "lake.duckdb"), read_only=True) as connection:
-            return connection.execute(sql).fetchall()
+            return connection.execute(sql, values).fetchall()
 
     def accepted(self, connection: str = "shop") -> dict[str, list[str]]:
         """What is read, without what only stays behind."""

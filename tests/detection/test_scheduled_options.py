@@ -90,6 +90,7 @@ def test_option(base: Base, case: Case) -> None:
         assert ended.error == ""
         assert base.lake() == {k: v for k, v in {**first, **case.lake}.items() if v is not None}
         assert base.accepted() == {k: v for k, v in {**first, **case.accepted}.items() if v is not None}
-        assert (case.paused in base.paused()) and bool(base.paused()) is bool(case.paused)
+        assert case.paused in base.paused()
+        assert bool(base.paused()) is bool(case.paused)
         assert base.standing().internal_disabled is bool(case.paused)
         assert base.waiting() == list(case.waiting)

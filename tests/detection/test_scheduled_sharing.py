@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
+
 import pytest
 from detection_world import ALL_ON, Base
 
@@ -40,10 +43,7 @@ def test_all_are_due_at_once_and_one_looks(three: Base) -> None:
 
 def test_the_others_do_not_reach_for_the_source(three: Base) -> None:
     assert three.do("detect", "a").error == ""
-    three.now = three.now.replace(second=30)
     name = three.database.config.database
-    from dataclasses import replace
-
     admin = replace(three.database, config=replace(three.database.config, database="postgres"))
     admin.execute(f'alter database "{name}" allow_connections false')
     try:
@@ -68,12 +68,10 @@ SERVES = [
 
 @pytest.mark.parametrize(("by", "seconds", "serves"), SERVES)
 def test_whom_a_look_serves(three: Base, by: str, seconds: int, serves: bool) -> None:
-    three.turn(hours=1)
+    assert three.do("detect", "a").error == ""
     three.did.clear()
     three.sql(COLUMN)
     with three.app() as app:
-        from datetime import timedelta
-
         three.now += timedelta(seconds=seconds)
         match by:
             case "person":
@@ -99,7 +97,7 @@ def test_errors_of_many_connections_are_one_look(three: Base) -> None:
 
 def test_another_setting_of_the_source_is_another_source(three: Base) -> None:
     file = three.folder / "instep.yml"
-    three.turn(hours=1)
+    assert three.do("detect", "a").error == ""
     three.did.clear()
     file.write_text(file.read_text().replace("type: postgres,", "type: postgres, connect_timeout: 7,"))
     with three.app() as app:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +22,13 @@ class Detectors:
             query = select(detectors).where(detectors.c.connection == connection)
             row = transaction.execute(query).mappings().first()
             return DetectorState(**row) if row else DetectorState(connection)
+
+    def disabled(self, connections: Collection[str]) -> dict[str, str]:
+        """Those of these connections whose detector has switched itself off, with the reason."""
+        c = detectors.c
+        query = select(c.connection, c.disabled).where(c.connection.in_(connections), c.disabled != "")
+        with self._db.read() as transaction:
+            return {row.connection: row.disabled for row in transaction.execute(query)}
 
     def disable(self, connection: str, why: str) -> bool:
         """False if it was off by itself already: the first reason stays."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,6 +25,7 @@ def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
         ports.store.pauses.whole(names),
         ports.jobs.unfinished(names),
         datetime.now(UTC),
+        ports.store.detectors.disabled(names),
     )
     sources: dict[str, Item | None] = {}
     for name in {str(item.spec.get("source", "")) for item in items if item.kind == "connection"}:
@@ -34,12 +35,22 @@ def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of several connections at `now`, by name."""
+    """What is known of several connections at `now`, by name. `detection_off`: why a detector has switched itself
+    off."""
 
     outcomes: Mapping[str, Outcomes]
     paused: frozenset[str]
     jobs: Mapping[str, Sequence[Job]]
     now: datetime
+    detection_off: Mapping[str, str] = field(default_factory=dict)
+
+    def tasks(self, item: Item) -> list[dict[str, Any]]:
+        """What a person has to do before it goes on by itself."""
+        given = list(item.spec.get("tasks") or []) if item.kind == "foreign" else []
+        if why := self.detection_off.get(item.name):
+            message = f"Schema detection has switched itself off: {why}. Resolve it, then enable detection."
+            given.append({"code": "resolve_schema_change", "message": message})
+        return given
 
     def status(self, item: Item, late_after: float) -> Status:
         pending = [
@@ -76,7 +87,7 @@ def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]
         "data_delay_sensitivity": said.get("data_delay_sensitivity", "NORMAL"),
         "data_delay_threshold": said.get("data_delay_threshold", 0),
         "networking_method": said.get("networking_method") or _network(source),
-        "status": _status(now, said.get("tasks") or []),
+        "status": _status(now, facts.tasks(item)),
         "config": dict(said.get("config") or {}) if said else wire_config(source),
     }  # fmt: skip
 
