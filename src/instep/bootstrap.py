@@ -51,7 +51,6 @@ def open_project(folder: Path) -> App:
 def open_server(folder: Path, *, insecure_dev: bool = False) -> App:
     """The project in `folder` together with what its store keeps; an instep.yml is not needed. ProjectError without
     master keys for secrets, unless `insecure_dev`."""
-    from instep.notify.routes import Routes
     from instep.project.load import load_beside
     from instep.project.served import served
     from instep.store.keyring import keyring
@@ -62,7 +61,6 @@ def open_server(folder: Path, *, insecure_dev: bool = False) -> App:
     (project.root / ".instep").mkdir(exist_ok=True)
     store = Store(project.store_url(), keys=keys)
     whole = served(project, store.objects, opens(store.secrets))
-    store.outbox.routing = Routes(whole, store)
     return App(whole, store)
 
 
