@@ -73,7 +73,10 @@ def test_the_project_is_found_from_a_folder_inside_it(shop: Shop) -> None:
 
 def test_doctor_checks_machine_and_project(shop: Shop) -> None:
     checks = {c["name"]: c["ok"] for c in shop.json("doctor")["checks"]}
-    assert checks == dict.fromkeys(("Python", "Java", "jars", "disk", "project", "store"), True)
+    assert {"Python", "Java", "jars", "disk", "project", "store", "workers", "queue", "clock"} <= set(checks)
+    assert all(checks.values())
+    more = {c["name"]: c["state"] for c in shop.json("doctor", "--connect")["checks"]}
+    assert {name.partition(" ")[0] for name in set(more) - set(checks)} == {"source", "destination"}
     assert shop.ok("doctor").out.startswith("ok   Python: 3.")
 
 
@@ -81,7 +84,7 @@ def test_doctor_fails_where_something_is_missing(shop: Shop, monkeypatch: pytest
     monkeypatch.setenv("JAVA_HOME", str(shop.folder))
     said = shop.run("doctor")
     assert said.code == 1
-    assert "FAIL Java: not found" in said.out
+    assert "bad  Java: JAVA_HOME" in said.out
     assert "install Java 17" in said.out
 
 

@@ -27,6 +27,7 @@ from instep.cli import (
     db,
     demo,
     detector,
+    doctor,
     history,
     impact,
     look,
@@ -85,7 +86,7 @@ def shared(
 
 
 for room in (
-    setup, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
+    setup, doctor, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
     history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout, server, secrets, db,
     demo,
 ):  # fmt: skip

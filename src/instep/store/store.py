@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 
+from sqlalchemy import func, select
+
 from instep.store.accepted import Accepted
 from instep.store.api_keys import ApiKeys
 from instep.store.audit import Audit
@@ -122,6 +124,14 @@ class Store:
     def file(self) -> Path | None:
         """The database's file, None for a server."""
         return self._db.file
+
+    def clock_skew(self) -> float:
+        """Seconds that the database's clock differs from this machine's; a file has none of its own."""
+        if self._db.file:
+            return 0.0
+        with self._db.read() as transaction:
+            there: datetime = transaction.execute(select(func.clock_timestamp())).scalar_one()
+        return abs((there - utc_now()).total_seconds())
 
     def back_up(self, file: Path) -> None:
         """Writes a backup; see `instep.store.backup`."""
