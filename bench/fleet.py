@@ -26,8 +26,11 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from sqlalchemy import insert
+
 from instep.bootstrap import App, open_project
 from instep.control import timetable
+from instep.store.job_tables import jobs
 from instep.store.jobs import WAITED_FOR
 from instep.store.store import Store
 from instep.sync.changes.evolve import evolve, preview
@@ -113,9 +116,8 @@ def report(folder: Path, lanes: int) -> None:
 def claims(file: Path, connections: int, count: int) -> None:
     """A queue with so many jobs that wait, and half of its connections paused."""
     with Store(f"sqlite:///{file}") as store:
+        took(f"filling the queue with {count} jobs", lambda: fill(store, connections, count))
         with store.transaction():
-            for number in range(count):
-                store.jobs.enqueue(f"shard{number % connections:05}", "sync", key=str(number), priority=number % 3)
             for number in range(0, connections, 2):
                 store.pauses.pause(f"shard{number:05}", "bench")
         found = took(f"claiming 200 of {count} jobs", lambda: [store.jobs.claim("bench") for _ in range(200)])
@@ -123,6 +125,20 @@ def claims(file: Path, connections: int, count: int) -> None:
         took("200 signs of life", lambda: [store.jobs.heartbeat(job) for job in found if job])
         took("ending 200", lambda: [store.jobs.finish(job) for job in found if job])
         took("counting all by status", store.jobs.counts)
+
+
+def fill(store: Store, connections: int, count: int) -> None:
+    """Rows as `enqueue` writes them, many at once."""
+    with store.transaction():
+        for number in range(connections):
+            store.jobs.enqueue(f"shard{number:05}", "sync", key=str(number), priority=number % 3)
+        first = store.jobs.find(limit=1)[0]
+        rows = [
+            {**vars(first), "id": f"j-{n:06}", "connection": f"shard{n % connections:05}", "key": str(n)}
+            for n in range(connections, count)
+        ]
+        with store._db.write() as transaction:
+            transaction.execute(insert(jobs), rows)
 
 
 def waited_for(store: Store) -> None:
