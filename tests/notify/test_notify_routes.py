@@ -10,7 +10,9 @@ import pytest
 from notify_world import AT
 
 from instep import events
-from instep.events import ChangeApplied, ChangeDetected, Event, Paused, ReviewNeeded, RunEnded
+from instep.events import ChangeApplied, ChangeDetected, Event, Paused, ReviewNeeded, RolloutMoved, RunEnded
+from instep.notify.lines import lines_of
+from instep.notify.message import Message, details
 from instep.notify.occasions import meaning
 from instep.notify.routes import Routes
 from instep.project.load import load
@@ -18,7 +20,7 @@ from instep.schema.change import change_to_dict
 from instep.schema.kinds import ColumnAdded
 from instep.schema.table import Column
 from instep.schema.types import parse
-from instep.store.outbox import Notice
+from instep.store.outbox import Notice, Told
 from instep.store.reviews import Finding
 from instep.store.store import Store
 
@@ -40,6 +42,9 @@ WAITS = ReviewNeeded("shop", "c-1", "a column", "why")
 PAUSED = Paused("shop", "why")
 FAILED = RunEnded("shop", "r-1", "sync", "failed", "why")
 DONE = RunEnded("shop", "r-1", "sync", "done")
+HALTED = RolloutMoved("", "w-1", "halted", 2, "shop: rows of a table differ by 40%", "ann")
+READY = RolloutMoved("", "w-1", "ready", 1, "", "ann")
+ROLLOUTS = "notify: [{on: [rollout], to: chat%s}]"
 
 
 @pytest.fixture
@@ -69,6 +74,10 @@ CASES = [
     ("by default nobody is told of failures", FAILED, "", "", {}),
     ("who says something is told that only", PAUSED, notify("applied"), "", {}),
     ("one occasion", CHANGED, notify("detected, failed"), "", {"chat": "detected"}),
+    ("a rollout that halted", HALTED, "", ROLLOUTS % "", {"chat": "rollout"}),
+    ("a rollout is about no group", HALTED, "", ROLLOUTS % ", tags: [pii]", {}),
+    ("a rollout between two waves", READY, "", ROLLOUTS % "", {}),
+    ("a rollout is told to those who ask", HALTED, notify("paused"), "", {}),
     ("another occasion", FAILED, notify("detected, failed"), "", {"chat": "failed"}),
     ("a finished sync", DONE, notify("done"), "", {"chat": "done"}),
     ("the gravest word", KEY, notify("detected, breaking"), "", {"chat": "breaking"}),
@@ -129,14 +138,25 @@ def test_every_event_is_meant_to_be_told_or_not() -> None:
     silent = {
         "event", "change.approved", "change.rejected", "change.snoozed", "table.restored", "selection.changed",
         "table.key_set", "table.cursor_set", "table.copy_purged", "old_name.kept", "old_name.ended", "run.started",
-        "table.loaded", "table.failed", "table.maintained", "connection.deleted", "rollout.moved", "rollout.applied",
+        "table.loaded", "table.failed", "table.maintained", "connection.deleted", "rollout.applied",
         "rollout.taken_back",
     }  # fmt: skip
     told = {
         "change.detected", "change.review_needed", "change.rename_suspected", "change.ignored", "change.waiting",
         "change.reopened", "change.mapped", "change.applied", "change.undone", "connection.paused",
         "connection.resumed", "run.ended", "detection.finished", "detector.disabled", "detector.enabled", "job.dead",
+        "rollout.moved",
     }  # fmt: skip
     kinds = {kind.type for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)}
     assert kinds == silent | told
     assert meaning(events.Resumed("shop", "me")) is not None
+
+
+def test_a_rollout_is_told_without_a_connection(store: Store) -> None:
+    number = store.events.add(HALTED)
+    [logged] = [e for e in store.events.latest() if e.type == "rollout.moved"]
+    [line] = lines_of(store, [Told(logged, "rollout", "error")], lambda name: "", lambda name, of: f"/{name}/{of}")
+    assert (line.tone, line.severity, line.link, line.numbers) == ("stopped", "error", "", (number or logged.number,))
+    message = Message("m-1", AT, (line,))
+    assert (message.title, message.connections) == ("rollout w-1 halted, by ann", ())
+    assert dict(details(line)) == {"why": HALTED.why, "next step": "instep rollout status w-1"}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from real_fleet import RealFleet
 
+from instep.control.rollouts import queued
 from instep.control.rollouts.create import Order, create, draft
 from instep.control.rollouts.flow import Rolling
 from instep.control.rollouts.gates import gates
@@ -21,7 +22,8 @@ from instep.model import Member
 from instep.sync.in_process import InProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-COUNT = 500
+COUNT = 60
+"""Real runs; 500 connections with a test's runner are in test_rollouts_flow.py."""
 ADVANCE = "from instep.cli.main import run; run()"
 
 
@@ -85,6 +87,31 @@ def test_a_process_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest
     assert found["counts"] == {"done": 20}
     assert all(fleet.rows(name, "refunds") for name in fleet.names)
     assert [c["attempt"] for c in found["connections"]] == [1] * 20
+
+
+def test_workers_that_are_killed_again_and_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fleet = loaded(tmp_path, capsys, 6)
+    id = fleet.json("rollout", "create", "--on", "main.refunds", "--tag", "shard", "--waves", "2")["rollout"]["id"]
+    words = [sys.executable, "-c", ADVANCE, "--project", str(fleet.folder), "worker", "--lanes", "1"]
+    with fleet.open() as app:
+        queued.advance(app.store, id, "ann", every=True)
+        for done in (0, 3):
+            worker = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while not at_work(app.store.rollouts.members(id), done):
+                assert worker.poll() is None
+                time.sleep(0.01)
+            worker.send_signal(signal.SIGKILL)
+            assert worker.wait() == -signal.SIGKILL
+        last = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while app.store.rollouts.get(id).status in ("ready", "running"):
+            assert last.poll() is None
+            time.sleep(0.1)
+        last.terminate()
+        assert last.wait() == 0
+    found = fleet.json("rollout", "status", "--all")
+    assert (found["rollout"]["status"], found["counts"]) == ("done", {"done": 6})
+    assert [c["attempt"] for c in found["connections"]] == [1] * 6, "no run was failed by a worker's death"
+    assert all(fleet.rows(name, "refunds") for name in fleet.names)
 
 
 def at_work(members: list[Member], done: int) -> bool:

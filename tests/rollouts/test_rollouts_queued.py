@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -10,17 +11,19 @@ from pathlib import Path
 import pytest
 from real_fleet import RealFleet
 
-from instep.bootstrap import App
+from instep.bootstrap import App, open_server
 from instep.control.rollouts import queued
 from instep.control.rollouts.changes import change_patch
 from instep.control.rollouts.create import Order, create, draft
 from instep.control.rollouts.flow import stop
 from instep.control.rollouts.gates import DEFAULT, Gates
+from instep.control.rollouts.policies import ServedPolicies, policy_patch
 from instep.control.rollouts.queued import QueuedRuns, outcome_of
 from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import Group
 from instep.errors import Blocked, Conflict, InstepError
 from instep.model import Job, JobKind, JobStatus, Rollout
+from instep.store.keyring import FILE, add_key
 from instep.sync.in_process import InProcess
 from instep.worker.perform import perform
 
@@ -198,7 +201,42 @@ def test_a_change_is_undone_by_a_job(crew: Make) -> None:
     shop.work()
     assert (shop.status(made), shop.counts(made)) == ("stopped", {"rolled_back": 2})
     assert shop.kinds()["undo", "done"] == 2
-    assert shop.fleet.json("query", "select * from c000.orders")["columns"] == ["id", "note"]
+    assert "rejected" in {r.status for r in shop.store.reviews.find("c000", ()) if r.column == "currency"}
+
+
+def test_policies_that_a_server_keeps(tmp_path: Path) -> None:
+    (tmp_path / "instep.yml").write_text("engine: inline\nconnections: {}\n")
+    sqlite3.connect(tmp_path / "shop.db").executescript("create table item (id integer primary key)")
+    add_key(tmp_path / FILE, "k1")
+    with open_server(tmp_path) as app:
+        app.objects.put("source", "shop", {"type": "sqlite", "path": "shop.db"}, who="eve")
+        app.objects.put("destination", "duck", {"type": "duckdb", "path": "lake.duckdb"}, who="eve")
+        for name, said in (
+            ("plain", {}),
+            ("words", {"schema_change_handling": "BLOCK_ALL"}),
+            ("there", {"policy": "approve"}),
+        ):
+            spec = {"source": "shop", "destination": "duck", "salt": "s3cret", "tags": ["eu"], **said}
+            app.objects.put("connection", name, spec, who="eve")
+        patch = policy_patch(app.project, "approve", ServedPolicies(app.objects))
+        names = ["plain", "there", "words"]
+        made = create(app.store, draft(Order(patch, Group(tags=("eu",)), ("rest",), DEFAULT), names, "ann"))
+        assert {m.connection: m.fit for m in app.store.rollouts.members(made.id)} == {
+            "plain": "applies", "there": "already", "words": "applies",
+        }  # fmt: skip
+        crew = Crew.__new__(Crew)
+        crew.app, crew.store, crew.turns = app, app.store, 0
+        before = {name: app.objects.get("connection", name).spec for name in names}
+        queued.advance(app.store, made.id, "ann")
+        crew.work()
+        assert crew.counts(made) == {"done": 2, "already": 1}
+        assert {name: app.project.policy(name).preset for name in names} == dict.fromkeys(names, "approve")
+        assert app.project.salt("plain") == b"s3cret", "what was sealed is what it was"
+        assert app.objects.get("connection", "plain").updated_by == "ann"
+        queued.roll_back(app.store, made.id, "ann")
+        crew.work()
+        assert crew.counts(made) == {"rolled_back": 2, "already": 1}
+        assert {name: app.objects.get("connection", name).spec for name in names} == before
 
 
 def test_this_process_takes_over_where_no_worker_is_left(crew: Make) -> None:

@@ -62,7 +62,7 @@ def lines_of(store: Store, told: Iterable[Told], source_of: Callable[[str], str]
     found: dict[tuple[str, str], Line] = {}
     for one in told:
         line = _line(store, one)
-        line = replace(line, source=source_of(line.connection), link=link(line.connection, line.change or line.run))
+        line = replace(line, source=source_of(line.connection), link=_link(link, line))
         key = (line.connection, line.change or f"#{one.event.number}")
         if (before := found.get(key)) is not None and line.type != events.Paused.type:
             line = replace(line, numbers=before.numbers + line.numbers, tone=before.tone, what=before.what)
@@ -70,6 +70,10 @@ def lines_of(store: Store, told: Iterable[Told], source_of: Callable[[str], str]
             key = (line.connection, f"#{one.event.number}")
         found[key] = line
     return list(found.values())
+
+
+def _link(link: Link, line: Line) -> str:
+    return link(line.connection, line.change or line.run) if line.connection else ""
 
 
 def _line(store: Store, told: Told) -> Line:
@@ -82,6 +86,10 @@ def _line(store: Store, told: Told) -> Line:
     match event:
         case events.RunEnded():
             return _run(store, line, event)
+        case events.RolloutMoved():
+            tone: Tone = "plain" if event.status == "done" else "stopped"
+            line = replace(line, tone=tone, what=f"rollout {event.rollout} {event.status}", status=f"by {event.who}")
+            return replace(line, why=event.why, command=f"instep rollout status {event.rollout}")
         case events.Resumed():
             return replace(line, what="resumed", status=f"by {event.who}", table=event.table)
         case events.DetectorEnabled():

@@ -33,7 +33,7 @@ class Message:
 
     @property
     def connections(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(line.connection for line in self.lines))
+        return tuple(dict.fromkeys(line.connection for line in self.lines if line.connection))
 
     @property
     def changes(self) -> tuple[str, ...]:
@@ -48,9 +48,8 @@ class Message:
     def title(self) -> str:
         """One line that says where and what; names are shown harmlessly."""
         where = ", ".join(self.connections[:3]) + (" and others" if len(self.connections) > 3 else "")
-        if len(self.lines) == 1:
-            return shown(f"{where}: {headline(self.lines[0])}")
-        return shown(f"{where}: {summary(self.lines)}")
+        said = headline(self.lines[0]) if len(self.lines) == 1 else summary(self.lines)
+        return shown(f"{where}: {said}" if where else said)
 
     def first(self, most: int) -> tuple[Sequence[Line], int]:
         """The lines that are shown, the gravest kept in, and how many are not."""

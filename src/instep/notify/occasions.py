@@ -19,6 +19,8 @@ DETECTED: frozenset[Occasion] = ALWAYS | {"applied"}
 """The same where a scheduled detector has options: people are told what it has propagated."""
 _GRAVE = (".removed", ".retyped", ".narrowed", ".replaced", "access.lost")
 _BREAKING = ("key.", "cursor.")
+_ROLLOUTS: dict[str, Severity] = {"done": "info", "stopped": "warning", "partial": "warning", "halted": "error"}
+"""The statuses of a rollout that is over, or waits for somebody."""
 _CHANGES: dict[type[Event], tuple[Occasion, Severity]] = {
     events.ReviewNeeded: ("review_needed", "warning"),
     events.RenameSuspected: ("review_needed", "warning"),
@@ -54,6 +56,8 @@ def meaning(event: Event) -> Meaning | None:
             return Meaning(frozenset({"failed"}), "error", True)
         case events.RunEnded(status="done", kind="sync"):
             return Meaning(frozenset({"done"}), "info", True)
+        case events.RolloutMoved() if event.status in _ROLLOUTS:
+            return Meaning(frozenset({"rollout"}), _ROLLOUTS[event.status], True)
         case events.ChangeDetected() if event.kind.startswith(_BREAKING):
             return Meaning(frozenset({"detected", "breaking"}), "error")
         case events.ChangeDetected():

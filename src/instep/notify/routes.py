@@ -7,7 +7,7 @@ from collections.abc import Iterator, Set
 from datetime import datetime
 
 from instep.errors import InstepError, ProjectError
-from instep.events import Event
+from instep.events import Event, RolloutMoved
 from instep.notify.occasions import ALWAYS, DETECTED, SCHEMA, SEVERITIES, Meaning, meaning
 from instep.notify.times import due
 from instep.project.channels import Notify, Occasion, Route
@@ -29,12 +29,20 @@ class Routes:
         means = meaning(event)
         if means is None or not self._project.model.channels:
             return []
+        if isinstance(event, RolloutMoved):
+            return [self._notice(name, "rollout", event, means, at) for name in self._asked("rollout", means)]
         try:
             connection = self._project.connection(event.connection)
         except ProjectError:
             return []
         told = self._told(event, means, connection)
         return [self._notice(name, word, event, means, at) for name, word in told.items()]
+
+    def _asked(self, word: Occasion, means: Meaning) -> Iterator[str]:
+        """The channels of routes for all connections that ask for what is about none of them."""
+        asked = (r for r in self._project.model.notify if not (r.tags or r.groups or r.connections) and word in r.on)
+        grave = SEVERITIES.index(means.severity)
+        yield from dict.fromkeys(r.to for r in asked if SEVERITIES.index(r.severity) <= grave)
 
     def _notice(self, name: str, word: Occasion, event: Event, means: Meaning, at: datetime) -> Notice:
         said = self._project.model.channels[name]
