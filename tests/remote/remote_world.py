@@ -18,7 +18,7 @@ import uvicorn
 
 from instep.api.app import create_app
 from instep.api.rates import Rates
-from instep.bootstrap import open_project
+from instep.bootstrap import open_project, open_server
 from instep.cli.main import main
 from instep.control import keys
 from instep.model import Job
@@ -56,7 +56,6 @@ class World:
     environment: pytest.MonkeyPatch
     url: str = ""
     key: str = field(default="", repr=False)
-    log: list[str] = field(default_factory=list)
 
     def sql(self, script: str) -> None:
         with closing(sqlite3.connect(self.folder / "shop.db")) as connection:
@@ -79,6 +78,23 @@ class World:
         finally:
             self.environment.delenv("INSTEP_API_KEY")
 
+    @contextmanager
+    def working(self) -> Iterator[list[Job]]:
+        """What waits is done in a thread until the block is left; the jobs that were done."""
+        end, done = threading.Event(), list[Job]()
+
+        def work() -> None:
+            while not end.wait(0.05):
+                done.extend(self.work())
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield done
+        finally:
+            end.set()
+            thread.join(60)
+
     def _run(self, *words: str) -> Said:
         self.capsys.readouterr()
         code = main(list(words))
@@ -96,15 +112,17 @@ class World:
         with open_project(self.folder) as app:
             while (job := app.store.jobs.claim("w-test")) is not None:
                 ended = perform(app, job)
+                if ended.run:
+                    app.store.jobs.note_run(job, ended.run)
                 status: Any = "failed" if ended.error else "done"
-                done.append(app.store.jobs.finish(job, status, error=ended.error, result=ended.result, run=ended.run))
+                done.append(app.store.jobs.finish(job, status, error=ended.error, result=ended.result))
         return done
 
 
 @contextmanager
 def served(folder: Path, **options: Any) -> Iterator[tuple[str, str]]:
     """(URL, an admin's key) of a server over the project in `folder`."""
-    with open_project(folder) as app, socket.socket() as listening:
+    with open_server(folder, insecure_dev=True) as app, socket.socket() as listening:
         made = create_app(app, rates=Rates(requests=100_000), **options)
         secret = keys.create(app.store, "canary", "admin", "test").secret
         listening.bind(("127.0.0.1", 0))

@@ -13,6 +13,7 @@ from instep.errors import InstepError
 if TYPE_CHECKING:
     from instep.remote.client import Client
     from instep.remote.desk import Desk
+    from instep.remote.there import There
 
 REMOTE = frozenset({
     "status", "detect", "sync", "pause", "resume", "history", "schema show",
@@ -68,7 +69,7 @@ def refuse_local(command: str) -> None:
 def open_desk() -> Iterator[Desk]:
     """The desk that the global options name."""
     if options.server:
-        yield _there()
+        yield open_there()
         return
     from instep.cli.here import Here
 
@@ -76,13 +77,14 @@ def open_desk() -> Iterator[Desk]:
         yield desk
 
 
-def _there() -> Desk:
-    from instep.cli.live import Board
+def open_there() -> There:
+    """The desk at the server that is named."""
+    from instep.cli.live import watched
     from instep.remote.follow import Follower
     from instep.remote.there import There
 
     client = open_client()
-    return There(client, Follower(client, Board(), goes_on))
+    return There(client, Follower(client, watched, goes_on))
 
 
 def open_client() -> Client:

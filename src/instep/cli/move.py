@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app, say, unknown_table
+from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app, options, say, unknown_table
 from instep.cli.live import watched
+from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -32,8 +33,16 @@ def sync(
     drop_retained: Annotated[
         bool, typer.Option("--drop-retained", help="Let go of columns that the source dropped, where needed.")
     ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Over --server: do not wait for the end.")] = False,
 ) -> None:
-    """Bring the destination in step with the source, schema changes included."""
+    """Bring the destination in step with the source, schema changes included. Over --server a worker does it; Ctrl-C
+    ends the waiting alone."""
+    if options.server:
+        asked = {"tables": table or [], "full": full, "drop_retained": drop_retained}
+        _sync_there(connection, asked, wait=not no_wait)
+        return
+    if no_wait:
+        raise InstepError("--no-wait goes with --server", hint="without a server the command itself does the work")
     run_and_report(connection, tables=frozenset(table or ()), full=full, drop_retained=drop_retained)
 
 
@@ -49,6 +58,21 @@ def run_and_report(connection: str | None, **asked: Any) -> None:
         with watched() as progress:
             report = run_sync(app.pipe(name), Wanted(**asked), progress, engine)
     _finish(report)
+
+
+def _sync_there(connection: str | None, asked: dict[str, Any], *, wait: bool) -> None:
+    from instep.cli.desk import open_there
+
+    desk = open_there()
+    job = desk.begin_sync(desk.connection(connection), asked)
+    if not job["fresh"]:
+        say(f"job {job['id']} was there already: {job['status']}")
+    if job.get("note"):
+        say(job["note"])
+    if wait:
+        _finish(desk.report(job["id"]))
+        return
+    emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
 
 
 def verify(connection: Connection = None, table: Tables = None) -> None:

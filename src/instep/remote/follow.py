@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -33,10 +34,11 @@ class Shows(Protocol):
 
 @dataclass
 class Follower:
-    """`left` is called with the job's id when the user stops waiting: the job goes on."""
+    """`watch` draws what is told while a job is waited for; `left` is called with its id when the user stops waiting:
+    the job goes on."""
 
     client: Client
-    shows: Shows
+    watch: Callable[[], AbstractContextManager[Shows]]
     left: Callable[[str], None]
     poll: float = POLL
     sleep: Callable[[float], None] = time.sleep
@@ -50,38 +52,38 @@ class Follower:
 
     def over(self, id: str) -> Job:
         """The job once it is over, however it ended."""
-        seen, told = 0, ""
         try:
-            while not (job := record(Job, self.client.get(f"/queue/{part(id)}"))).over:
-                told = self._tell(job, told)
-                if job.status == "running":
-                    seen = self._events(job, seen)
-                self.sleep(self.poll)
+            with self.watch() as shows:
+                return self._until_over(id, shows)
         except KeyboardInterrupt:
             self.left(id)
             raise
+
+    def _until_over(self, id: str, shows: Shows) -> Job:
+        seen, told = 0, ""
+        while not (job := record(Job, self.client.get(f"/queue/{part(id)}"))).over:
+            if (text := standing(job)) != told:
+                shows.step(told := text)
+            if job.status == "running":
+                seen = self._events(job, seen, shows)
+            self.sleep(self.poll)
         return job
 
-    def _tell(self, job: Job, told: str) -> str:
-        text = standing(job)
-        if text != told:
-            self.shows.step(text)
-        return text
-
-    def _events(self, job: Job, seen: int) -> int:
+    def _events(self, job: Job, seen: int, shows: Shows) -> int:
         """What has happened to its connection since the job began, oldest first; answers the last event's number."""
         page = self.client.get("/events", connection=job.connection, limit=200)["items"]
         for event in reversed(page):
             if event["number"] > seen and (not job.started or event["at"] >= _text(job)):
-                self._event(event["type"], event["data"])
+                _show(shows, event["type"], event["data"])
         return max([seen, *(int(e["number"]) for e in page)])
 
-    def _event(self, type: str, data: Mapping[str, Any]) -> None:
-        if type == "run.started":
-            self.shows.step(f"{data.get('kind', 'run')} {data.get('run', '')}")
-        elif type in ("table.loaded", "table.failed"):
-            step = "done" if type == "table.loaded" else "failed"
-            self.shows.table(str(data.get("table", "")), rows=int(data.get("read", 0)), step=step)
+
+def _show(shows: Shows, type: str, data: Mapping[str, Any]) -> None:
+    if type == "run.started":
+        shows.step(f"{data.get('kind', 'run')} {data.get('run', '')}")
+    elif type in ("table.loaded", "table.failed"):
+        step = "done" if type == "table.loaded" else "failed"
+        shows.table(str(data.get("table", "")), rows=int(data.get("read", 0)), step=step)
 
 
 def _text(job: Job) -> str:

@@ -14,16 +14,17 @@ from instep.errors import Blocked, Conflict, InstepError, ProjectError
 from instep.model import Job, JobStatus, Review, Worker
 from instep.remote.client import Client, part
 from instep.remote.desk import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
+from instep.remote.follow import Follower, error_of, report_of
 from instep.remote.problems import ServerRefused
 from instep.remote.records import moments, record
 from instep.schema.counts import Count, Counts
 from instep.schema.table import catalog_from_dict
 from instep.store.api_keys import ApiKey
 from instep.store.copies import Copy
+from instep.sync.progress import Report
 
 if TYPE_CHECKING:
     from instep.control.history import Side
-    from instep.remote.follow import Follower
     from instep.sync.changes.answer import Outlook
 
 TIMES = frozenset({"at", "since", "until", "started", "ended"})
@@ -69,11 +70,25 @@ class There:
     def detect(self, connection: str) -> Detected:
         job = self._follower.done(self._api.post(f"/connections/{part(connection)}/detect", {"why": "asked for"})["id"])
         result = job.result
+        if why := result.get("skipped"):
+            raise Blocked(f"connection {connection} was not looked at: {why}", hint="`instep detector status`, there")
         ids = dict.fromkeys(result.get("changes", ()))
         found = {r.id: r for r in self._reviews(connection, stop=set(ids))}
         counts = Counts(**{level: Count(**of) for level, of in result.get("counts", {}).items()})
         reviews = tuple(found[id] for id in ids if id in found)
         return Detected(reviews, counts, bool(result.get("pending") or result.get("waiting")))
+
+    def begin_sync(self, connection: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The job, which waits for a worker or was there already (`fresh` false)."""
+        return dict(self._api.post(f"/connections/{part(connection)}/sync", {**asked, "why": "asked for"}))
+
+    def report(self, job_id: str) -> Report:
+        """What a sync did, once it is over; the error that ended it if it made no run."""
+        job = self._follower.over(job_id)
+        found = report_of(self._api, job) if job.status != "cancelled" else None
+        if found is None:
+            raise error_of(job)
+        return found
 
     def changes(self, connection: str | None, *, every: bool) -> list[Review]:
         found = self._reviews(connection, () if every else ("open",))

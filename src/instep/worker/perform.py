@@ -48,7 +48,8 @@ def _perform(app: App, job: Job) -> Ended:
     except KeyboardInterrupt:
         ended = Ended("interrupted", interrupted=True)
     except Exception as error:
-        ended = Ended(_text(error), _transient(error) and not job.options.get("measured"))
+        again = _transient(error) and not job.options.get("measured")
+        ended = Ended(_text(error), again, result=_problem(error))
         # An error of ours says all there is to say; of any other the place is what helps.
         _log.error("%s", ended.error, exc_info=None if isinstance(error, InstepError) else error)
         _after(app, job, error)
@@ -58,6 +59,13 @@ def _perform(app: App, job: Job) -> Ended:
 
 def _text(error: Exception) -> str:
     return str(error) if isinstance(error, InstepError) else f"{type(error).__name__}: {error}"
+
+
+def _problem(error: Exception) -> dict[str, Any]:
+    """What ended a job, for a client that raises it again; of what is not ours nothing but the text is known."""
+    if not isinstance(error, InstepError):
+        return {}
+    return {"problem": {"type": type(error).__name__, "message": error.message, "hint": error.hint}}
 
 
 def _transient(error: Exception) -> bool:
@@ -114,7 +122,7 @@ def _sync(app: App, job: Job) -> Ended:
     result = {
         "run": report.run, "status": report.status, "tables": len(report.tables), "failed": errors,
         "notes": list(report.notes), "applied": list(report.applied), "waiting": list(report.waiting),
-        "seconds": report.seconds,
+        "seconds": report.seconds, "casts": dict(report.casts),
     }  # fmt: skip
     if errors:
         detector.on_error(app.store, app.project, job.connection)
@@ -140,7 +148,9 @@ def _detect(app: App, job: Job) -> Ended:
     version = _propagate(pipe, job) if job.options.get("apply") and found.version and found.applied else 0
     detector.settle(app.store, job, counts)
     waiting = list(asked(pipe, found, reviews))
-    return Ended(result={"counts": counts, "waiting": waiting, "version": version, "shared": theirs})
+    result = {"counts": counts, "waiting": waiting, "version": version, "shared": theirs}
+    pending = bool(waiting) or any(d.applied or d.effect == "waiting" for d in found.decisions)
+    return Ended(result={**result, "changes": [r.id for r in reviews.values()], "pending": pending})
 
 
 def _seen(app: App, pipe: Pipe, job: Job) -> tuple[Detection, bool]:

@@ -1,0 +1,92 @@
+"""Work and decisions over a server: done by a worker, answered as at the project; what cannot be done is said first."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+from remote_world import World
+
+from instep.cli.main import main
+from instep.remote.client import Client
+from instep.remote.follow import Follower
+from instep.remote.key import Key
+from instep.sync.progress import Silent
+
+
+def test_a_sync_a_detection_and_a_decision(world: World) -> None:
+    with world.working() as done:
+        report = world.ok("sync", "--output", "json").json
+        assert [(t["table"], t["read"], t["status"]) for t in report["tables"]] == [(["main", "item"], 2, "done")]
+        world.sql("alter table item add column price numeric")
+        found = world.there("detect", "--exit-code", "--output", "json")
+        assert found.code == 2
+        [change] = [c for c in found.json["changes"] if c["status"] == "open"]
+        assert (change["column"], found.json["counts"]["columns"]["new"]) == ("price", 1)
+        assert "snoozed until" in world.ok("changes", "snooze", change["id"], "--for", "3d").out
+        assert world.there("changes", "approve", "c-nothing").code == 1
+        answered = world.ok("changes", "approve", change["id"][:5], "--output", "json").json["changes"]
+        assert [(c["status"], c["decided_by"].split()[0]) for c in answered] == [("approved", "canary")]
+        applied = world.ok("sync", "--output", "json").json["applied"]
+        assert len(applied) == 1
+    assert [job.kind for job in done] == ["sync", "detect", "sync"]
+    world.ok("pause", "shop", "--reason", "from afar")
+    assert "was paused already" in world.ok("pause", "shop").out
+    assert world.there("pause", "shop", "--table", "main.items").err == world.here("pause", "--table", "main.items").err
+    assert "runs again" in world.ok("resume", "shop").out
+    queued = world.ok("sync", "--no-wait", "--output", "json").json["job"]
+    assert queued["status"] == "queued"
+    assert world.ok("queue", "cancel", queued["id"], "--output", "json").json["job"]["status"] == "cancelled"
+    assert world.here("sync", "--no-wait").code == 1
+
+
+def test_keys_are_made_and_ended(world: World) -> None:
+    made = world.ok("keys", "create", "ci", "--role", "viewer", "--output", "json").json
+    assert made["secret"].startswith("instep_sk_")
+    admin, world.key = world.key, made["secret"]
+    refused = world.there("keys", "list")
+    assert (refused.code, "needs the role admin" in refused.err) == (4, True)
+    assert world.ok("status").code == 0
+    world.key = admin
+    world.ok("keys", "rotate", made["key"]["id"], "--overlap-hours", "0")
+    world.ok("keys", "revoke", made["key"]["id"], "--yes")
+    world.key = made["secret"]
+    assert world.there("status").code == 4
+    assert made["secret"] not in world.there("status").err
+
+
+REFUSED = [
+    (("apply", "--yes"), "no route"),
+    (("changes", "map", "c-1"), "look at source and destination"),
+    (("quarantine", "replay"), "writes rows"),
+    (("server",), "on this machine"),
+    (("query", "select 1"), "do not pass"),
+    (("source", "test"), "does not"),
+]
+
+
+@pytest.mark.parametrize(("words", "why"), REFUSED, ids=[w[0][0] for w in REFUSED])
+def test_what_has_no_remote_way_says_so_before_anything(
+    words: tuple[str, ...], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("INSTEP_SERVER", "http://127.0.0.1:1")
+    assert main(["--no-color", *words]) == 1
+    said = capsys.readouterr().err
+    assert why in said
+    assert "without --server" in said
+    assert main([*words, "--help"]) == 0
+
+
+def test_who_stops_waiting_leaves_the_job(world: World) -> None:
+    left: list[str] = []
+
+    def stop(_: float) -> None:
+        raise KeyboardInterrupt
+
+    client = Client(world.url, Key(world.key), "0.1.0")
+    job = world.ok("sync", "--no-wait", "--output", "json").json["job"]["id"]
+    with pytest.raises(KeyboardInterrupt):
+        Follower(client, lambda: nullcontext(Silent()), left.append, sleep=stop).over(job)
+    assert left == [job]
+    with world.store() as store:
+        assert store.jobs.get(job).status == "queued"
