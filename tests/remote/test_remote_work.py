@@ -56,7 +56,7 @@ def test_keys_are_made_and_ended(world: World) -> None:
 
 
 REFUSED = [
-    (("apply", "--yes"), "no route"),
+    (("apply", "--yes"), "project itself"),
     (("changes", "map", "c-1"), "look at source and destination"),
     (("quarantine", "replay"), "writes rows"),
     (("server",), "on this machine"),

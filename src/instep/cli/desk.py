@@ -27,7 +27,9 @@ REMOTE = frozenset({
 HERE = frozenset({"version", "init", "demo up", "demo down", "demo change", "demo play"})
 """What is about this machine alone, whatever server is named."""
 
-_OVER_THERE = "run it where the server's project is, or without --server and INSTEP_SERVER"
+_OVER_THERE = (
+    "run it where the server's project is, without --server and INSTEP_SERVER; /api/v1/docs shows what the API has"
+)
 _WHY = {
     "server": "it starts a server on this machine",
     "worker": "it runs jobs on this machine",
@@ -43,7 +45,7 @@ _WHY = {
     "changes map": "a mapping is prepared with a look at source and destination",
     "quarantine replay": "it writes rows into the destination",
     "quarantine discard": "it rewrites files at the destination",
-    "schema diff": "the API tells one schema at a time",
+    "schema diff": "a server tells one schema at a time",
     "schema lock": "it writes a file of the project",
 }
 _INSTEAD = {
@@ -60,7 +62,7 @@ def refuse_local(command: str) -> None:
     if not options.server or command in REMOTE or command in HERE:
         return
     family = command.partition(" ")[0]
-    why = _WHY.get(command) or _WHY.get(family) or "the API of servers has no route for it"
+    why = _WHY.get(command) or _WHY.get(family) or "it works on the project itself"
     hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _OVER_THERE
     raise InstepError(f"`instep {command}` does not work over --server: {why}", hint=hint)
 

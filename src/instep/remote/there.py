@@ -133,7 +133,7 @@ class There:
         """All of them or none: it is rehearsed first."""
         if hashed:
             raise InstepError(
-                "--hash does not work over --server: the API has no route for it",
+                "--hash does not work over --server: switches stand at the project",
                 hint="run `instep selection hash` where the server's project is, then approve",
             )
         body = {"answer": status, "ids": [r.id for r in found]}
