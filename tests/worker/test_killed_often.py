@@ -1,4 +1,4 @@
-"""Workers are killed at any moment while hundreds of jobs wait: none is lost, none is done twice.
+"""Workers and the server are killed at any moment while jobs wait: none is lost, none is done twice.
 
 INSTEP_KILLED_JOBS=1000 and INSTEP_KILLS=100 make it longer.
 """
@@ -9,14 +9,16 @@ import os
 from pathlib import Path
 
 import pytest
-from killing_world import TABLES, Asks, Killer, by_store, check, run
+from killing_world import TABLES, Asks, Killer, Served, by_store, check, run
 from sqlalchemy.engine import URL
 from worker_world import Shop
 
-from postgres_server import Database
+from instep.control.keys import create
+from instep.store.keyring import new_key
+from postgres_server import Database, free_port
 
-JOBS = int(os.environ.get("INSTEP_KILLED_JOBS", "60"))
-KILLS = int(os.environ.get("INSTEP_KILLS", "8"))
+JOBS = int(os.environ.get("INSTEP_KILLED_JOBS", "36"))
+KILLS = int(os.environ.get("INSTEP_KILLS", "6"))
 NAMES = tuple("abcdef") if JOBS <= 100 else tuple(f"c{number}" for number in range(25))
 
 
@@ -40,6 +42,24 @@ def test_two_workers_on_postgresql(tmp_path: Path, postgres: Database, monkeypat
     place = URL.create("postgresql+psycopg", c.user, c.password, c.host, c.port, c.database)
     monkeypatch.setenv("STORE", url := place.render_as_string(hide_password=False))
     survived(made(tmp_path, url), workers=2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_server_is_killed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that got no answer are repeated: each is one job."""
+    monkeypatch.setenv("INSTEP_KEYS", new_key("k"))
+    shop = made(tmp_path)
+    with shop.store() as store:
+        served = Served(shop, create(store, "ann", "operator", "test").secret, free_port())
+        asks, killer = Asks(shop, JOBS // 3, served.ask), Killer(shop, 1)
+        served.start()
+        try:
+            run(shop, store, asks, killer, KILLS // 2, served.strike)
+        finally:
+            served.end()
+        assert served.kills == KILLS // 2
+        check(shop, store, asks)
 
 
 def survived(shop: Shop, workers: int) -> None:

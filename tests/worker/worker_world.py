@@ -95,10 +95,10 @@ class Shop:
             thread.join(60)
             assert not thread.is_alive()
 
-    def process(self, *words: str) -> subprocess.Popen[bytes]:
-        """`instep worker` as a process of its own."""
-        command = [sys.executable, "-m", "instep.cli.main", "--project", str(self.folder), "worker", *words]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    def process(self, *words: str, command: str = "worker") -> subprocess.Popen[bytes]:
+        """`instep worker`, or another command, as a process of its own."""
+        line = [sys.executable, "-m", "instep.cli.main", "--project", str(self.folder), command, *words]
+        return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def until(true: Callable[[], object], seconds: float = 60) -> None:
