@@ -29,7 +29,7 @@ from instep.store.keyring import Keyring
 from instep.store.loaded import LoadedColumns
 from instep.store.looks import Looks
 from instep.store.mappings import Mappings
-from instep.store.migrate import upgrade
+from instep.store.migrate import HEAD, upgrade, version
 from instep.store.objects import Objects
 from instep.store.old_names import OldNames
 from instep.store.outbox import Outbox
@@ -124,6 +124,15 @@ class Store:
     def file(self) -> Path | None:
         """The database's file, None for a server."""
         return self._db.file
+
+    def outgrown(self) -> str:
+        """Why this program must not use the store any more, "" if it may: another one has brought it to other tables
+        meanwhile."""
+        with self._db.read() as transaction:
+            found = version(transaction)
+        if found == HEAD:
+            return ""
+        return f"the store is at version {found} now, and this process knows {HEAD}: start it again with that instep"
 
     def clock_skew(self) -> float:
         """Seconds that the database's clock differs from this machine's; a file has none of its own."""

@@ -120,6 +120,10 @@ class JobWorker:
         if drain or time.monotonic() < self._scheduled + SCHEDULE:
             return
         self._scheduled = time.monotonic()
+        if outgrown := self._store.outgrown():
+            self._said(outgrown)
+            self.stop()
+            return
         project, now = self._projects.current().project, datetime.now(UTC)
         for wrong in self._timetable.follow(self._store, project, now):
             self._said(wrong)

@@ -24,9 +24,11 @@ def healthz(the: The) -> Health:
 
 @routes.get("/readyz", response_model=Health, responses={503: {"model": Health, "description": "Not now."}})
 def readyz(the: The) -> Any:
-    """The store can be read."""
+    """The store can be read, and is of this version."""
     try:
         the.store.events.last_number()
+        if outgrown := the.store.outgrown():
+            return JSONResponse(Health(status="unavailable", detail=outgrown).model_dump(), 503)
     except InstepError as error:
         return JSONResponse(Health(status="unavailable", detail=error.message).model_dump(), 503)
     return Health(status="ok", version=the.version)
