@@ -67,6 +67,7 @@ def test_one_mail_says_what_was_propagated(told: Base) -> None:
     assert "tables: 1 new, 1 deleted, 2 updated, 0 unchanged" in said
 
 
+@pytest.mark.slow
 def test_one_a_minute_and_none_is_lost(told: Base) -> None:
     begun(told)
     for number, (seconds, mails) in enumerate(((1, 1), (10, 0), (30, 0), (18, 0), (2, 1), (30, 0), (30, 1))):
@@ -108,6 +109,7 @@ def test_it_is_told_once_however_often_it_is_looked_at(told: Base) -> None:
     assert len([m for m in told.mails() if "paused" in text(m)]) == 1
 
 
+@pytest.mark.slow
 def test_a_failed_propagation_is_told(told: Base, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(told)
     told.sql("create table bag (id integer primary key)")
@@ -130,6 +132,7 @@ def test_a_failed_propagation_is_told(told: Base, monkeypatch: pytest.MonkeyPatc
     assert told.lake()["bag"] == ["id"]
 
 
+@pytest.mark.slow
 def test_a_source_that_is_away_is_told_and_pauses_nothing(told: Base) -> None:
     routes = "notify: [{on: [failed, resumed], to: mail}]\n"
     begun(told, ALL_OFF, routes)
