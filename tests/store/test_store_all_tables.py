@@ -24,8 +24,8 @@ from instep.store.store import Store, utc_now
 
 GOES = {
     "accepted", "backfills", "copies", "cursors", "destination_names", "detections", "detectors", "discoveries",
-    "loaded_columns", "mappings", "old_names", "pauses", "plans", "reviews", "runs", "schedules", "schemas", "switches",
-    "table_choices", "undos", "watermarks",
+    "loaded_columns", "looks", "mappings", "old_names", "pauses", "plans", "reviews", "runs", "schedules", "schemas",
+    "switches", "table_choices", "undos", "watermarks",
 }  # fmt: skip
 """Tables whose rows go with their connection."""
 
