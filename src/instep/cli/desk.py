@@ -27,9 +27,7 @@ REMOTE = frozenset({
 HERE = frozenset({"version", "init", "demo up", "demo down", "demo change", "demo play"})
 """What is about this machine alone, whatever server is named."""
 
-_OVER_THERE = (
-    "run it where the server's project is, without --server and INSTEP_SERVER; /api/v1/docs shows what the API has"
-)
+_OVER_THERE = "run it where the server's project is, without --server and INSTEP_SERVER, or use the API"
 _WHY = {
     "server": "it starts a server on this machine",
     "worker": "it runs jobs on this machine",
@@ -58,8 +56,8 @@ _INSTEAD = {
 
 
 def refuse_local(command: str) -> None:
-    """InstepError if a server is named and this command (`changes map`) does not work over one."""
-    if not options.server or command in REMOTE or command in HERE:
+    """InstepError if a server is named and this command (`changes map`; "" for help) does not work over one."""
+    if not options.server or not command or command in REMOTE or command in HERE:
         return
     family = command.partition(" ")[0]
     why = _WHY.get(command) or _WHY.get(family) or "it works on the project itself"
