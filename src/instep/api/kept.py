@@ -4,7 +4,6 @@ settings of connections."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from heapq import merge
 from itertools import islice
 from typing import Any
 
@@ -43,13 +42,10 @@ def page(
 
 
 def _of_groups(the: Server, who: Caller, after: str, limit: int, name: str, links: list[Link]) -> list[Managed]:
-    """One page a group, merged: a connection may be in several."""
-    pages = [
-        the.app.objects.page("connection", after=after, limit=limit, name=name, links=[*links, ("tag", group)])
-        for group in who.key.groups
-    ]
-    found = {one.name: one for one in merge(*pages, key=lambda one: one.name)}
-    return list(found.values())[:limit]
+    """A group is a tag, or the name of a destination."""
+    either: list[Link] = [("tag", group) for group in who.key.groups]
+    either += [("destination", group) for group in who.key.groups]
+    return the.app.objects.page("connection", after=after, limit=limit, name=name, links=links, any_of=either)
 
 
 def _used(the: Server, who: Caller, kind: ObjectKind) -> Collection[str]:

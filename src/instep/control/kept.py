@@ -11,12 +11,12 @@ from instep.errors import Conflict, InstepError
 from instep.project.documents import (
     MASK,
     masked,
-    parent_of,
     pointer,
     replaced,
     secret,
     secret_id,
     secrets_in,
+    texts,
     value_at,
 )
 from instep.project.tree import Path
@@ -74,15 +74,14 @@ class Kept:
         self, kind: Kind, name: str, spec: Mapping[str, Any], before: StoredObject | None, who: str
     ) -> dict[str, Any]:
         known = secrets_in(before.spec) if before else {}
-        document = replaced(spec, {})
-        for path in list(_secret_places(spec)):
-            value = str(value_at(spec, path))
-            if value == MASK and path in known:
-                parent_of(document, path)[path[-1]] = secret(known[path]).text
-            elif value and value != MASK:
-                id = self._store.secrets.put(kind, name, pointer(path), value, who=who)
-                parent_of(document, path)[path[-1]] = secret(id).text
-        return document
+        as_before = {path: known[path] for path, text in texts(spec) if text == MASK and path in known}
+        given = {path: str(value_at(spec, path)) for path in _secret_places(spec) if path not in as_before}
+        new = {
+            path: self._store.secrets.put(kind, name, pointer(path), value, who=who)
+            for path, value in given.items()
+            if value not in ("", MASK)
+        }
+        return replaced(spec, {path: secret(id).text for path, id in {**as_before, **new}.items()})
 
 
 def _shown(found: StoredObject) -> StoredObject:

@@ -166,6 +166,8 @@ def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
     objects, who, store = desk.ports.objects, desk.caller.name, desk.ports.store
     if wanted.config:
         source, type = str(item.spec["source"]), _service(desk, item)
+        if desk.caller.groups and len(store.objects.users("source", source)) > 1:
+            raise Refusal(403, f"Source '{source}' serves other connections, too.", hint="use a key without groups")
         config = {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}
         objects.change("source", source, config, who)
     if settings := _schedule(wanted, item):
