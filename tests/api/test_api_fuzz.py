@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from api_world import Api, project, recorded, serve
+from described import followed, values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -48,23 +49,13 @@ VALUES = st.recursive(
 BODIES = st.dictionaries(FIELDS, VALUES, max_size=4)
 
 
-def resolved(document: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """A response's description, followed to where it stands."""
-    if "$ref" not in said:
-        return said
-    found: Any = document
-    for part in said["$ref"].removeprefix("#/").split("/"):
-        found = found[part]
-    return dict(found)
-
-
 def check(api: Api, route: str, answer: Any) -> None:
     """The answer is one that the route describes."""
     document = api.client.get(f"{PREFIX}/openapi.json").json()
     method, path = route.split(" ")
     said = document["paths"][PREFIX + path][method.lower()]["responses"]
     assert str(answer.status_code) in said, (route, answer.status_code, answer.text)
-    content = resolved(document, said[str(answer.status_code)]).get("content", {})
+    content = followed(document, said[str(answer.status_code)]).get("content", {})
     media = answer.headers["content-type"].partition(";")[0]
     assert media in content, (route, answer.status_code, media)
     if schema := content[media].get("schema"):
@@ -78,7 +69,7 @@ def test_no_route_fails(api: Api, route: str, names: list[str], query: dict[str,
     method, path = route.split(" ")
     for part in [p for p in path.split("/") if p.startswith("{")]:
         path = path.replace(part, quote(names.pop(), safe=""))
-    content = json.dumps(body).encode() if method == "POST" else None
+    content = json.dumps(body).encode() if method in ("POST", "PUT", "PATCH") else None
     headers = {**api.key("admin"), "Content-Type": "application/json"}
     answer = api.client.request(method, PREFIX + path, content=content, params=query, headers=headers)
     assert answer.status_code < 500, (route, path, query, body, answer.text)
@@ -86,3 +77,37 @@ def test_no_route_fails(api: Api, route: str, names: list[str], query: dict[str,
         check(api, route, answer)
     else:
         assert answer.headers["content-type"] == "application/problem+json"
+
+
+@st.composite
+def requests(draw: st.DrawFn, document: dict[str, Any], operation: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """(path values, query, body) as the description allows them."""
+    parameters = [followed(document, one) for one in operation.get("parameters", ())]
+    path = {p["name"]: draw(NAMES if p["schema"].get("type") == "string" else values(document, p["schema"]))
+            for p in parameters if p["in"] == "path"}  # fmt: skip
+    asked = [p for p in parameters if p["in"] == "query" and draw(st.booleans())]
+    query = {p["name"]: draw(values(document, p["schema"])) for p in asked}
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    return path, query, draw(values(document, content["schema"])) if content else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("route", sorted(NEEDS))
+def test_what_is_described_is_answered_as_described(api: Api, route: str) -> None:
+    method, path = route.split(" ")
+    document = api.client.get(f"{PREFIX}/openapi.json").json()
+
+    @given(requests(document, document["paths"][PREFIX + path][method.lower()]))
+    @settings(max_examples=15, deadline=None)
+    def sent(request: tuple[Any, Any, Any]) -> None:
+        names, query, body = request
+        at = path
+        for name, value in names.items():
+            at = at.replace(f"{{{name}}}", quote(str(value), safe=""))
+        params = {k: v for k, v in query.items() if v is not None}
+        answer = api.client.request(method, PREFIX + at, json=body, params=params, headers=api.key("admin"))
+        assert answer.status_code < 500 or answer.status_code == 503, (route, request, answer.text)
+        if answer.status_code not in (400, 404):
+            check(api, route, answer)
+
+    sent()
