@@ -58,6 +58,10 @@ LISTS = {
     "open changes of one": "/changes?connection=shop04000&status=open",
     "runs": "/runs",
     "runs of one": "/runs?connection=shop04000",
+    "sources": "/sources",
+    "policies": "/policies",
+    "deliveries": "/deliveries",
+    "backfills of one": "/connections/shop04000/backfills",
 }
 
 
