@@ -161,3 +161,9 @@ LEAVE = (
     "leave.object.before",
 )  # fmt: skip
 """The end of a connection with two tables."""
+
+ROLLOUT = ("rollout.begun", "rollout.ran", "rollout.ended", "rollout.released")
+"""Two waves over four connections: tests/rollouts/test_rollouts_crash.py."""
+
+ROLLOUT_BACK = ("rollout.back", "rollout.released")
+"""A wave of it is taken back."""

@@ -24,6 +24,8 @@ from crash_cases import (
     PROMOTE,
     REPLAY,
     RESTORE,
+    ROLLOUT,
+    ROLLOUT_BACK,
     SECRETS,
     SPARK_MERGE,
     SYNC,
@@ -45,13 +47,14 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 def test_every_point_has_a_case() -> None:
     cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES, LOG, HISTORY,
-             SECRETS, LEAVE)  # fmt: skip
+             SECRETS, LEAVE, ROLLOUT, ROLLOUT_BACK)  # fmt: skip
     assert set().union(*map(bare, cases)) == set(points())
 
 
 KINDS = (
     FIRST, SPARK_MERGE, APPLY, BACKFILL, DELTA, DUCKDB, POSTGRES, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE,
-    MAINTAIN, LOG, HISTORY, SECRETS, LEAVE,
+    MAINTAIN, LOG, HISTORY, SECRETS, LEAVE, ROLLOUT,
+    ROLLOUT_BACK,
 )  # fmt: skip
 
 

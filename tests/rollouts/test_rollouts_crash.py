@@ -6,11 +6,11 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from rollouts_world import Fleet, Syncs
 
+from instep.control.rollouts.create import patch_of
 from instep.control.rollouts.flow import Rolling
 from instep.model import Rollout
 from instep.store.store import Store
@@ -27,7 +27,8 @@ def killed(fleet: Fleet, crash: str, do: Callable[[Rolling], Rollout], rollout: 
         try:
             os.environ["INSTEP_CRASH"] = f"{crash}=kill"
             store = Store(f"sqlite:///{fleet.folder / 'state.db'}", now=fleet.clock)
-            do(replace(fleet.rolling(rollout), store=store, runs=Syncs(fleet.project, store)))
+            patch = patch_of(rollout.what, fleet.project, store)
+            do(Rolling(store, patch, Syncs(fleet.project, store), "ann"))
         finally:
             os._exit(1)
     _, status = os.waitpid(child, 0)

@@ -17,6 +17,7 @@ from instep.control.rollouts.create import detect_all
 from instep.control.rollouts.gates import findings, gates_of
 from instep.control.rollouts.machine import UNDONE, Await, Begin, Halt, Over, before, next_step, standing
 from instep.control.rollouts.patch import Line, Patch, Runs
+from instep.crash import crashpoint
 from instep.errors import Fenced, InstepError
 from instep.events import RolloutApplied, RolloutMoved, RolloutTakenBack
 from instep.model import Member, MemberStatus, Rollout, RolloutStatus, RunOutcome
@@ -88,6 +89,7 @@ class Rolling:
             raise
 
     def _release(self, held: Rollout, status: RolloutStatus, why: str = "") -> Rollout:
+        crashpoint("rollout.released")
         with self.store.transaction():
             now = self.store.rollouts.release(held, status, why)
             self.store.events.add(RolloutMoved("", now.id, now.status, now.wave, now.why, self.who))
@@ -121,6 +123,7 @@ class Rolling:
                     if now is None:
                         self._end_all(held, members)
                         return self._release(held, "stopped")
+                    crashpoint("rollout.begun")
                     members[now.connection] = now
                     if now.status != "running":
                         self.told(now)
@@ -176,6 +179,7 @@ class Rolling:
 
     def _ended(self, held: Rollout, member: Member, outcome: RunOutcome) -> Member:
         """Done is what went through and has what was rolled out; anything else has failed."""
+        crashpoint("rollout.ran")
         missing = self._missing(member) if outcome.ok else ""
         good = outcome.ok and not missing
         error = "" if good else missing or outcome.error or f"its run ended {outcome.status}"
@@ -187,6 +191,7 @@ class Rolling:
                 self.store.events.add(
                     RolloutApplied(member.connection, held.id, self.patch.text, member.wave, self.who)
                 )
+        crashpoint("rollout.ended")
         self.told(now)
         return now
 
@@ -219,6 +224,7 @@ class Rolling:
                 now = self._move(held, member, "rolled_back", error="", who=self.who)
                 taken = RolloutTakenBack(name, held.id, self.patch.text, member.wave, self.who)
                 self.store.events.add(taken)
+            crashpoint("rollout.back")
         except Fenced:
             raise
         except InstepError as error:
