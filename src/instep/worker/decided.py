@@ -66,8 +66,10 @@ def delete(app: App, job: Job) -> Mapping[str, Any]:
     from instep.sync.leave import leave
 
     said = job.options
-    fate = "drop" if said.get("tables") == "drop" else "keep"
-    left = leave(_pipe(app, job), fate, named=str(said.get("named", "")), abandon=bool(said.get("abandon")))
+    drop = said.get("tables") == "drop"
+    left = leave(
+        _pipe(app, job), "drop" if drop else "keep", named=str(said.get("named", "")), abandon=bool(said.get("abandon"))
+    )
     if app.store.objects.get("connection", job.connection):
         app.objects.delete("connection", job.connection)
     return asdict(left)

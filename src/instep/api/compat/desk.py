@@ -10,8 +10,9 @@ from fastapi import Request
 
 from instep.api.access import address_of, credentials
 from instep.api.compat.envelope import Refusal, not_found
-from instep.api.compat.ports import Caller, Item, Job, JobKind, Ports
+from instep.api.compat.ports import Caller, Item, Job, Ports
 from instep.control.selections import Place, place_of
+from instep.model import JobKind
 from instep.project.project import Project
 from instep.schema.names import Naming
 

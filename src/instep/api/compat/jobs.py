@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from instep import model
-from instep.api.compat.ports import Job, JobKind
+from instep.api.compat.ports import Job
 from instep.errors import Conflict
+from instep.model import JobKind
 from instep.project.project import Project
 from instep.store.jobs import ASKED, LOOKS, WAITED_FOR
 from instep.store.store import Store

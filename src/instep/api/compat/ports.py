@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from instep.model import JobKind, JobStatus
 from instep.project.project import Project
 from instep.store.store import Store
 
 Role = Literal["viewer", "operator", "approver", "admin"]
 Kind = Literal["source", "destination", "connection", "foreign", "group", "webhook"]
-JobKind = Literal["sync", "detect", "backfill", "refresh", "maintain", "test", "reload"]
-JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 WAIT = 50.0
 """Seconds that a request waits for a job before it says that the job is still going."""
 

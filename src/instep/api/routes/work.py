@@ -21,8 +21,9 @@ from instep.api.writes import Answer, Write, Writes
 from instep.control import queue
 from instep.control.keys import may
 from instep.errors import InstepError
-from instep.model import Job, JobKind
+from instep.model import Job, JobKind, Review, Run
 from instep.store.backfills import BackfillStatus
+from instep.store.plans import StoredPlan
 
 routes = router("work")
 STARTED: dict[int | str, dict[str, Any]] = {
@@ -158,9 +159,12 @@ def _check_allow(who: Caller, allow: list[str]) -> None:
 
 def _check_theirs(the: Server, name: str, what: str) -> None:
     """Problem 404 for a change, run or plan of another connection."""
-    kinds = {"r-": the.store.runs.get, "p-": the.store.plans.get}
+    store, kind = the.store, what[:2]
+    found: Run | StoredPlan | Review
     try:
-        found = kinds.get(what[:2], the.store.reviews.get)(what)
+        found = (
+            store.runs.get(what) if kind == "r-" else store.plans.get(what) if kind == "p-" else store.reviews.get(what)
+        )
     except InstepError:
         raise unknown("change, run or plan", what) from None
     if found.connection != name or found.id != what:
