@@ -121,7 +121,7 @@ def test_secrets_of_a_server_without_a_key_are_sealed_with_the_first(
     with open_server(tmp_path, insecure_dev=True) as app:
         spec = {"type": "postgres", "database": "d", "user": "u", "password": "hush"}
         app.objects.put("source", "shop", spec, who="eve")
-    assert run(tmp_path, "secrets", "new-key", "k1") == 0
+    assert run(tmp_path, "secrets", "new-key") == 0
     assert run(tmp_path, "secrets", "rotate") == 1, "that key is not there on its own"
     assert run(tmp_path, "secrets", "rotate", "--insecure-dev") == 0
     with open_server(tmp_path) as app:

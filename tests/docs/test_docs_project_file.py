@@ -150,4 +150,6 @@ def test_the_example_s_tables_are_what_the_page_says(example: Project) -> None:
 def test_the_example_shows_every_section() -> None:
     example = section("A complete example")
     shown = set(re.findall(r"(\w+):", example))
-    assert set(models.ProjectFile.model_fields) - shown == {"channels", "notify", "egress", "server_url"}
+    assert set(models.ProjectFile.model_fields) - shown == {
+        "channels", "notify", "egress", "server_url", "four_eyes", "retention",
+    }  # fmt: skip

@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Master keys of a server, which seal its secrets.", no_args_is_help=True)
-    group.command("new-key", epilog="Example: instep secrets new-key k2")(new_key)
+    group.command("new-key", epilog="Examples: instep secrets new-key · instep secrets new-key k2")(new_key)
     group.command(epilog="Example: instep secrets status")(status)
     group.command(epilog="Example: instep secrets new-key k2, then instep secrets rotate")(rotate)
     app.add_typer(group, name="secrets")
 
 
 def new_key(
-    id: Annotated[str, typer.Argument(help="What to call it, such as k2.")],
+    id: Annotated[str, typer.Argument(help="What to call it; k1, k2, ... if not given.", show_default=False)] = "",
 ) -> None:
     """Make a master key the current one of the key file. It is shown nowhere: keep a copy of the file."""
     from instep.project.load import load_beside
     from instep.store.keyring import FILE, add_key
 
     file = load_beside(options.project).root / FILE
-    add_key(file, id)
-    emit({"key": id, "file": str(file)}, lambda out: out.write(f"{id} is the current key of {file}"))
+    made = add_key(file, id)
+    emit({"key": made, "file": str(file)}, lambda out: out.write(f"{made} is the current key of {file}"))
     say("next: keep a copy of the file apart from backups of the store, then `instep secrets rotate`")
 
 

@@ -14,6 +14,7 @@ import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from instep.errors import ProjectError
@@ -97,10 +98,13 @@ def new_key(id: str) -> str:
     return f"{id}:{base64.b64encode(secrets.token_bytes(BYTES)).decode()}"
 
 
-def add_key(file: Path, id: str) -> None:
-    """Makes a new key the current one of a file, which is made for its owner alone if there is none."""
+def add_key(file: Path, id: str = "") -> str:
+    """Makes a new key the current one of a file, which is made for its owner alone if there is none; answers its id,
+    the next of k1, k2, ... unless one is given."""
     before = _private(file)
-    if id in parse(before, str(file)):
+    there = parse(before, str(file))
+    id = id or next(name for n in count(1) if (name := f"k{n}") not in there)
+    if id in there:
         raise ProjectError(f"{file} has a key {id!r} already", hint="choose another id")
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f"{file.name}.new")
@@ -111,6 +115,7 @@ def add_key(file: Path, id: str) -> None:
         out.flush()
         os.fsync(out.fileno())
     new.replace(file)
+    return id
 
 
 def _private(file: Path) -> str:
