@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Self
 
+from instep.cli.review_text import by_connection
 from instep.errors import Blocked
 from instep.remote.desk import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
 
@@ -224,11 +224,6 @@ def _lasts(days: int | None) -> timedelta | None:
     return timedelta(days=days) if days is not None else None
 
 
-def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:
-    ordered = sorted(found, key=lambda r: r.connection)
-    return ((name, list(group)) for name, group in groupby(ordered, lambda r: r.connection))
-
-
 def entry_document(table: str, entry: Any) -> dict[str, Any]:
     """A held value or row as JSON has it; `table` is what its table is called now, a whole row is an object."""
     data = {k: v for k, v in asdict(entry).items() if k not in ("fields", "name", "chunk")}
@@ -238,4 +233,4 @@ def entry_document(table: str, entry: Any) -> dict[str, Any]:
     return {**data, "table": table, "key": json.loads(entry.key), "original": original}
 
 
-__all__ = ["Here", "by_connection", "entry_document"]
+__all__ = ["Here", "entry_document"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,6 +11,12 @@ if TYPE_CHECKING:
     from instep.model import Review
     from instep.schema.counts import Counts
     from instep.sync.changes.evolve import Preview
+
+
+def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:
+    """(connection, its changes), by name."""
+    ordered = sorted(found, key=lambda r: r.connection)
+    return ((name, list(group)) for name, group in groupby(ordered, lambda r: r.connection))
 
 
 def show_detection(out: Screen, found: list[Review], counts: Counts) -> None:

@@ -12,8 +12,7 @@ import typer
 
 from instep.cli.context import confirm, console, emit, open_app, options
 from instep.cli.desk import open_desk
-from instep.cli.here import by_connection
-from instep.cli.review_text import show_changes
+from instep.cli.review_text import by_connection, show_changes
 from instep.errors import Blocked
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError
 from instep.model import Run, TableRun
@@ -13,9 +13,11 @@ from instep.project.project import Project
 from instep.schema.limits import waits
 from instep.schema.old_names import OldName
 from instep.store.store import Store
-from instep.sync.pipe import Pipe
 
-Opens = Callable[[str], Pipe]
+if TYPE_CHECKING:
+    from instep.sync.pipe import Pipe
+
+    Opens = Callable[[str], Pipe]
 
 
 def status(
