@@ -97,6 +97,13 @@ def test_an_up_to_date_database_opens_without_alembic(url: str) -> None:
     assert float(done.stdout) < 0.3
 
 
+def test_a_new_database_is_made_without_alembic(url: str) -> None:
+    code = (
+        f"import sys; from instep.store.store import Store; Store({url!r}).close(); assert 'alembic' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_package_without_the_store_loads_no_sqlalchemy() -> None:
     code = "import sys, instep.model, instep.events, instep.crash; assert 'sqlalchemy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -121,6 +128,16 @@ class TestMigrations:
             context = MigrationContext.configure(connection, opts={"compare_server_default": False})
             assert compare_metadata(context, metadata) == []
         engine.dispose()
+
+    def test_a_new_database_is_what_all_of_them_make(self, any_url: str) -> None:
+        Store(any_url).close()
+        database = Database(any_url, utc_now)
+        with database.write() as connection:
+            made = tables_of(connection)
+            migrate.run(connection, "base")
+            migrate.run(connection, migrate.HEAD)
+            assert tables_of(connection) == made
+        database.close()
 
     def test_indexes_keep_their_conditions(self, store: Store) -> None:
         indexes = [index for table in metadata.tables.values() for index in table.indexes]
@@ -158,14 +175,20 @@ class TestMigrations:
                 assert tables_of(connection) == before[step]
         database.close()
 
-    def test_one_that_fails_leaves_nothing(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = migrate.run
+    @pytest.mark.parametrize("step", ["create", "run"])
+    def test_one_that_fails_leaves_nothing(self, url: str, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+        if step == "run":
+            database = Database(url, utc_now)
+            with database.write() as connection:
+                migrate.run(connection, "0014")
+            database.close()
+        real = getattr(migrate, step)
 
-        def fail(connection: object, target: str) -> None:
-            real(connection, target)  # type: ignore[arg-type]
+        def fail(connection: object, *target: str) -> None:
+            real(connection, *target)
             raise RuntimeError("power cut")
 
-        monkeypatch.setattr(migrate, "run", fail)
+        monkeypatch.setattr(migrate, step, fail)
         with pytest.raises(RuntimeError):
             Store(url)
         monkeypatch.undo()

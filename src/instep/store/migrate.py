@@ -1,4 +1,5 @@
-"""Brings the control database to this version's tables; loads Alembic only when there is something to do."""
+"""Brings the control database to this version's tables. A new one gets them as they are declared; Alembic, which takes
+longer to load than a small sync, is for those that have tables already."""
 
 from __future__ import annotations
 
@@ -30,8 +31,20 @@ def upgrade(database: Database) -> None:
             hint="update instep, or use another store",
         )
     with database.write() as connection:
-        if version(connection) != HEAD:  # another process may have been first
+        if not inspect(connection).get_table_names():
+            create(connection)
+        elif version(connection) != HEAD:  # another process may have been first
             run(connection, HEAD)
+
+
+def create(connection: Connection) -> None:
+    """This version's tables in an empty database: what all migrations in a row make."""
+    from instep.store.all_tables import metadata
+
+    metadata.create_all(connection, checkfirst=False)
+    key = "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)"
+    connection.execute(text(f"CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, {key})"))
+    connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
 
 
 def run(connection: Connection, target: str) -> None:
