@@ -16,12 +16,15 @@ def address(given: str) -> str:
     try:
         parts = urlsplit(given.strip())
         host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")
     except ValueError:
         raise _wrong("it is malformed") from None
     if parts.username is not None or parts.password is not None:
         raise _wrong("it holds a login: the key comes from INSTEP_API_KEY or a file")
     if parts.scheme not in ("http", "https") or not host or not given.strip().isprintable() or " " in given.strip():
         raise _wrong("it is neither https nor http with a host")
+    if not parts.path.isascii():
+        raise _wrong("its path has letters that a URL writes as %XX")
     if parts.query or parts.fragment:
         raise _wrong("it has a query or a fragment")
     if parts.scheme == "http" and not is_loopback(host):

@@ -16,12 +16,10 @@ from instep.sync.progress import Report
 
 POLL = 1.0
 _KINDS: Mapping[str, type[errors.InstepError]] = {
-    kind.__name__: kind
-    for kind in (
-        errors.ProjectError, errors.SchemaError, errors.ConnectError, errors.ReadError, errors.StageError,
-        errors.DestinationError, errors.Blocked, errors.Conflict, errors.SetupError,
-    )
-}  # fmt: skip
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.InstepError)
+}
 
 
 class Shows(Protocol):

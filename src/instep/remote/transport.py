@@ -101,6 +101,8 @@ def _read(found: Any) -> Answer:
     body = found.read(MAX_ANSWER + 1)
     if len(body) > MAX_ANSWER:
         raise ConnectError("the server's answer is larger than 64 MiB", hint="ask for less at once")
+    if found.length:  # a body read in parts may end early without a word
+        raise http.client.IncompleteRead(body, found.length)
     return Answer(found.status, dict(found.headers.items()), body)
 
 

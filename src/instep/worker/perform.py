@@ -62,10 +62,12 @@ def _text(error: Exception) -> str:
 
 
 def _problem(error: Exception) -> dict[str, Any]:
-    """What ended a job, for a client that raises it again; of what is not ours nothing but the text is known."""
+    """What ended a job, for a client that raises it again: the nearest kind that every client knows. Of what is not
+    ours nothing but the text is known."""
     if not isinstance(error, InstepError):
         return {}
-    return {"problem": {"type": type(error).__name__, "message": error.message, "hint": error.hint}}
+    kind = next(kind for kind in type(error).__mro__ if kind.__module__ == InstepError.__module__)
+    return {"problem": {"type": kind.__name__, "message": error.message, "hint": error.hint}}
 
 
 def _transient(error: Exception) -> bool:
