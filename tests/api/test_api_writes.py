@@ -3,14 +3,19 @@ read; and that secrets are told once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from api_world import Api, recorded
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 
+from instep.api.app import ROUTES
 from instep.api.matrix import NEEDS, PREFIX
+from instep.api.writes import write
 from instep.store.audit import Audit
 
 CANARY = "instep_sk_"
@@ -306,5 +311,18 @@ def test_what_is_wrong_is_told_without_its_value(api: Api) -> None:
     assert found.text.count("canary") == found.text.count("body.canary")
 
 
-def test_every_write_is_a_post_or_a_delete() -> None:
-    assert {route.split(" ")[0] for route in NEEDS} == {"GET", "POST", "DELETE"}
+def _asked_of(needs: Dependant) -> Iterator[object]:
+    """All that a route depends on, at any depth."""
+    for one in needs.dependencies:
+        yield one.call
+        yield from _asked_of(one)
+
+
+def test_every_write_goes_the_way_of_writes() -> None:
+    """Its audit entry, rehearsal, repetition and If-Match are those of api/writes.py, whatever its method is."""
+    here = [route for room in ROUTES for route in room.routes if isinstance(route, APIRoute)]
+    routes = {f"{m} {route.path.removeprefix(PREFIX)}": route.dependant for route in here for m in route.methods}
+    writing = {route for route in routes if not route.startswith("GET ")}
+    assert {route for route, needs in routes.items() if write in _asked_of(needs)} == writing
+    assert writing == {route for route in NEEDS if not route.startswith("GET ")}
+    assert {route.split(" ")[0] for route in writing} == {"POST", "PUT", "PATCH", "DELETE"}

@@ -96,5 +96,5 @@ def test_a_file_that_takes_away_what_a_connection_of_the_server_uses(world: Worl
     assert "theirs detect" in world.specs
     (world.folder / "instep.yml").write_text(FILE.replace("till", "other"))
     world.read()
-    assert world.follow() == ["connection theirs: there is no 'till', which it uses"]
+    assert world.follow() == ["connection theirs: there is no source 'till', which it uses"]
     assert {s.connection for s in world.store.schedules.all()} == {"mine"}

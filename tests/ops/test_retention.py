@@ -10,7 +10,7 @@ from ops_world import Moved
 from sqlalchemy import URL
 
 from instep.events import ChangeApplied, RunEnded, RunStarted, TableLoaded
-from instep.model import TableRun
+from instep.model import Member, TableRun
 from instep.ops.counted import fold
 from instep.ops.metrics import metrics
 from instep.ops.retention import forget, forget_some
@@ -18,6 +18,7 @@ from instep.project.retention import RetentionSection
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import parse
 from instep.store import prune
+from instep.store.rollouts import Draft
 from instep.store.store import Store
 from postgres_server import Database
 
@@ -166,3 +167,37 @@ def test_the_settings_have_a_least(store: Store) -> None:
     assert RetentionSection.model_validate({"runs": "400d"}).kept("runs") == timedelta(days=400)
     with pytest.raises(ValueError):
         RetentionSection.model_validate({"events": "1h"})
+
+
+# what becomes of it, its status then, what `db prune` answers 91 days later
+ROLLED: list[tuple[str, str, int]] = [
+    ("never begun", "ready", 0), ("under way", "running", 0), ("stopped", "stopped", 1), ("halted", "halted", 1),
+    ("partial", "partial", 1), ("done", "done", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "status", "gone"), ROLLED, ids=[name for name, *_ in ROLLED])
+def test_rollouts_that_rest_go_with_the_runs_that_they_named(
+    store: Store, clock: Moved, name: str, status: str, gone: int
+) -> None:
+    measured = run(store, clock)
+    for _ in range(4):
+        run(store, clock)
+    draft = Draft({"kind": "policy"}, {}, ("1",), {}, (Member("", "shop", 1, "waiting", "applies"),), "ann")
+    made = store.rollouts.add(draft)
+    if status != "ready":
+        held = store.rollouts.claim(made.id, ("ready",))
+        store.rollouts.move(made.id, "shop", ("waiting",), "running", run=measured)
+        if status != "running":
+            store.rollouts.release(held, status)  # type: ignore[arg-type]
+    clock.forward(days=89)
+    assert forget(store, KEEP, clock()) == {}
+    clock.forward(days=2)
+    keep = RetentionSection.model_validate({"rollouts": "200d"})
+    assert "rollouts" not in forget(store, keep, clock(), dry_run=True)
+    told = forget(store, KEEP, clock(), dry_run=True)
+    assert forget(store, KEEP, clock()) == told
+    assert told.get("rollouts", 0) == gone
+    named = status != "ready" and not gone
+    assert (measured in known(store)) == named, "a run stays as long as a rollout names it"
+    assert len(store.rollouts.find()) == 1 - gone

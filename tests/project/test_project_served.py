@@ -209,6 +209,30 @@ def test_what_is_wrong_with_one_concerns_it_alone(both: Project) -> None:
         both.of("worse")
 
 
+USES = {"source": "shop", "destination": "lake", "notify": [{"to": "ops", "on": ["rollout"]}]}
+CHANNEL = "channels: {ops: {type: slack, url: '${env:URL}'}}\n"
+GONE: list[tuple[str, str, str]] = [
+    # what the file has no more, by kind and name; what it still has
+    ("source", "shop", "destinations: {lake: {type: iceberg}}\n" + CHANNEL),
+    ("destination", "lake", "sources: {shop: {type: sqlite, path: shop.db}}\n" + CHANNEL),
+    ("channel", "ops", FILE.partition("policies")[0]),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "left"), GONE, ids=[kind for kind, *_ in GONE])
+def test_what_the_file_takes_away_is_named_with_who_uses_it(
+    loads: Loads, shelf: Shelf, kind: str, name: str, left: str
+) -> None:
+    shelf.put("connection", "held", USES)
+    assert served(loads(FILE + CHANNEL), shelf, lambda *_: "").of("held").connections == ("held",)
+    project = served(loads(left), shelf, lambda *_: "")
+    with pytest.raises(ProjectError) as caught:
+        project.of("held")
+    assert caught.value.message == f"connection held: there is no {kind} '{name}', which it uses"
+    assert caught.value.hint == f"put it back into instep.yml, or give the connection another {kind}"
+    assert "held" in project.connections, "it can still be changed or deleted"
+
+
 def test_places_are_those_of_the_file_or_of_the_object(both: Project) -> None:
     assert both.where(("connections", "mine")) == "instep.yml:5: connections.mine"
     assert both.where(("connections", "theirs", "tables", "a.b")) == "connection theirs: tables.a.b"

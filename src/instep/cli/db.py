@@ -53,8 +53,8 @@ def backup(
 def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
 ) -> None:
-    """Forget runs, events, deliveries and jobs that are older than `retention` in instep.yml says. What undo, history
-    and schemas need stays. Workers do this daily."""
+    """Forget runs, events, deliveries, jobs and rollouts that are older than `retention` in instep.yml says. What undo,
+    history and schemas need stays. Workers do this daily."""
     from instep.ops.retention import forget
     from instep.store.store import utc_now
 

@@ -77,9 +77,8 @@ def reconcile(store: Store, project: Project, now: datetime, names: Iterable[str
             if name in here:
                 found |= {(s.connection, s.kind): _timed(s, now) for s in wanted(project.of(name), name)}
         except InstepError as error:
-            wrong.append(f"connection {name}: {error.message}")
-        except KeyError as error:  # the file had what a connection of the server uses
-            wrong.append(f"connection {name}: there is no {error.args[0]!r}, which it uses")
+            own = f"connection {name}: "
+            wrong.append(own + error.message.removeprefix(own))
     mine = known.keys() if names is None else {key for key in known if key[0] in asked}
     with store.transaction():
         store.schedules.put(*(one for key, one in found.items() if not _same(one, known.get(key))))

@@ -18,6 +18,7 @@ def forget_some(store: Store, keep: RetentionSection, now: datetime, limit: int 
     """Up to `limit` of each sort; answers how many of each, nothing when all is done. What is forgotten was counted."""
     fold(store)
     forgotten = {
+        "rollouts": store.rollouts.prune(now - keep.kept("rollouts")),  # before the runs that they name
         "runs": store.prune.runs(now - keep.kept("runs"), limit),
         "events": store.prune.events(now - keep.kept("events"), limit),
         "deliveries": store.outbox.forget(keep.kept("deliveries")),

@@ -15,12 +15,13 @@ Kept = Annotated[Seconds, Field(ge=_DAY)]
 
 class RetentionSection(Section):
     """Of `runs` with their tables, `events` that are no history, `deliveries` of notices, and `jobs`: since they
-    ended. At least a day."""
+    ended; of `rollouts` since they were last touched. At least a day."""
 
     runs: Kept = 90 * _DAY
     events: Kept = 90 * _DAY
     deliveries: Kept = 90 * _DAY
     jobs: Kept = 30 * _DAY
+    rollouts: Kept = 90 * _DAY
 
     def kept(self, what: str) -> timedelta:
         return timedelta(seconds=float(getattr(self, what)))

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from instep.errors import ProjectError
 from instep.model import ObjectKind
-from instep.project.channels import Channel
 from instep.project.documents import PLURALS, section_of
 from instep.project.models import Connection, ProjectFile
 from instep.project.policies import PolicySection
@@ -91,14 +91,15 @@ class ServedProject(Project):
         return ": ".join((f"{_KINDS[str(path[0])]} {path[1]}", *filter(None, [".".join(map(str, path[2:]))])))
 
     def of(self, connection: str) -> Project:
-        """The connection with all that belongs to it as it is now; nobody's later writing changes it."""
+        """The connection with all that belongs to it as it is now; nobody's later writing changes it. ProjectError if
+        something that it uses is gone: out of the file, which does not know who uses it."""
         section = self.connection(connection)
         source, destination = self.source_of(connection), self.destination_of(connection)
-        channels = {notice.to: self._channel(notice.to) for notice in section.notify}
+        channels = {notice.to: self._used(connection, "channels", notice.to) for notice in section.notify}
         found = {
             "connections": {connection: section},
-            "sources": {source: self.model.sources[source]},
-            "destinations": {destination: self.model.destinations[destination]},
+            "sources": {source: self._used(connection, "sources", source)},
+            "destinations": {destination: self._used(connection, "destinations", destination)},
             "policies": self._policy(section),
             "channels": channels,
         }
@@ -109,8 +110,13 @@ class ServedProject(Project):
         found = self.model.policies.get(section.policy)
         return {section.policy: found} if found else {}
 
-    def _channel(self, name: str) -> Channel:
-        return self.model.channels[name]
+    def _used(self, connection: str, plural: str, name: str) -> Any:
+        found = getattr(self.model, plural).get(name)
+        if found is None:
+            kind = _KINDS[plural]
+            hint = f"put it back into {self.file.name}, or give the connection another {kind}"
+            raise ProjectError(f"connection {connection}: there is no {kind} {name!r}, which it uses", hint=hint)
+        return found
 
 
 def served(project: Project, documents: Documents, opens: Opens) -> ServedProject:
