@@ -179,3 +179,28 @@ def test_the_examples_of_merge_patches() -> None:
     ]
     for document, patch, after in cases:
         assert merged(document, patch) == after
+
+
+# what is sent, whether all of it is meant; the tags of the connection, which had `old`, afterwards
+TAGS: list[tuple[str, dict[str, Any], list[str]]] = [
+    ("PATCH", {"tags": ["eu"]}, ["eu"]), ("PATCH", {"spec": {"tags": ["eu"]}}, ["eu"]), ("PATCH", {"tags": []}, []),
+    ("PATCH", {"spec": {"tags": ["eu"]}, "tags": ["us"]}, ["eu"]), ("PATCH", {"spec": {}}, ["old"]),
+    ("PUT", {"tags": ["eu"]}, ["eu"]), ("PUT", {"spec": {"tags": ["eu"]}, "tags": ["old"]}, ["eu"]),
+    ("PUT", {"tags": []}, []), ("PUT", {}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "said", "tags"), TAGS)
+def test_tags_of_a_connection_are_those_of_its_document(
+    api: Api, method: str, said: dict[str, Any], tags: list[str]
+) -> None:
+    ties = {"source": "db", "destination": "lake"}
+    made = api.call("POST", "/connections", body={"name": "mine", "spec": ties, "tags": ["old"]})
+    assert made.json()["object"]["tags"] == made.json()["object"]["spec"]["tags"] == ["old"]
+    spec = {**(ties if method == "PUT" else {}), **said.get("spec", {})}
+    found = api.call(method, "/connections/mine/settings", body={**said, "spec": spec})
+    assert found.status_code == 200, found.text
+    assert found.json()["object"]["tags"] == tags
+    for tag in ("eu", "us", "old"):
+        seen = api.client.get("/api/v1/connections", headers=api.key("viewer", tag)).json()["items"]
+        assert [one["name"] for one in seen] == (["mine"] if tag in tags else []), "and of the keys that are for them"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import Request
 from starlette.responses import Response
 
@@ -18,7 +20,7 @@ routes = router("connections")
 @routes.post("/connections", status_code=201, response_model=ObjectWritten, responses=MADE)
 def create_connection(the: The, asked: NewObject, writes: Writes) -> Response:
     """Refused if the name is in use."""
-    return kept.create(the, "connection", asked.name, asked.spec, asked.tags, writes)
+    return kept.create(the, "connection", asked.name, _document(asked), None, writes)
 
 
 @routes.get("/connections/{connection}/settings", response_model=ObjectOut)
@@ -31,11 +33,20 @@ def get_settings(request: Request, who: Who, the: The, connection: ConnectionNam
 def put_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectWhole, writes: Writes) -> Response:
     """The whole document. A key that is for some groups cannot change what ties the connection to others."""
     kept.known(the, who, "connection", connection)
-    return kept.replace(the, "connection", connection, asked.spec, asked.tags, writes)
+    return kept.replace(the, "connection", connection, _document(asked), None, writes)
 
 
 @routes.patch("/connections/{connection}/settings", response_model=ObjectWritten)
 def patch_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectChange, writes: Writes) -> Response:
     """`spec` is a merge patch: null takes a key away."""
     kept.known(the, who, "connection", connection)
-    return kept.change(the, "connection", connection, asked.spec, asked.tags, writes)
+    return kept.change(the, "connection", connection, _document(asked), None, writes)
+
+
+def _document(asked: ObjectWhole | ObjectChange) -> dict[str, Any]:
+    """The tags of a connection stand in its document: those beside it are meant where it says nothing of them."""
+    if asked.tags is None or "tags" in asked.spec:
+        return asked.spec
+    if asked.tags:
+        return {**asked.spec, "tags": list(asked.tags)}
+    return {**asked.spec, "tags": None} if isinstance(asked, ObjectChange) else asked.spec
