@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -22,6 +23,7 @@ from instep.api.compat.services import NAMES, TYPES, source_spec
 from instep.api.compat.syncs import setup_tests
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
+from instep.errors import Blocked, Conflict, RunInProgress
 
 router = APIRouter()
 LISTED = "Connections list retrieved successfully"
@@ -97,8 +99,22 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
 @router.delete("/connections/{id}")
 def delete(id: Name, desk: Asked) -> JSONResponse:
     item = desk.connection(id)
-    desk.ports.objects.delete(item.kind, id, desk.caller.name)
+    if item.kind == "connection" and not item.in_file and desk.ports.project(id).log_names(id) is not None:
+        _leave_log(desk, id)
+    else:
+        desk.ports.objects.delete(item.kind, id, desk.caller.name)
     return success(f"Connection with id '{id}' has been deleted")
+
+
+def _leave_log(desk: Desk, name: str) -> None:
+    """A worker takes its slot away at the source, which would keep its log for ever, and then the connection."""
+    source = desk.ports.project(name).source_of(name)
+    for job in desk.ports.jobs.unfinished([name])[name]:
+        if job.status == "running" and job.kind != "delete":
+            raise RunInProgress(f"connection {name}: job {job.id} is running", hint="stop it first")
+    desk.run(name, "delete", {"tables": "keep", "named": name})
+    with suppress(Blocked, Conflict):  # others use it, or the file says it
+        desk.ports.objects.delete("source", source, desk.caller.name)
 
 
 @router.get("/connections/{id}/state")
