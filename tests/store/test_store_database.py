@@ -98,9 +98,8 @@ def test_an_up_to_date_database_opens_without_alembic(url: str) -> None:
 
 
 def test_a_new_database_is_made_without_alembic(url: str) -> None:
-    code = (
-        f"import sys; from instep.store.store import Store; Store({url!r}).close(); assert 'alembic' not in sys.modules"
-    )
+    made = f"from instep.store.store import Store; Store({url!r}).close()"
+    code = f"import sys; {made}; assert 'alembic' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
