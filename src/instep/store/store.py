@@ -135,12 +135,12 @@ class Store:
         return f"the store is at version {found} now, and this process knows {HEAD}: start it again with that instep"
 
     def clock_skew(self) -> float:
-        """Seconds that the database's clock differs from this machine's; a file has none of its own."""
+        """Seconds that the database's clock differs from the one that leases go by here; a file has none of its own."""
         if self._db.file:
             return 0.0
         with self._db.read() as transaction:
             there: datetime = transaction.execute(select(func.clock_timestamp())).scalar_one()
-        return abs((there - utc_now()).total_seconds())
+        return abs((there - self._db.now()).total_seconds())
 
     def back_up(self, file: Path) -> None:
         """Writes a backup; see `instep.store.backup`."""
