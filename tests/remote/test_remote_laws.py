@@ -10,11 +10,12 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta, timezone
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
@@ -28,6 +29,7 @@ from instep.errors import ConnectError, InstepError, SetupError
 from instep.model import Job, JobStatus, Run
 from instep.remote.address import address, is_loopback
 from instep.remote.client import PATIENCE, TRIES, Client, part
+from instep.remote.follow import Follower
 from instep.remote.follow import error_of as ended
 from instep.remote.key import Key, key
 from instep.remote.problems import MAX_TEXT, error_of, problem_of, strange
@@ -264,6 +266,95 @@ def test_a_record_outlives_its_document(why: str, attempt: int, at: datetime) ->
     assert record(Job, {**document, "of a later release": 1}) == known
     with pytest.raises(ConnectError, match="is no Run: "):
         record(Run, {**document, "started": "never"})
+
+
+def listing(count: int, most: int) -> tuple[Client, list[dict[str, list[str]]]]:
+    """A client of a server that has so many items and gives at most `most` of them at once; what was asked for."""
+    asked: list[dict[str, list[str]]] = []
+
+    def send(_: str, path: str, __: Any, ___: bytes | None) -> Answer:
+        if path == "/healthz":
+            return Answer(200, {}, b'{"version": "0.1.0"}')
+        query = parse_qs(urlsplit(path).query)
+        asked.append(query)
+        at, limit = int(query.get("cursor", ["0"])[0]), min(most, int(query["limit"][0]))
+        upto = min(count, at + limit)
+        page = {"items": [{"n": n} for n in range(at, upto)], "next_cursor": str(upto) if upto < count else None}
+        return Answer(200, {}, json.dumps(page).encode())
+
+    return Client("https://a.example", Key(CANARY), "0.1.0", sends=send), asked
+
+
+sizes = st.integers(1, 7)
+
+
+@given(st.integers(0, 30), sizes, sizes, st.none() | st.integers(0, 40))
+def test_pages_are_one_list(count: int, most: int, size: int, wanted: int | None) -> None:
+    """Whatever a server gives at once: each item once, in order, no more asked for than is wanted."""
+    client, asked = listing(count, most)
+    found = [one["n"] for one in client.pages("/changes", wanted, size, status=["open", "a&b=c"], connection=None)]
+    assert found == list(range(count if wanted is None else min(count, wanted)))
+    assert all(int(query["limit"][0]) <= size for query in asked)
+    assert all(query["status"] == ["open", "a&b=c"] and "connection" not in query for query in asked)
+    if wanted == 0:
+        assert not asked
+
+
+@dataclasses.dataclass
+class Shown:
+    """What a board is told."""
+
+    lines: list[str] = dataclasses.field(default_factory=list)
+
+    def step(self, text: str) -> None:
+        self.lines.append(text)
+
+    def table(self, path: str, *, rows: int = 0, bytes: int = 0, step: str = "") -> None:
+        self.lines.append(f"{path} {rows} {step}")
+
+
+def event(number: int, type: str, seconds: int, **data: Any) -> dict[str, Any]:
+    return {"number": number, "type": type, "at": (NOW + timedelta(seconds=seconds)).isoformat(), "data": data}
+
+
+def test_a_job_is_followed_by_what_happens_after_it_began() -> None:
+    """Each event once, oldest first; those of an earlier run are another's."""
+    happened = [
+        event(1, "table.loaded", -9, table="public.old", read=9),
+        event(2, "run.started", 1, kind="sync", run="r"),
+    ]
+    later = [event(3, "table.loaded", 2, table="public.t", read=5), event(4, "table.failed", 3, table="public.u")]
+    failed = job("queued", error="away\nmore", attempt=1, attempts=3)
+    turns = [
+        (job("queued"), happened[:1]), (failed, happened[:1]), (failed, happened[:1]),
+        (job("running", started=NOW, attempt=2, attempts=3), happened),
+        (job("running", started=NOW, attempt=2, attempts=3), [*happened, *later]),
+        (job("done", started=NOW), []),
+    ]  # fmt: skip
+    at = -1
+
+    def send(_: str, path: str, __: Any, ___: bytes | None) -> Answer:
+        nonlocal at
+        if path == "/healthz":
+            return Answer(200, {}, b'{"version": "0.1.0"}')
+        if path.startswith("/api/v1/queue/"):
+            at += 1
+            return Answer(200, {}, json.dumps(dataclasses.asdict(turns[at][0]), default=datetime.isoformat).encode())
+        newest_first = sorted(turns[at][1], key=lambda e: -int(e["number"]))
+        return Answer(200, {}, json.dumps({"items": newest_first, "next_cursor": None}).encode())
+
+    board = Shown()
+    client = Client("https://a.example", Key(CANARY), "0.1.0", sends=send)
+    done = Follower(client, lambda: nullcontext(board), print, sleep=lambda _: None).done("j-1")
+    assert done.status == "done"
+    assert board.lines == [
+        "sync waits for a worker (job j-1)",
+        "attempt 1 of 3 failed: away; the next one at 00:00:00 UTC",
+        "sync runs (job j-1, attempt 2 of 3)",
+        "sync r",
+        "public.t 5 done",
+        "public.u 0 failed",
+    ]
 
 
 @contextmanager
