@@ -204,3 +204,41 @@ def test_tags_of_a_connection_are_those_of_its_document(
     for tag in ("eu", "us", "old"):
         seen = api.client.get("/api/v1/connections", headers=api.key("viewer", tag)).json()["items"]
         assert [one["name"] for one in seen] == (["mine"] if tag in tags else []), "and of the keys that are for them"
+
+
+# what a key for europe, an admin's, asks of objects; eu uses db and lake, theirs uses other and pond
+WITHIN: list[tuple[str, str, Any, int]] = [
+    ("GET", "/sources/db", None, 200), ("GET", "/destinations/lake", None, 200), ("GET", "/policies/strict", None, 200),
+    ("GET", "/channels/ops", None, 200), ("GET", "/channels/theirs", None, 404), ("GET", "/policies/loose", None, 404),
+    ("GET", "/destinations/pond", None, 404), ("GET", "/connections/theirs/settings", None, 404),
+    ("PUT", "/sources/db", {"spec": {}}, 403), ("PATCH", "/destinations/lake", {"spec": {}}, 403),
+    ("DELETE", "/policies/strict", None, 403), ("POST", "/channels", {"name": "x", "spec": {}}, 403),
+    ("POST", "/connections", {"name": "x", "spec": {}}, 403), ("DELETE", "/connections/theirs", None, 404),
+    ("PATCH", "/connections/ours/settings", {"spec": {"schedule": {"sync": "every 1h"}}}, 200),
+    ("PATCH", "/connections/ours/settings", {"spec": {"namespace": "x"}}, 403),
+    ("PATCH", "/connections/ours/settings", {"spec": {"destination": "pond"}}, 403),
+    ("PATCH", "/connections/ours/settings", {"tags": ["america"]}, 403),
+    ("PATCH", "/connections/ours/settings", {"spec": {"tags": None}}, 403),
+    ("PUT", "/connections/ours/settings", {"spec": {"source": "db", "destination": "lake"}}, 403),
+    ("PUT", "/connections/theirs/settings", {"spec": {"source": "db", "destination": "lake"}}, 404),
+    ("PUT", "/connections/fresh/settings", {"spec": {"source": "db", "destination": "lake"}}, 404),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), WITHIN)
+def test_what_a_key_for_a_group_may_ask_of_objects(api: Api, method: str, path: str, body: Any, status: int) -> None:
+    put(api, "/destinations/pond", {"type": "iceberg"})
+    put(api, "/policies/loose", {"preset": "allow_all"})
+    for name in ("ops", "theirs"):
+        put(api, f"/channels/{name}", {"type": "slack", "url": "https://hooks.example.org/x"})
+    told = {"on": ["paused"]}
+    for name, spec in (
+        ("ours", {"source": "db", "destination": "lake", "tags": ["europe"], "notify": [{**told, "to": "ops"}]}),
+        ("theirs", {"source": "db", "destination": "pond", "policy": "loose", "notify": [{**told, "to": "theirs"}]}),
+    ):
+        assert api.call("POST", "/connections", body={"name": name, "spec": spec}).status_code == 201
+    before = api.get("/connections/ours/settings")
+    found = api.client.request(method, f"/api/v1{path}", json=body, headers=api.key("admin", "europe"))
+    assert found.status_code == status, found.text
+    assert (api.get("/connections/ours/settings") == before) == (method == "GET" or status != 200)
+    assert api.call("GET", "/connections/fresh/settings").status_code == 404
