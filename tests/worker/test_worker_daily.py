@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from worker_world import Shop, until
 
+from instep.bootstrap import App, open_project
 from instep.ops.retention import forget_some
 from instep.store.store import Store
 from instep.worker import notices
@@ -98,6 +99,25 @@ def test_what_is_due_as_a_worker_ends_is_still_sent(told: Shop, post: Post, monk
         told.worker().run(drain=True)
         assert [d.status for d in store.outbox.log() if d.channel == "mail"] == ["sent"]
     assert len(post.mails) == 1
+
+
+def test_what_nobody_expected_ends_no_sending(told: Shop, post: Post) -> None:
+    """A store is opened in vain twice; what waits is sent after that."""
+    tries: list[Exception] = [KeyError("crm"), OSError("too many open files")]
+
+    def opener() -> App:
+        if tries:
+            raise tries.pop(0)
+        return open_project(told.folder)
+
+    assert told.perform("sync").error
+    thread = notices.NoticeThread(opener, told.said.append)
+    thread.start()
+    until(lambda: post.mails)
+    thread.close()
+    assert told.said[:2] == ["notices were not sent: KeyError", "notices were not sent: OSError"]
+    with told.store() as store:
+        assert [d.status for d in store.outbox.log() if d.channel == "mail"] == ["sent"]
 
 
 class Clock(datetime):

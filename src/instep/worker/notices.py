@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 from instep.errors import InstepError
 from instep.worker.lane import Opened, Opener
 
+_log = logging.getLogger("instep.worker")
 LOOK = 1.0
 """Seconds between two looks at what is due."""
 AT_END = 5.0
@@ -48,3 +50,6 @@ class NoticeThread:
                         self._said(f"channel {one.delivery.channel} was not reached: {one.error}")
         except InstepError as error:
             self._said(f"notices were not sent: {error.message}")
+        except Exception as error:  # the thread goes on: nobody else would send
+            self._said(f"notices were not sent: {type(error).__name__}")
+            _log.exception("notices were not sent")
