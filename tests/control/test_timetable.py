@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from instep.control.objects import Objects
-from instep.control.timetable import Timetable
+from instep.control.timetable import Timetable, fire
 from instep.project.load import load
 from instep.project.project import Project
 from instep.project.served import served
@@ -98,3 +100,52 @@ def test_a_file_that_takes_away_what_a_connection_of_the_server_uses(world: Worl
     world.read()
     assert world.follow() == ["connection theirs: there is no source 'till', which it uses"]
     assert {s.connection for s in world.store.schedules.all()} == {"mine"}
+
+
+# what stands when the clock comes to it, how many jobs `fire` makes, what waits then
+DUE: list[tuple[str, timedelta, int, list[str]]] = [
+    ("nothing is due yet", timedelta(0), 0, []),
+    ("an hour is over", timedelta(hours=1), 2, ["detect", "sync"]),
+    ("a day was missed: once", timedelta(days=1), 2, ["detect", "sync"]),
+]
+
+
+@pytest.mark.parametrize(("name", "later", "count", "waits"), DUE, ids=[name for name, *_ in DUE])
+def test_what_is_due_comes_once(world: World, name: str, later: timedelta, count: int, waits: list[str]) -> None:
+    assert world.specs == MINE
+    now = NOW + later
+    assert fire(world.store, now) == count
+    assert sorted(job.kind for job in world.store.jobs.unfinished(["mine"])) == waits
+    assert all(one.next_due is not None and one.next_due > now for one in world.store.schedules.all())
+    assert fire(world.store, now) == 0, "not a second time"
+    assert fire(world.store, now + timedelta(hours=1)) == (2 if not waits else 0), "what waits already is not doubled"
+    assert sorted(job.kind for job in world.store.jobs.unfinished(["mine"])) == (waits or ["detect", "sync"])
+
+
+def test_a_detector_that_switched_itself_off_is_passed_over_until_it_is_on(world: World) -> None:
+    assert world.specs == MINE
+    world.store.detectors.disable("mine", "a column was deleted")
+    now = NOW + timedelta(hours=1)
+    assert fire(world.store, now) == 1
+    assert [job.kind for job in world.store.jobs.unfinished(["mine"])] == ["sync"]
+    assert world.store.schedules.due(now) == [], "it does not come back at every look"
+    world.store.detectors.enable("mine")
+    assert fire(world.store, now + timedelta(hours=1)) == 1
+    assert sorted(job.kind for job in world.store.jobs.unfinished(["mine"])) == ["detect", "sync"]
+
+
+@given(st.lists(st.integers(60, 400_000), min_size=1, max_size=6), st.integers(1, 3))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_however_the_clock_goes_nothing_is_doubled_or_forgotten(world: World, steps: list[int], limit: int) -> None:
+    store, now, world.timetable = world.store, NOW, Timetable()
+    store.schedules.drop((one.connection, one.kind) for one in store.schedules.all())
+    assert world.specs == MINE
+    for step in steps:
+        now += timedelta(seconds=step)
+        due, made = len(store.schedules.due(now)), 0
+        while store.schedules.due(now):
+            made += fire(store, now, limit)
+        assert made == due, "each that was due came, once"
+        while job := store.jobs.claim("w"):
+            store.jobs.finish(job)
+        assert all(now < (one.next_due or now) <= now + timedelta(hours=1) for one in store.schedules.all())
