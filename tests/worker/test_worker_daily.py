@@ -120,6 +120,20 @@ def test_what_nobody_expected_ends_no_sending(told: Shop, post: Post) -> None:
         assert [d.status for d in store.outbox.log() if d.channel == "mail"] == ["sent"]
 
 
+@pytest.mark.slow
+def test_a_mail_leaves_the_command_itself(told: Shop, post: Post) -> None:
+    running = told.process("--lanes", "1")
+    try:
+        with told.store() as store:
+            fails(store)
+            until(lambda: post.mails, 200)
+    finally:
+        running.terminate()
+        running.wait(100)
+    [mail] = post.mails
+    assert "shop" in str(mail["Subject"])
+
+
 class Clock(datetime):
     """The worker's; it stands still."""
 
