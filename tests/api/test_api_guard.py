@@ -10,7 +10,6 @@ import pytest
 from api_world import Api, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from instep.api import guard
@@ -154,17 +153,11 @@ def test_a_slow_body_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent[0]["status"] == 408
 
 
-def test_below_a_mount_refusals_are_in_its_words(api: Api) -> None:
-    async def mounted(scope: Scope, receive: Receive, send: Send) -> None:
-        await PlainTextResponse("there")(scope, receive, send)
-
-    def render(path: str, problem: Problem) -> PlainTextResponse:
-        assert path.startswith("/v1")
-        return PlainTextResponse(f"no: {problem.code}", problem.status)
-
-    other = serve(api.app, mounts={"/v1": mounted}, render=render)
-    assert other.client.get("/v1/x").text == "there"
-    assert other.client.post("/v1/x", content=b"{").text == "no: media_type"
+def test_refusals_of_the_compatible_api_are_in_its_envelope(api: Api) -> None:
+    refused = api.client.post("/v1/x", content=b"{")
+    assert refused.status_code == 415
+    assert {"code", "message"} <= set(refused.json())
+    assert "type" not in refused.json()
 
 
 class TestRates:

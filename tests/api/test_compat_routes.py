@@ -59,11 +59,11 @@ def test_a_failed_sync_moves_failed_at(compat: Compat) -> None:
 
 
 def test_what_a_person_has_to_do_is_a_task(compat: Compat) -> None:
-    compat.ports.store.detectors.disable("shop", "table removed main.box (c-1)")
+    compat.store.detectors.disable("shop", "table removed main.box (c-1)")
     [task] = compat.data("GET", "/connections/shop")["status"]["tasks"]
     assert task["code"] == "resolve_schema_change"
     assert "table removed main.box (c-1)" in task["message"]
-    compat.ports.store.detectors.enable("shop")
+    compat.store.detectors.enable("shop")
     assert compat.data("GET", "/connections/shop")["status"]["tasks"] == []
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -10,7 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
 from instep.api import problems
 from instep.api.compat.envelope import refused_as
@@ -56,14 +55,12 @@ def create_app(
     *,
     rates: Rates | None = None,
     listeners: Listeners | None = None,
-    mounts: Mapping[str, ASGIApp] | None = None,
     secure: bool = False,
     poll: float = 1.0,
     stream: float = 900.0,
 ) -> FastAPI:
-    """The ASGI application over an open server: its own routes, and the compatible API at its path. `mounts`: other
-    applications by path, which the guard stands before as well; `secure`: clients come by TLS. Raises ValueError for
-    a route that the matrix does not have."""
+    """The ASGI application over an open server: its own routes, and the compatible API at its path. `secure`:
+    clients come by TLS. Raises ValueError for a route that the matrix does not have."""
     rates = rates or Rates()
     app = FastAPI(
         title=_TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
@@ -79,8 +76,6 @@ def create_app(
         app.include_router(routes)
     metrics.add_alias(app)
     app.mount(PATH, compatible(opened, rates))
-    for path, mounted in (mounts or {}).items():
-        app.mount(path, mounted)
     app.openapi = describe(app)  # type: ignore[method-assign]
     _handle(app)
     app.add_middleware(Guard, render=_refused, secure=secure, slashes=(f"{PATH}/",))
