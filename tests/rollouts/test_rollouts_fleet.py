@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from instep.model import Member
 from instep.sync.in_process import InProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-COUNT = 60
+COUNT = int(os.environ.get("INSTEP_FLEET", "40"))
 """Real runs; 500 connections with a test's runner are in test_rollouts_flow.py."""
 ADVANCE = "from instep.cli.main import run; run()"
 

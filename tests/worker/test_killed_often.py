@@ -17,8 +17,8 @@ from instep.control.keys import create
 from instep.store.keyring import new_key
 from postgres_server import Database, free_port
 
-JOBS = int(os.environ.get("INSTEP_KILLED_JOBS", "36"))
-KILLS = int(os.environ.get("INSTEP_KILLS", "6"))
+JOBS = int(os.environ.get("INSTEP_KILLED_JOBS", "24"))
+KILLS = int(os.environ.get("INSTEP_KILLS", "4"))
 NAMES = tuple("abcdef") if JOBS <= 100 else tuple(f"c{number}" for number in range(25))
 
 

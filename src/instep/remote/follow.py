@@ -16,9 +16,7 @@ from instep.sync.progress import Report
 
 POLL = 1.0
 _KINDS: Mapping[str, type[errors.InstepError]] = {
-    name: kind
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, errors.InstepError)
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.InstepError)
 }
 
 
