@@ -204,7 +204,7 @@ def test_of_commits_at_once_each_lands_whole_or_is_refused(tmp_path: Path) -> No
 
     def commit(who: int) -> None:
         catalog = lake_at(tmp_path).lake.catalog
-        for n in range(8):
+        for n in range(5):  # 20 in all: the metadata lists no more of its predecessors
             with suppress(CommitFailedException):
                 catalog.commit_table(catalog.load_table(REF), (), (set_properties({f"by-{who}-{n}": "x"}),))
                 landed.append(f"by-{who}-{n}")

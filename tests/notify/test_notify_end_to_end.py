@@ -163,7 +163,7 @@ def test_a_sync_that_fails_is_told_at_once(shop: Shop, hook: Web, tmp_path: Path
     shop.sql("create view customer as select * from missing")
     said = shop.run("sync")
     assert said.code
-    event = next(e for e in hook.documents if e["type"] == "org.instep.run.ended.v1")
-    assert event["data"]["what"].startswith("sync ")
-    assert event["data"]["severity"] == "error"
-    assert event["subject"].startswith("r-")
+    [told] = [n for e in hook.documents for n in e["data"].get("notices", [e["data"]]) if n["type"] == "run.ended"]
+    assert told["what"].startswith("sync ")
+    assert told["severity"] == "error"
+    assert told["run"].startswith("r-")

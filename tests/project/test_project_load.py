@@ -123,7 +123,7 @@ BAD: list[tuple[str, str, list[str]]] = [
     ("unknown notice",
      SOURCES + CHANNEL + "connections:\n  c: {notify: [{on: [faild], to: s}]}",
      ["7: connections.c.notify.0.on.0: must be one of 'detected', 'review_needed', 'breaking', 'ignored', 'applied', "
-      "'paused', 'resumed', 'failed' or 'done', did you mean 'failed'?"]),
+      "'paused', 'resumed', 'failed', 'done' or 'rollout', did you mean 'failed'?"]),
     ("hash without salt", SOURCES + "connections:\n  c: {hash: ['*.email']}",
      ["6: connections.c.salt: is required for hashed columns: write ${env:INSTEP_SALT} and set it in .env"]),
     ("look-back without cursor", SOURCES + "connections:\n  c: {tables: {a.b: {lookback: 5m}}}",

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from instep.egress.guard import check_allowed
 from instep.errors import ProjectError
-from instep.project.limits import window
+from instep.project.limits import of_the_day
 from instep.project.schedule import time_zone
 from instep.project.values import Patterns, Port, Seconds, Secret, Section, Text, Words
 from instep.schema.kinds import KINDS
@@ -94,7 +94,7 @@ class ChannelSection(Section):
     and failures never wait."""
 
     digest: Annotated[str, AfterValidator(_digest)] = ""
-    quiet: Annotated[str, AfterValidator(window)] = ""
+    quiet: Annotated[str, AfterValidator(of_the_day)] = ""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
     timeout: Annotated[Seconds, Field(gt=0, le=30)] = 10
 

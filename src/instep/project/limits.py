@@ -16,7 +16,7 @@ from instep.schema.maintenance import Maintenance
 _WINDOW = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]|24):([0-5]\d)")
 
 
-def window(text: str) -> str:
+def of_the_day(text: str) -> str:
     """A window of the day, or "" for none."""
     if text and minutes(text) is None:
         why = f"{text!r} is no window: write when it opens and closes, such as 22:00-06:00"
@@ -39,7 +39,7 @@ class BackfillSection(Section):
 
     max_bytes: Annotated[int, Field(ge=0)] = 0
     max_minutes: Annotated[float, Field(ge=0)] = 0
-    window: Annotated[str, AfterValidator(window)] = ""
+    window: Annotated[str, AfterValidator(of_the_day)] = ""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
 
     def limits(self) -> BackfillLimits:
