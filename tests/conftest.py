@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import shutil
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
+from instep import logs
 from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import Database, Server, launch, make_database
 from s3_server import bucket, s3_server  # noqa: F401 - fixtures
@@ -38,6 +40,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker("server")
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """What a command of this process has set up for its own logs ends with its test, and secrets are forgotten."""
+    yield
+    root = logging.getLogger()
+    root.handlers[:] = [h for h in root.handlers if not isinstance(h.formatter, logs.AsJson | logs.AsText)]
+    root.setLevel(logging.WARNING)
+    for name in ("instep", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    logging.captureWarnings(capture=False)
+    logs._secrets.clear()
 
 
 @pytest.fixture(scope="session")
