@@ -105,3 +105,12 @@ def test_units_start_a_command_that_exists_without_rights(name: str) -> None:
     words = shlex.split(service["ExecStart"])
     assert words[1:3] == ["--project", service["WorkingDirectory"]]
     parsed(words[3:])
+
+
+def test_the_variables_are_ones_that_are_read() -> None:
+    """`INSTEP_STORE` is the project file's own: the compose file says to refer to it there."""
+    variable = re.compile(r"INSTEP_[A-Z_]+")
+    told = {name for file in FOLDER.iterdir() for name in variable.findall(file.read_text())}
+    source = FOLDER.parent / "src"
+    read = {name for file in source.rglob("*.py") for name in variable.findall(file.read_text())}
+    assert told - read == {"INSTEP_STORE"}
