@@ -88,7 +88,7 @@ def test_a_file_that_is_broken_for_a_moment_loses_no_notice(told: Shop, post: Po
         file.write_text(kept)
         fails(store)
         until(lambda: post.mails)
-    assert len(post.mails) == 1
+    assert 1 <= len(post.mails) <= 2, "the end of the run, and that of its job: in one mail, or in two"
 
 
 @pytest.mark.slow
