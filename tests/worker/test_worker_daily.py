@@ -72,7 +72,7 @@ def test_a_worker_sends_what_its_jobs_have_to_tell(told: Shop, post: Post, hook:
         assert store.jobs.get(job).status in ("dead", "failed")
         log = {d.channel: d.status for d in store.outbox.log() if d.channel != "hook"}
     assert log == {"mail": "sent", "gone": "waiting"}, "one that is not reached is tried again, and holds up no other"
-    [mail] = post.mails
+    mail = post.mails[0]  # a second one may tell the end of the job
     assert (mail["To"], "shop" in str(mail["Subject"])) == ("data@example.org", True)
     assert "item" in str(hook.documents)
 
@@ -130,7 +130,7 @@ def test_a_mail_leaves_the_command_itself(told: Shop, post: Post) -> None:
     finally:
         running.terminate()
         running.wait(100)
-    [mail] = post.mails
+    mail = post.mails[0]  # a second one may tell the end of the job
     assert "shop" in str(mail["Subject"])
 
 
