@@ -59,6 +59,7 @@ BODIES = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(route=st.sampled_from(ROUTES), odd=st.booleans(), name=TEXTS, body=BODIES)
 def test_every_route_answers_in_the_envelope(fuzzed: Compat, route: Any, odd: bool, name: str, body: Any) -> None:

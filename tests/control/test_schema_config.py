@@ -209,7 +209,8 @@ def test_all_tables_on_or_off_leave_columns_alone(desk: Desk, on: bool) -> None:
     assert read(desk).schemas[0].enabled is on  # type: ignore[union-attr]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_ten_thousand_tables(desk: Desk) -> None:
     """Nothing here may take the square of their number."""
     column = Column("id", parse("int64"), key=1, id="1"), Column("v", parse("string"), id="2")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 from detection_world import ALL_OFF, ALL_ON, Base
 
+pytestmark = pytest.mark.slow
+
 BOX, CUSTOMER, ITEM = ["id", "size"], ["city", "id", "name"], ["at", "id", "price"]
 ADDED = "create table bag (id integer primary key); insert into bag values (7)"
 COLUMN = "alter table item add column vat integer"

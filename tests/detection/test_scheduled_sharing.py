@@ -10,6 +10,8 @@ from detection_world import ALL_ON, Base
 
 from instep.control import detector
 
+pytestmark = pytest.mark.slow
+
 COLUMN = "alter table item add column vat integer"
 
 

@@ -20,6 +20,8 @@ from instep.control.rollouts.machine import MOVES
 from instep.errors import InstepError
 from instep.model import Measure, MemberStatus, TableHealth
 
+pytestmark = pytest.mark.slow
+
 COUNT = 7
 HALF = {"main.orders": TableHealth(before=Measure(100), after=Measure(50))}
 NAMES = st.sampled_from([f"c{n:03}" for n in range(COUNT)])

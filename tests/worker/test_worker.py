@@ -185,6 +185,7 @@ class TestStopping:
         assert job(shop, asked.id).status == "queued"
 
 
+@pytest.mark.slow
 class TestKilled:
     def test_lanes_end_with_their_worker_and_another_goes_on(
         self, shop: Shop, slow: None, monkeypatch: pytest.MonkeyPatch
