@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from instep.notify.escape import shown
 from instep.notify.lines import Line
 from instep.notify.occasions import SEVERITIES, Severity
 from instep.schema.counts import Counts
 
+T = TypeVar("T")
+SHOWN = 10
+"""Lines of a message in a chat."""
 _COUNTED = {"added": "new", "removed": "removed", "renamed": "renamed", "changed": "changed"}
 
 
@@ -87,3 +91,11 @@ def details(line: Line) -> list[tuple[str, str]]:
         ("next step", line.command),
     )  # fmt: skip
     return [(name, value) for name, value in given if value]
+
+
+def fewer(made: Callable[[int], T], fits: Callable[[T], bool]) -> T:
+    """What is made of so many lines, `SHOWN` at most: with fewer of them where it would not fit, one at the least."""
+    for most in range(SHOWN, 1, -1):
+        if fits(found := made(most)):
+            return found
+    return made(1)

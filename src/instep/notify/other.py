@@ -8,9 +8,7 @@ from instep.egress.guard import Guard
 from instep.errors import SetupError
 from instep.notify.channel import NotDelivered
 from instep.notify.escape import as_markdown
-from instep.notify.message import Message, details, headline
-
-SHOWN = 10
+from instep.notify.message import SHOWN, Message, details, headline
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from instep.egress.guard import Guard
 from instep.notify.channel import post_json
 from instep.notify.escape import as_code, as_slack
 from instep.notify.lines import Line
-from instep.notify.message import Message, details
+from instep.notify.message import Message, details, fewer
 
-SHOWN = 10
 MAX_MESSAGE = 13_200
 MAX_SECTION = 3_000
 _MARKS = {"added": "🟢", "removed": "🔴", "renamed": "🔵", "changed": "🟡", "stopped": "⛔", "plain": "⚪"}
@@ -38,11 +37,9 @@ class SlackChannel:
 
 def payload(message: Message) -> dict[str, Any]:
     """The document of a message; fewer lines where all would be too much for one message."""
-    for most in range(SHOWN, 0, -1):
-        made = _payload(message, most)
-        if len(json.dumps(made, ensure_ascii=False)) <= MAX_MESSAGE:
-            return made
-    return made
+    return fewer(
+        lambda most: _payload(message, most), lambda made: len(json.dumps(made, ensure_ascii=False)) <= MAX_MESSAGE
+    )
 
 
 def _payload(message: Message, most: int) -> dict[str, Any]:

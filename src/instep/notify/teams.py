@@ -10,9 +10,8 @@ from instep.egress.guard import Guard
 from instep.notify.channel import post_json
 from instep.notify.escape import shown
 from instep.notify.lines import Line
-from instep.notify.message import Message, details
+from instep.notify.message import Message, details, fewer
 
-SHOWN = 10
 MAX_BYTES = 27_000
 _COLORS = {"added": "Good", "removed": "Attention", "renamed": "Accent", "changed": "Warning", "stopped": "Attention"}
 
@@ -36,11 +35,7 @@ class TeamsChannel:
 
 def payload(message: Message) -> dict[str, Any]:
     """The document of a message; fewer lines where all would be too much for one card."""
-    for most in range(SHOWN, 0, -1):
-        made = _payload(message, most)
-        if len(json.dumps(made)) <= MAX_BYTES:
-            return made
-    return made
+    return fewer(lambda most: _payload(message, most), lambda made: len(json.dumps(made)) <= MAX_BYTES)
 
 
 def _payload(message: Message, most: int) -> dict[str, Any]:
