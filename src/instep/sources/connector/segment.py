@@ -1,0 +1,197 @@
+"""One segment on disk: what a connector sent between two checkpoints, as Parquet files and a manifest.
+
+    <folder>/segment-00001/orders-1.parquet     raw rows in the order in which they were sent
+    <folder>/segment-00001/manifest.json        written last; the segment counts once it is there
+
+The first columns of every file are `__op` (int8: UPSERT, UPDATE, DELETE), `__seq` (int64, the order over all tables and
+truncates of the segment) and `__given` (string: for an update the JSON list of the columns given). The record's columns
+follow under their own names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from instep.errors import StageError
+from instep.schema.types import DataType, String, parse
+
+OP, SEQ, GIVEN = "__op", "__seq", "__given"
+UPSERT, UPDATE, DELETE = 0, 1, 2
+MANIFEST = "manifest.json"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SegmentColumn:
+    """`declared`: its type was. A key without a value and a declaration is `unknown`. With `misfits` (values of that
+    number do not fit the declared type) the files hold texts."""
+
+    name: str
+    type: DataType
+    declared: bool = False
+    key: bool = False
+    nullable: bool = True
+    misfits: int = 0
+
+    @property
+    def stored(self) -> DataType:
+        """The type in the files."""
+        return String() if self.misfits else self.type
+
+
+@dataclass(frozen=True)
+class SegmentFile:
+    """`path` is relative to the segment's folder."""
+
+    path: str
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SegmentTable:
+    """`schema` is "" unless the connector named one. `truncates` are their places in the order of `__seq`: each is for
+    what stood before it."""
+
+    schema: str
+    name: str
+    declared: bool
+    key: tuple[str, ...] = ()
+    columns: tuple[SegmentColumn, ...] = ()
+    files: tuple[SegmentFile, ...] = ()
+    upserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncates: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return self.upserts + self.updates + self.deletes
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Operations."""
+
+    upserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncates: int = 0
+    checkpoints: int = 0
+
+    def __add__(self, more: Counts) -> Counts:
+        return Counts(**{name: number + getattr(more, name) for name, number in asdict(self).items()})
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """`level` is debug, info, warning or error; `origin` is `connector` (the SDK's logging), `stdout`, `stderr`, or
+    `instep` for what we say about it."""
+
+    level: str
+    message: str
+    origin: str = "connector"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`number` counts from 1. `state` is that of the checkpoint that ends it, None if the sync ended without one after
+    the last rows; `ends`: nothing comes after it. `digest` is of all the rest, the same for the same bytes."""
+
+    number: int
+    folder: str
+    state: Mapping[str, Any] | None = field(repr=False)
+    ends: bool
+    tables: tuple[SegmentTable, ...]
+    warnings: tuple[str, ...] = ()
+    digest: str = ""
+
+    @property
+    def counts(self) -> Counts:
+        tables = (Counts(t.upserts, t.updates, t.deletes, len(t.truncates)) for t in self.tables)
+        return sum(tables, Counts(checkpoints=int(self.state is not None)))
+
+    def table(self, name: str, schema: str = "") -> SegmentTable | None:
+        return next((t for t in self.tables if (t.schema, t.name) == (schema, name)), None)
+
+
+def segment_folder(folder: str | Path, number: int) -> Path:
+    return Path(folder) / f"segment-{number:05}"
+
+
+def write_manifest(segment: Segment) -> Segment:
+    """The segment with its digest, written so that there is a whole manifest or none."""
+    document = _document(segment)
+    document["digest"] = _digest(document)
+    place = Path(segment.folder) / MANIFEST
+    draft = place.with_suffix(".part")
+    with draft.open("w", encoding="utf-8") as file:
+        json.dump(document, file, ensure_ascii=False)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(place)
+    return _segment(document, segment.folder)
+
+
+def read_manifest(folder: str | Path) -> Segment:
+    """Raises StageError if it is not there or not as it was written."""
+    place = Path(folder) / MANIFEST
+    try:
+        document = json.loads(place.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StageError(f"{place}: {error}", hint="run the sync again") from error
+    if document.get("version") != VERSION or document.get("digest") != _digest(document):
+        raise StageError(f"{place} is not as it was written", hint="run the sync again")
+    return _segment(document, str(folder))
+
+
+def _document(segment: Segment) -> dict[str, Any]:
+    return {
+        "version": VERSION,
+        "segment": segment.number,
+        "state": segment.state,
+        "ends": segment.ends,
+        "tables": [_table_document(t) for t in segment.tables],
+        "counts": asdict(segment.counts),
+        "warnings": list(segment.warnings),
+    }
+
+
+def _table_document(table: SegmentTable) -> dict[str, Any]:
+    columns = [{**asdict(c), "type": str(c.type)} for c in table.columns]
+    return {**asdict(table), "columns": columns}
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    said = {key: value for key, value in document.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _segment(document: Mapping[str, Any], folder: str) -> Segment:
+    return Segment(
+        number=document["segment"],
+        folder=folder,
+        state=document["state"],
+        ends=document["ends"],
+        tables=tuple(map(_table, document["tables"])),
+        warnings=tuple(document["warnings"]),
+        digest=document["digest"],
+    )
+
+
+def _table(said: Mapping[str, Any]) -> SegmentTable:
+    return SegmentTable(
+        **{
+            **said,
+            "key": tuple(said["key"]),
+            "columns": tuple(SegmentColumn(**{**c, "type": parse(c["type"])}) for c in said["columns"]),
+            "files": tuple(SegmentFile(**f) for f in said["files"]),
+            "truncates": tuple(said["truncates"]),
+        }
+    )
