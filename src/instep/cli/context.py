@@ -92,9 +92,9 @@ def write_json(data: Mapping[str, Any]) -> None:
     sys.stdout.write(json_text({"format_version": FORMAT_VERSION, **data}) + "\n")
 
 
-def say(text: str) -> None:
+def say(text: str, style: str = "") -> None:
     """Talk: never mixed into data."""
-    console(stderr=True).print(text)
+    console(stderr=True).print(text, style=style)
 
 
 def confirm(question: str) -> bool:

@@ -87,17 +87,24 @@ class Board:
 def watched() -> Iterator[Progress]:
     """A board that is drawn on stderr while the block runs."""
     board = Board()
+    with drawn(board):
+        yield board
+
+
+@contextmanager
+def drawn(board: Board) -> Iterator[None]:
+    """Draws it on a terminal; elsewhere its line comes now and then."""
     if sys.stderr.isatty() and options.output != "json":
         from rich.live import Live
 
         with Live(board, console=console(stderr=True), refresh_per_second=8, transient=True):
-            yield board
+            yield
         return
     stop = threading.Event()
     thread = threading.Thread(target=_beat, args=(board, stop), daemon=True)
     thread.start()
     try:
-        yield board
+        yield
     finally:
         stop.set()
         thread.join()

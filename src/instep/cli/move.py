@@ -92,14 +92,20 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
 
 
 def _finish(report: Report) -> None:
-    emit(asdict(report), lambda out: _show_report(out, report))
+    emit(asdict(report), lambda out: show_report(out, report))
+    end_as(report)
+
+
+def end_as(report: Report) -> None:
+    """Ends the command with the exit code of a run."""
     if report.status == "partial":
         raise fail(PARTIAL)
     if report.status != "done":
         raise fail(1)
 
 
-def _show_report(out: Screen, report: Report) -> None:
+def show_report(out: Screen, report: Report) -> None:
+    """What became of each table, and what the run has to say."""
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell

@@ -1,0 +1,99 @@
+"""`instep connector ...`: writing a connector, trying it on this machine, looking at what it sends."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from instep.cli.context import confirm, emit, fail, options, say
+from instep.errors import Blocked
+
+if TYPE_CHECKING:
+    from instep.project.workbench import Target, Workbench
+
+Folder = Annotated[Path, typer.Argument(metavar="[PATH]", help="The connector's folder, the one of connector.py.")]
+Configuration = Annotated[
+    Path | None, typer.Option("--configuration", help="By default configuration.json beside connector.py, if it is there.")
+]
+State = Annotated[
+    Path | None, typer.Option("--state", help="The state to begin from and to leave there, by default files/state.json.")
+]
+connector = typer.Typer(help="Write and try a connector of your own: docs/connectors.md.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(connector, name="connector")
+
+
+@connector.command(epilog="Examples: instep connector init · instep connector init connectors/crm")
+def init(folder: Folder = Path()) -> None:
+    """Write a connector that runs as it is, to begin with."""
+    from instep.project.connector.write import write_connector
+
+    written = write_connector(folder)
+    emit({"files": [str(file) for file in written]}, lambda out: [out.write(f"wrote {file}") for file in written])
+    where = "" if folder == Path() else f" {folder}"
+    say(f"next: `instep connector debug{where}` runs it into {folder / 'files' / 'warehouse.db'}")
+
+
+@connector.command(epilog="Examples: instep connector debug · instep connector debug crm --configuration test.json")
+def debug(folder: Folder = Path(), configuration: Configuration = None, state: State = None) -> None:
+    """Run a connector into files/warehouse.db, from the state in files/state.json, and say what it did: operations,
+    changes of the schema, rows. It is the sync that a connection does."""
+    from instep.cli.connector_trial import try_out
+    from instep.project.workbench import workbench
+
+    bench = workbench(folder, configuration, state)
+    try_out(bench, bench.warehouse, own_state=True)
+
+
+@connector.command(epilog="Examples: instep connector run · instep connector run crm --destination /data/lake")
+def run(
+    folder: Folder = Path(),
+    configuration: Configuration = None,
+    destination: Annotated[
+        Path | None,
+        typer.Option("--destination", "-d", help="A folder that becomes an Iceberg lake, by default files/lake; or X.duckdb."),
+    ] = None,
+) -> None:
+    """Run a connector into a lake of its own, which keeps the state itself: a sync without an instep.yml."""
+    from instep.cli.connector_trial import try_out
+    from instep.project.workbench import workbench
+
+    bench = workbench(folder, configuration)
+    try_out(bench, bench.target(destination), own_state=False)
+
+
+@connector.command(epilog="Examples: instep connector check · instep connector check crm --state files/state.json")
+def check(folder: Folder = Path(), configuration: Configuration = None, state: State = None) -> None:
+    """Run a connector without a destination and compare `schema()` with what it sends: names that look misspelt,
+    columns that are mostly empty, types that change. Exit with 1 if something is most likely wrong."""
+    from instep.cli.connector_check import check_sent, show_findings
+    from instep.project.workbench import workbench
+
+    bench = workbench(folder, configuration, state)
+    counts, findings = check_sent(bench, bench.read_state() if state else {})
+    data = {"operations": asdict(counts), "findings": [asdict(f) for f in findings]}
+    emit(data, lambda out: show_findings(out, counts, findings))
+    if any(f.severity == "warn" for f in findings):
+        raise fail(1)
+
+
+@connector.command(epilog="Examples: instep connector reset · instep connector reset crm --table event --yes")
+def reset(
+    folder: Folder = Path(),
+    table: Annotated[str, typer.Option("--table", "-t", help="Only this table; the state is forgotten all the same.")] = "",
+) -> None:
+    """Forget files/warehouse.db and files/state.json: the next debug run begins anew. It asks first."""
+    from instep.cli.connector_trial import forget, forget_table
+    from instep.project.workbench import workbench
+
+    bench = workbench(folder)
+    what = f"table {table} of {bench.warehouse.path}" if table else str(bench.warehouse.path)
+    if not confirm(f"Forget {what} and {bench.state}?"):
+        raise Blocked("nothing was forgotten", hint="say --yes where nobody can be asked")
+    gone = forget_table(bench, table) if table else forget(bench)
+    emit({"forgotten": gone}, lambda out: [out.write(f"forgot {name}") for name in gone or ["nothing: there was none"]])

@@ -1,0 +1,1 @@
+"""The connector that `instep connector init` writes."""

@@ -1,0 +1,145 @@
+"""Where a connector is tried on its developer's machine: its folder, what it is given, and `files/` beside its code.
+
+`files/` holds a project of its own (`instep.yml`, `.instep/`), so that every command works on what a trial has brought.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from instep.errors import ProjectError
+from instep.project.load import FILE_NAME, project_of
+from instep.project.project import Project
+
+CONNECTOR = "connector.py"
+CONFIGURATION = "configuration.json"
+MAX_FIELDS = 100
+MAX_BYTES = 10 << 20
+"""Of a configuration or state."""
+_PROJECT = """\
+# Written by `instep connector` at every start: what a trial has brought, for commands such as
+# `instep --project files query "select ..."`.
+version: 1
+project: {name}
+engine: {engine}
+sources:
+  connector:
+    type: connector
+    path: {path}
+    configuration: {configuration}
+destinations:
+  {destination}
+connections:
+  {connection}: {{source: connector, destination: {kind}, namespace: main}}
+"""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a trial writes: a DuckDB file, or a folder that becomes an Iceberg lake. `connection` is its name in the
+    trial's project: each target has a state and accepted schemas of its own."""
+
+    path: Path
+    connection: str
+
+    @property
+    def kind(self) -> str:
+        return "duckdb" if self.path.suffix in (".db", ".duckdb", ".ddb") else "iceberg"
+
+    def section(self, name: str) -> str:
+        """The destination as a line of a project file."""
+        key = "path" if self.kind == "duckdb" else "warehouse"
+        return f"{name}: {{type: {self.kind}, {key}: {json.dumps(str(self.path))}}}"
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """`state` is the file that a debug run begins from and leaves its state in."""
+
+    folder: Path
+    configuration: Mapping[str, str] = field(repr=False)
+    state: Path
+
+    @property
+    def files(self) -> Path:
+        return self.folder / "files"
+
+    @property
+    def warehouse(self) -> Target:
+        """What debug runs fill."""
+        return Target(self.files / "warehouse.db", "debug")
+
+    def target(self, said: Path | None) -> Target:
+        """A destination that was named, by default the lake in `files/`."""
+        path = (said or self.files / "lake").absolute()
+        return self.warehouse if path == self.warehouse.path else Target(path, f"run_{path.stem}")
+
+    def project(self, target: Target) -> Project:
+        """A project that runs the connector into `target`. No value of the configuration stands in its text."""
+        variables = {f"CONFIGURATION_{n}": value for n, value in enumerate(self.configuration.values())}
+        references = {name: f"${{env:CONFIGURATION_{n}}}" for n, name in enumerate(self.configuration)}
+        text = _PROJECT.format(
+            name=json.dumps(self.folder.name), path=json.dumps(str(self.folder)), configuration=json.dumps(references),
+            destination=target.section(target.kind), kind=target.kind, connection=target.connection,
+            engine="inline" if target.kind == "duckdb" else "auto",
+        )  # fmt: skip
+        self.files.mkdir(exist_ok=True)
+        (self.files / FILE_NAME).write_text(text, encoding="utf-8")
+        return project_of(self.files / FILE_NAME, text, {**os.environ, **variables})
+
+    def read_state(self) -> dict[str, Any]:
+        """{} if there is no file."""
+        return _json_object(self.state) if self.state.exists() else {}
+
+    def write_state(self, state: Mapping[str, Any]) -> None:
+        self.state.parent.mkdir(parents=True, exist_ok=True)
+        self.state.write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def workbench(folder: Path, configuration: Path | None = None, state: Path | None = None) -> Workbench:
+    """The connector in `folder`; ProjectError if there is none, or what it is given is not what connectors take."""
+    where = folder.absolute()
+    if not (where / CONNECTOR).is_file():
+        raise ProjectError(f"there is no {CONNECTOR} in {folder}", hint="write one with `instep connector init`")
+    file = configuration or where / CONFIGURATION
+    found = read_configuration(file) if configuration or file.exists() else {}
+    if state is not None and not state.exists():
+        raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to begin from")
+    return Workbench(where, found, (state or where / "files" / "state.json").absolute())
+
+
+def read_configuration(file: Path) -> dict[str, str]:
+    """A flat JSON object whose values are all strings. ProjectError names the field, never its value."""
+    found = _json_object(file)
+    if len(found) > MAX_FIELDS:
+        raise ProjectError(f"{file} has {len(found)} fields", hint=f"a configuration has at most {MAX_FIELDS}")
+    for name, value in found.items():
+        if not isinstance(value, str):
+            kind = type(value).__name__
+            raise ProjectError(
+                f"{file}: {name} is of type {kind}, and every value of a configuration is a string",
+                hint=f'put it in quotes: "{name}": "..."',
+            )
+    return found
+
+
+def _json_object(file: Path) -> dict[str, Any]:
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise ProjectError(f"{file} is larger than {MAX_BYTES >> 20} MB", hint="keep only what is needed in it")
+        found = json.loads(file.read_text(encoding="utf-8-sig"))
+    except json.JSONDecodeError as error:
+        what = f"{file}:{error.lineno}: not JSON: {error.msg}"
+        raise ProjectError(what, hint="correct it; a JSON object is expected") from None
+    except UnicodeDecodeError:
+        raise ProjectError(f"{file} is not UTF-8 text", hint="save it as UTF-8") from None
+    except OSError as error:
+        raise ProjectError(f"{file} cannot be read: {error.strerror}", hint="check the path") from None
+    if not isinstance(found, dict):
+        raise ProjectError(f"{file} holds no JSON object", hint='write {"name": "value"}')
+    return found

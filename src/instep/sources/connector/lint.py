@@ -1,0 +1,169 @@
+"""What looks wrong in a connector's tables: `schema()` against what was sent. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import combinations
+from typing import Literal
+
+from instep.schema.spelling import alike
+from instep.schema.types import DataType, String
+from instep.schema.widen import promote
+
+LIKE = 0.8
+"""Two names that are this much alike may be one name, spelt wrongly."""
+SAME = 0.99
+"""Two names of the same words."""
+EMPTY = 0.05
+"""The share of rows with a value below which a column is mostly empty."""
+ENOUGH = 20
+"""Rows from which a share tells anything."""
+WHOLE = 0.9
+"""The share of rows in which two spellings of one column have a value, taken together."""
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class SentColumn:
+    """`types`: each type that its values had, in order of their first value; none if it never had one. `values`: how
+    many upserts had one that is not null."""
+
+    name: str
+    types: tuple[DataType, ...] = ()
+    declared: bool = False
+    values: int = 0
+    key: bool = False
+
+
+@dataclass(frozen=True)
+class SentTable:
+    """`rows`: upserts; `operations`: these, updates, deletes and truncates."""
+
+    path: str
+    declared: bool = False
+    key: tuple[str, ...] = ()
+    rows: int = 0
+    operations: int = 0
+    columns: tuple[SentColumn, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`warn`: most likely a mistake; `note`: worth a look."""
+
+    severity: Literal["warn", "note"]
+    kind: str
+    where: str
+    text: str
+    hint: str
+
+
+def lint(tables: Sequence[SentTable]) -> tuple[Finding, ...]:
+    """All findings, warnings first, then by place."""
+    found = [*_tables(tables)]
+    for table in tables:
+        found += _columns(table)
+    return tuple(sorted(found, key=lambda f: (f.severity != "warn", f.where, f.kind, f.text)))
+
+
+def _tables(tables: Sequence[SentTable]) -> Iterator[Finding]:
+    sent = [t for t in tables if t.operations]
+    for table in (t for t in tables if t.declared and not t.operations):
+        if near := _nearest(table.path, (t.path for t in sent if not t.declared)):
+            yield Finding(
+                "warn", "table.typo", near,
+                f"is not declared, and nothing was sent to {table.path}, which is",
+                f"if they are one table, use one name in schema() and update(): {table.path} or {near}",
+            )  # fmt: skip
+        else:
+            yield Finding(
+                "note", "table.empty", table.path, "is declared, and nothing was sent to it",
+                "a declared table is created all the same: declare only what may have rows",
+            )  # fmt: skip
+    for a, b in combinations(sent, 2):
+        if alike(a.path, b.path) >= SAME:
+            yield _spelling("table.spelling", max(a.path, b.path), min(a.path, b.path))
+    for table in sent:
+        if not table.key:
+            yield Finding(
+                "note", "table.keyless", table.path,
+                "has no key: a row is known by the hash of its record, so a record that changes is another row",
+                "declare its primary_key in schema(), if its records have one",
+            )  # fmt: skip
+
+
+def _columns(table: SentTable) -> Iterator[Finding]:
+    misspelt = set()
+    for a, b in combinations(table.columns, 2):
+        if alike(a.name, b.name) >= SAME:
+            misspelt |= {a.name, b.name}
+            yield _spelling("column.spelling", f"{table.path}.{max(a.name, b.name)}", min(a.name, b.name))
+        elif _one_column(a, b, table.rows):
+            wrong, right = sorted((a, b), key=lambda c: (c.declared, c.values, c.name))
+            misspelt |= {a.name, b.name}
+            yield _misspelt(table, wrong, right)
+    for column in table.columns:
+        if column.name not in misspelt:
+            yield from _empty(table, column)
+        yield from _unstable(table, column)
+
+
+def _one_column(a: SentColumn, b: SentColumn, rows: int) -> bool:
+    """Whether two columns are probably one: names that are alike, not both declared, and nearly each row has a value in
+    one of them alone."""
+    if (a.declared and b.declared) or a.key or b.key or not rows or alike(a.name, b.name) < LIKE:
+        return False
+    if _DIGITS.sub("", a.name) == _DIGITS.sub("", b.name):
+        return False
+    if any(c.declared and not c.values for c in (a, b)):
+        return True
+    return bool(a.values and b.values) and WHOLE * rows <= a.values + b.values <= rows
+
+
+def _misspelt(table: SentTable, wrong: SentColumn, right: SentColumn) -> Finding:
+    if right.declared and not right.values:
+        text = f"is not declared, and {right.name}, which is, never had a value"
+    else:
+        text = f"has a value in {wrong.values:,} of {table.rows:,} rows, and {right.name} in {right.values:,} others"
+    hint = f"if they are one column, use one name: {right.name} or {wrong.name}"
+    return Finding("warn", "column.typo", f"{table.path}.{wrong.name}", text, hint)
+
+
+def _spelling(kind: str, where: str, other: str) -> Finding:
+    text = f"and {other} differ in case and separators only: both are created"
+    return Finding("warn", kind, where, text, "send one of the two names")
+
+
+def _empty(table: SentTable, column: SentColumn) -> Iterator[Finding]:
+    where = f"{table.path}.{column.name}"
+    if column.declared and not column.values and table.rows and not column.key:
+        yield Finding(
+            "note", "column.empty", where, f"is declared, and none of {table.rows:,} rows has a value in it",
+            "a declared column is created all the same; look whether update() sends it by this name",
+        )  # fmt: skip
+    elif not column.declared and table.rows >= ENOUGH and 0 < column.values < EMPTY * table.rows:
+        yield Finding(
+            "note", "column.sparse", where, f"has a value in {column.values:,} of {table.rows:,} rows",
+            "declare it if it should be there from the start, or leave it out of the records",
+        )  # fmt: skip
+
+
+def _unstable(table: SentTable, column: SentColumn) -> Iterator[Finding]:
+    types = tuple(dict.fromkeys(column.types))
+    if len(types) < 2 or column.declared:
+        return
+    meet = reduce(promote, types)
+    lost = isinstance(meet, String) and not all(isinstance(t, String) for t in types)
+    yield Finding(
+        "warn" if lost else "note", "column.unstable", f"{table.path}.{column.name}",
+        f"has values of types {', '.join(map(str, types))}: it becomes {meet}",
+        "declare its type in schema(), or send values of one type",
+    )  # fmt: skip
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    found = max(known, key=lambda k: (alike(name, k), k), default="")
+    return found if found and alike(name, found) >= LIKE else ""
