@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from instep.cli.context import confirm, emit, fail, options, say
 from instep.errors import Blocked
 
-if TYPE_CHECKING:
-    from instep.project.workbench import Target, Workbench
-
 Folder = Annotated[Path, typer.Argument(metavar="[PATH]", help="The connector's folder, the one of connector.py.")]
 Configuration = Annotated[
-    Path | None, typer.Option("--configuration", help="By default configuration.json beside connector.py, if it is there.")
+    Path | None,
+    typer.Option("--configuration", help="By default configuration.json beside connector.py, if it is there."),
 ]
 State = Annotated[
-    Path | None, typer.Option("--state", help="The state to begin from and to leave there, by default files/state.json.")
+    Path | None,
+    typer.Option("--state", help="The state to begin from and to leave there, by default files/state.json."),
 ]
 connector = typer.Typer(help="Write and try a connector of your own: docs/connectors.md.", no_args_is_help=True)
 
@@ -31,10 +30,10 @@ def register(app: typer.Typer) -> None:
 @connector.command(epilog="Examples: instep connector init · instep connector init connectors/crm")
 def init(folder: Folder = Path()) -> None:
     """Write a connector that runs as it is, to begin with."""
-    from instep.project.connector.write import write_connector
+    from instep.project.connector_starter.write import write_connector
 
     written = write_connector(folder)
-    emit({"files": [str(file) for file in written]}, lambda out: [out.write(f"wrote {file}") for file in written])
+    emit({"files": list(map(str, written))}, lambda out: out.print("\n".join(f"wrote {file}" for file in written)))
     where = "" if folder == Path() else f" {folder}"
     say(f"next: `instep connector debug{where}` runs it into {folder / 'files' / 'warehouse.db'}")
 
@@ -56,7 +55,9 @@ def run(
     configuration: Configuration = None,
     destination: Annotated[
         Path | None,
-        typer.Option("--destination", "-d", help="A folder that becomes an Iceberg lake, by default files/lake; or X.duckdb."),
+        typer.Option(
+            "--destination", "-d", help="A folder that becomes an Iceberg lake, by default files/lake; or X.duckdb."
+        ),
     ] = None,
 ) -> None:
     """Run a connector into a lake of its own, which keeps the state itself: a sync without an instep.yml."""
@@ -85,7 +86,9 @@ def check(folder: Folder = Path(), configuration: Configuration = None, state: S
 @connector.command(epilog="Examples: instep connector reset · instep connector reset crm --table event --yes")
 def reset(
     folder: Folder = Path(),
-    table: Annotated[str, typer.Option("--table", "-t", help="Only this table; the state is forgotten all the same.")] = "",
+    table: Annotated[
+        str, typer.Option("--table", "-t", help="Only this table; the state is forgotten all the same.")
+    ] = "",
 ) -> None:
     """Forget files/warehouse.db and files/state.json: the next debug run begins anew. It asks first."""
     from instep.cli.connector_trial import forget, forget_table
@@ -96,4 +99,13 @@ def reset(
     if not confirm(f"Forget {what} and {bench.state}?"):
         raise Blocked("nothing was forgotten", hint="say --yes where nobody can be asked")
     gone = forget_table(bench, table) if table else forget(bench)
-    emit({"forgotten": gone}, lambda out: [out.write(f"forgot {name}") for name in gone or ["nothing: there was none"]])
+    lines = [f"forgot {name}" for name in gone] or ["there was nothing to forget"]
+    emit({"forgotten": gone}, lambda out: out.print("\n".join(lines)))
+
+
+@connector.command(epilog="Example: instep connector demo --project connector-demo")
+def demo() -> None:
+    """Five syncs of a connector whose records change shape, in a project of their own."""
+    from instep.cli.connector_story import play
+
+    play(options.project)
