@@ -1,0 +1,268 @@
+"""The process in which a connector runs: what it gets, and what it may use."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from instep.errors import ProjectError, ReadError, SetupError
+from instep.logs import clean, hide, names_secret
+from instep.sources.connector.config import MIB, ConnectorConfig
+from instep.sources.connector.environment import interpreter
+from instep.sources.connector.frames import Frame, Frames
+from instep.sources.connector.segment import LogLine
+
+_HERE = Path(__file__).parent
+_PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+           "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")  # fmt: skip
+_PIPE_BYTES = 1 << 20
+_SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
+_PATIENCE = 10.0  # seconds that a process without a pipe to us may take to end
+_LINE = 10_000  # characters of a log line that are kept
+_SHOWN = ("/usr", "/bin", "/lib", "/lib64", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/resolv.conf",
+          "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd", "/etc/localtime")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ended:
+    """`code` is the exit code, negative for a signal; `cause` is why the guard ended it, "" if it did not. `peak` is
+    in bytes, `cpu` in seconds."""
+
+    code: int | None
+    cause: str
+    peak: int
+    cpu: float
+
+
+class Child:
+    """A process from its start to its end. Nothing of it is left after close()."""
+
+    def __init__(self, config: ConnectorConfig, log: Callable[[LogLine], None]) -> None:
+        if not (Path(config.path) / "connector.py").is_file():
+            raise ProjectError(f"connector {config.name}: {config.path} has no connector.py", hint="correct its `path`")
+        hide(*(value for key, value in config.configuration.items() if names_secret(key)))
+        self._config, self._log = config, log
+        self._own: list[int] = []
+        self.ended: Ended | None = None
+
+    def start(self, command: str, state: Mapping[str, Any] | None = None) -> None:
+        """`command` is update, schema, form or test. Configuration and state go down a pipe."""
+        python = interpreter(self._config)
+        self._scratch = tempfile.mkdtemp(prefix="instep-connector-")
+        pipes = [os.pipe() for _ in range(4)]
+        (frames, frames_end), (back_end, back), (output, output_end), (errors, errors_end) = pipes
+        self._own = [frames, back]
+        theirs = [frames_end, back_end, output_end, errors_end]
+        _widen(frames_end)
+        self._guard = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_HERE / "guard.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            pass_fds=theirs, start_new_session=True, env={"PATH": os.defpath},
+        )  # fmt: skip
+        for descriptor in theirs:
+            os.close(descriptor)
+        self.frames = Frames(frames)
+        self._readers = [self._capture(output, "stdout", "info"), self._capture(errors, "stderr", "warning")]
+        self._tell_guard(self._plan(python, frames_end, back_end, [output_end, errors_end]))
+        self.send({"command": command, "configuration": dict(self._config.configuration), "state": dict(state or {})})
+
+    def _plan(self, python: Path, frames: int, back: int, outputs: list[int]) -> dict[str, Any]:
+        config, folder = self._config, os.path.realpath(self._config.path)
+        run = [str(python), "-B", "-u", str(_HERE / "sdk" / "perform.py"), str(frames), str(back), folder]
+        limits = {"RLIMIT_DATA": config.limits.memory, "RLIMIT_FSIZE": config.limits.file_bytes}
+        return {
+            "command": [*self._sandbox(folder, python), *run] if config.sandbox else run,
+            "folder": folder,
+            "environment": self._environment(),
+            "descriptors": [frames, back],
+            "outputs": outputs,
+            "limits": {"RLIMIT_CORE": 0, **{name: most for name, most in limits.items() if most}},
+            "memory": config.limits.memory,
+        }
+
+    def _environment(self) -> dict[str, str]:
+        """Nothing of ours, which holds secrets, but where to find programs, certificates and proxies."""
+        passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        said = {
+            "HOME": self._scratch,
+            "TMPDIR": self._scratch,
+            "PYTHONPATH": str(_HERE / "sdk"),
+            "PYTHONUTF8": "1",
+            "MALLOC_ARENA_MAX": "2",  # address space of threads counts as memory
+            "FIVETRAN_CONNECTION_ID": self._config.name,
+            "FIVETRAN_DEPLOYMENT_MODEL": "local",
+        }
+        return {**passed, **said, **self._config.environment}
+
+    def _sandbox(self, folder: str, python: Path) -> list[str]:
+        """A bubblewrap that shows the system, the environment and the connector, and lets it write to its scratch
+        folder only. The network is there, since that is what connectors are for."""
+        program = shutil.which("bwrap")
+        if program is None:
+            raise SetupError(
+                f"connector {self._config.name}: `sandbox` is on, and there is no bwrap here",
+                hint="install bubblewrap, or switch `sandbox` off",
+            )
+        base = str(Path(os.path.realpath(python)).parent.parent)
+        shown = [*_SHOWN, base, str(python.parent.parent), str(_HERE / "sdk"), folder]
+        binds = [word for path in shown if Path(path).exists() for word in ("--ro-bind", path, path)]
+        writes = ["--bind", self._scratch, self._scratch]
+        apart = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
+        return [program, *apart, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *binds, *writes, "--"]
+
+    def _tell_guard(self, plan: Mapping[str, Any]) -> None:
+        assert self._guard.stdin is not None
+        self._guard.stdin.write(json.dumps(plan).encode() + b"\n")
+        self._guard.stdin.flush()
+
+    def send(self, said: Mapping[str, Any]) -> None:
+        """A line up the pipe; nothing if the process is gone, which the next read tells."""
+        data = memoryview(json.dumps(said).encode() + b"\n")
+        with suppress(BrokenPipeError):
+            while data:
+                data = data[os.write(self._own[1], data) :]
+
+    def read(self) -> Frame:
+        """The next frame. Raises ReadError if none comes: the process ended, hangs or takes too long."""
+        limits = self._config.limits
+        left = limits.seconds - self.frames.waited if limits.seconds else None
+        waits = [w for w in (left, limits.silence or None) if w is not None]
+        try:
+            frame = self.frames.read(max(0.0, min(waits)) if waits else None)
+        except TimeoutError:
+            raise self._too_long() from None
+        if frame is None:
+            raise self._gone()
+        return frame
+
+    def _too_long(self) -> ReadError:
+        limits, name = self._config.limits, self._config.name
+        self.close()
+        if limits.seconds and self.frames.waited >= limits.seconds:
+            return ReadError(
+                f"connector {name} ran for more than {limits.seconds:g} s and was stopped",
+                hint="raise `limits.seconds`, or let it checkpoint and end earlier",
+            )
+        return ReadError(
+            f"connector {name} sent nothing for {limits.silence:g} s and was stopped",
+            hint="look what it waits for (its last log lines tell), or raise `limits.silence`",
+        )
+
+    def _gone(self) -> ReadError:
+        ended = self.wait(_PATIENCE)
+        name, limits = self._config.name, self._config.limits
+        if ended.cause == "memory":
+            return ReadError(
+                f"connector {name} used more than {limits.memory // MIB:,} MiB of memory and was stopped",
+                hint="send rows as they come instead of collecting them, or raise `limits.memory`",
+            )
+        if ended.cause:
+            how = "closed its way to us"
+        elif ended.code is not None and ended.code < 0:
+            how = f"was killed by {signal.Signals(-ended.code).name}"
+        else:
+            how = f"ended by itself with exit code {ended.code}"
+        return ReadError(
+            f"connector {name} {how} before update() returned", hint="its log lines are in the run; run it again"
+        )
+
+    def wait(self, patience: float | None = None) -> Ended:
+        """Waits for the end, and brings it about after `patience` seconds."""
+        if self.ended is None:
+            assert self._guard.stdin is not None
+            assert self._guard.stdout is not None
+            if patience is not None and not select.select([self._guard.stdout], [], [], patience)[0]:
+                self._guard.stdin.close()
+            said = self._guard.stdout.readline()
+            self._guard.wait()
+            self.ended = Ended(**json.loads(said)) if said else Ended(None, "guard", 0, 0.0)
+            for reader in self._readers:
+                reader.join()
+        return self.ended
+
+    def close(self) -> None:
+        """Ends the process and all that came of it, if it has not ended by itself."""
+        if not self._own:
+            return
+        assert self._guard.stdin is not None
+        with suppress(OSError):
+            self._guard.stdin.close()
+        self.wait()
+        assert self._guard.stdout is not None
+        self._guard.stdout.close()
+        for descriptor in self._own:
+            os.close(descriptor)
+        self._own = []
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _capture(self, descriptor: int, origin: str, level: str) -> threading.Thread:
+        """Every line of an output becomes a log line."""
+
+        def read() -> None:
+            with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
+                while line := lines.readline(_LINE):
+                    if line.strip():
+                        self._log(LogLine(level, clean(line.rstrip("\n")), origin))
+
+        reader = threading.Thread(target=read, name=f"connector-{origin}", daemon=True)
+        reader.start()
+        return reader
+
+
+def _widen(descriptor: int) -> None:
+    with suppress(OSError):
+        fcntl.fcntl(descriptor, _SET_PIPE_SIZE, _PIPE_BYTES)
+
+
+def answer(config: ConnectorConfig, command: str, log: Callable[[LogLine], None]) -> Any:
+    """What the connector says to `schema`, `form` or `test`; raises ReadError with its own error."""
+    child = Child(config, log)
+    try:
+        child.start(command)
+        while True:
+            frame = child.read()
+            if frame.kind == "answer":
+                return frame.head["said"]
+            if frame.kind == "error":
+                raise failed(config, frame.head)
+            if frame.kind == "log":
+                log(line_of(frame))
+    finally:
+        child.close()
+
+
+def line_of(frame: Frame) -> LogLine:
+    return LogLine(str(frame.head["level"]), clean(str(frame.head["message"])[:_LINE]))
+
+
+def failed(config: ConnectorConfig, head: Mapping[str, Any]) -> ReadError:
+    """The connector's own error."""
+    message = clean(str(head["message"]))
+    match head["kind"]:
+        case "told":
+            return ReadError(f"connector {config.name}: {message}", hint="the connector ended the sync with this error")
+        case "exit":
+            return ReadError(
+                f"connector {config.name} called exit({message}) before update() returned",
+                hint="let it return, or raise an exception that says what is wrong",
+            )
+        case "memory":
+            return ReadError(
+                f"connector {config.name} ran out of the memory that it may use "
+                f"({config.limits.memory // MIB:,} MiB): {message}",
+                hint="send rows as they come instead of collecting them, or raise `limits.memory`",
+            )
+        case _:
+            return ReadError(f"connector {config.name}: {message}", hint="its traceback is in the log of the run")

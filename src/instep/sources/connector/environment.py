@@ -1,0 +1,133 @@
+"""The virtual environment of a connector, made once for what it requires and kept.
+
+Each connector has one, also those that require nothing: none sees the packages of this program, so that an upgrade of
+ours changes no connector. `requests` is in all of them, as connectors expect.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from instep.errors import ProjectError, SetupError
+from instep.logs import clean
+from instep.sources.connector.config import ConnectorConfig
+
+_VERSION = 1
+_OFFERED = ("requests", "urllib3", "idna", "certifi", "charset-normalizer")
+_OURS = re.compile(r"fivetran[-_.]connector[-_.]sdk", re.IGNORECASE)
+_REFUSED = "fivetran-connector-sdk<3\nfivetran-connector-sdk-core<0\n"
+_SECONDS = 1800
+_READY = "ready"
+
+
+def interpreter(config: ConnectorConfig) -> Path:
+    """The Python of the connector's environment, which is made if it is not there. Raises SetupError with what pip said
+    if that fails, ProjectError if the requirements cannot be read."""
+    wanted = requirements(Path(config.path))
+    base = config.python or getattr(sys, "_base_executable", sys.executable)
+    folder = _place(config) / _digest(wanted, base)
+    with _locked(folder):
+        if not (folder / _READY).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _make(folder, base, wanted, config.name)
+            (folder / _READY).touch()
+    return folder / "bin" / "python"
+
+
+def requirements(folder: Path) -> tuple[str, ...]:
+    """The lines of requirements.txt, else the dependencies of pyproject.toml, without the SDK itself, which is ours."""
+    try:
+        if (file := folder / "requirements.txt").is_file():
+            lines = file.read_text(encoding="utf-8-sig").splitlines()
+        elif (file := folder / "pyproject.toml").is_file():
+            lines = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {}).get("dependencies", [])
+        else:
+            lines = []
+    except (OSError, ValueError) as error:
+        raise ProjectError(f"{file}: {error}", hint="correct the connector's requirements") from error
+    bare = (line.split(" #")[0].strip() for line in lines)
+    return tuple(line for line in bare if line and not line.startswith("#") and not _OURS.match(line))
+
+
+def _place(config: ConnectorConfig) -> Path:
+    if config.environments:
+        return Path(config.environments)
+    cache = os.environ.get("INSTEP_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "instep")
+    return Path(cache) / "connectors"
+
+
+def _digest(wanted: Sequence[str], base: str) -> str:
+    offered = [] if wanted else [(d.name, d.version) for d in _offered()]
+    said = [_VERSION, list(wanted), os.path.realpath(base), sys.version if not wanted else "", offered]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _make(folder: Path, base: str, wanted: Sequence[str], name: str) -> None:
+    _run([base, "-m", "venv", *([] if wanted else ["--without-pip"]), str(folder)], name)
+    if not wanted:
+        _offer(folder)
+        return
+    texts = {"requirements.txt": "\n".join((*wanted, *_missing(wanted))), "constraints.txt": _REFUSED}
+    for file, text in texts.items():
+        (folder / file).write_text(text + "\n", encoding="utf-8")
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-q"]
+    _run([*pip, "-r", str(folder / "requirements.txt"), "-c", str(folder / "constraints.txt")], name)
+
+
+def _missing(wanted: Sequence[str]) -> tuple[str, ...]:
+    return () if any(re.match(r"requests\b", line, re.IGNORECASE) for line in wanted) else ("requests",)
+
+
+def _run(command: Sequence[str], name: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SetupError(f"connector {name}: its virtual environment cannot be made: {error}", hint=_HINT) from error
+    if done.returncode:
+        said = clean("\n".join((done.stderr or done.stdout).strip().splitlines()[-12:]))
+        raise SetupError(f"connector {name}: its virtual environment cannot be made:\n{said}", hint=_HINT)
+
+
+_HINT = "correct requirements.txt of the connector, or make its packages reachable for pip"
+
+
+def _offered() -> list[importlib.metadata.Distribution]:
+    found = []
+    for name in _OFFERED:
+        try:
+            found.append(importlib.metadata.distribution(name))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _offer(folder: Path) -> None:
+    """`requests` as it is here, so that connectors that require nothing else need no package index."""
+    (target,) = (folder / "lib").glob("python3*/site-packages")
+    for distribution in _offered():
+        for file in distribution.files or ():
+            if ".." in file.parts or file.suffix == ".pyc":
+                continue
+            place = target / file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(str(file.locate()), place)

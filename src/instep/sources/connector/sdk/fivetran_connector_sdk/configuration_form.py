@@ -1,0 +1,64 @@
+"""The setup form of a connector, and the tests that it offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .form_field import FormField
+
+SetupTest = Callable[[dict[str, Any]], Any]
+
+
+class Test:
+    """The outcome of a setup test."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.ok, self.message = True, ""
+
+    def success(self, message: str = "") -> Test:
+        self.ok, self.message = True, message
+        return self
+
+    def failure(self, message: str = "") -> Test:
+        self.ok, self.message = False, message
+        return self
+
+
+class ConfigurationForm:
+    def __init__(self) -> None:
+        self._fields: list[FormField] = []
+        self._tests: list[tuple[str, SetupTest]] = []
+
+    def add_field(self, field: FormField) -> ConfigurationForm:
+        if not isinstance(field, FormField):
+            raise TypeError("field must be a form_field, such as form_field.TextField(...)")
+        if any(f.name == field.name for f in self._fields):
+            raise ValueError(f"the form has two fields {field.name}")
+        self._fields.append(field)
+        return self
+
+    def add_test(self, func: SetupTest, label: str | None = None) -> ConfigurationForm:
+        if not callable(func):
+            raise TypeError("add_test() takes a function of the configuration")
+        self._tests.append((label or func.__name__, func))
+        return self
+
+    def document(self) -> dict[str, Any]:
+        return {"fields": [f.document() for f in self._fields], "tests": [label for label, _ in self._tests]}
+
+    def outcomes(self, configuration: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Runs every test: (label, ok, message) each."""
+        return [{"label": label, **_outcome(test, dict(configuration))} for label, test in self._tests]
+
+
+def _outcome(test: SetupTest, configuration: dict[str, Any]) -> dict[str, Any]:
+    try:
+        said = test(configuration)
+    except Exception as error:
+        return {"ok": False, "message": f"{type(error).__name__}: {error}"}
+    if isinstance(said, Test):
+        return {"ok": said.ok, "message": said.message}
+    return {"ok": bool(said), "message": ""}

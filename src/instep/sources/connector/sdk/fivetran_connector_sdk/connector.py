@@ -1,0 +1,86 @@
+"""The object that `connector.py` of a connector holds."""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import alone, outlet
+from .configuration_form import ConfigurationForm
+from .declared import Named, TableSpec, tables_of
+from .logs import Logging
+from .operations import SyncFailed
+
+
+class Connector:
+    """`update(configuration, state)` sends rows; `schema(configuration)` declares tables; `configuration_form()` builds
+    a setup form."""
+
+    def __init__(
+        self,
+        update: Callable[..., Any],
+        schema: Callable[..., Any] | None = None,
+        configuration_form: Callable[..., Any] | None = None,
+    ) -> None:
+        if not callable(update):
+            raise TypeError("Connector(update=...): update has to be a function")
+        self.update_method, self.schema_method, self.configuration_form_method = update, schema, configuration_form
+        self.configuration: dict[str, Any] | None = None
+        self.state: dict[str, Any] | None = None
+
+    def tables(self, configuration: Mapping[str, Any]) -> dict[Named, TableSpec]:
+        """What schema() declares; nothing without one."""
+        return tables_of(self.schema_method(dict(configuration))) if self.schema_method else {}
+
+    def form(self) -> ConfigurationForm:
+        made = self.configuration_form_method() if self.configuration_form_method else ConfigurationForm()
+        if not isinstance(made, ConfigurationForm):
+            raise TypeError("configuration_form() has to return a ConfigurationForm")
+        return made
+
+    def sync(self, out: outlet.Outlet, given: Mapping[str, Any]) -> None:
+        """Declares the tables, then runs update() to its end; whatever ends it is told."""
+        configuration, state = dict(given.get("configuration") or {}), dict(given.get("state") or {})
+        try:
+            out.declare(self.tables(configuration))
+            said = self.update_method(configuration=configuration, state=state)
+            if inspect.isgenerator(said):
+                for _ in said:
+                    pass
+            out.end({"frame": "end"})
+        except BaseException as error:
+            out.end(failure(error))
+
+    def debug(
+        self, project_path: str | None = None, configuration: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None, *more: Any, **others: Any,
+    ) -> None:  # fmt: skip
+        """Runs one sync of a connector that was started by itself, and prints what it sends. Does nothing where it
+        is run for a sync already, as when a connector calls this whenever it is imported."""
+        if outlet.is_open():
+            Logging.debug("debug() and run() do nothing here: the sync calls update() itself")
+            return
+        alone.sync(self, project_path, configuration, state)
+
+    def run(
+        self, port: int = 50049, configuration: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None, log_level: Any = None, **others: Any,
+    ) -> None:  # fmt: skip
+        """The same; there is no server to start."""
+        self.debug(None, configuration, state)
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """The frame that tells why a sync ended."""
+    if isinstance(error, SyncFailed):
+        return {"frame": "error", "kind": "told", "message": str(error), "trace": error.trace}
+    if isinstance(error, SystemExit):
+        return {"frame": "error", "kind": "exit", "message": str(error.code), "trace": _trace(error)}
+    kind = "memory" if isinstance(error, MemoryError) else "raised"
+    return {"frame": "error", "kind": kind, "message": f"{type(error).__name__}: {error}", "trace": _trace(error)}
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-20_000:]

@@ -1,0 +1,135 @@
+"""What `schema()` declares: tables, their keys, and columns with types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import convert
+
+Named = tuple[str, str]
+_DECIMAL = "DECIMAL"
+MAX_PRECISION = 38
+RESERVED = frozenset({"__op", "__seq", "__given"})
+
+
+@dataclass(frozen=True)
+class Declared:
+    """`kind` is the engine's name of the type, `exact` the class of values that need no look, `lenient` whether values
+    that do not fit may be kept as texts."""
+
+    kind: str
+    convert: convert.Convert
+    exact: type | None = None
+    lenient: bool = False
+
+
+_TYPES: dict[str, Declared] = {
+    "BOOLEAN": Declared("boolean", convert.boolean, bool),
+    "SHORT": Declared("int16", convert.integer("SHORT", 16), lenient=True),
+    "INT": Declared("int32", convert.integer("INT", 32)),
+    "LONG": Declared("int64", convert.integer("LONG", 64)),
+    "FLOAT": Declared("float32", convert.single()),
+    "DOUBLE": Declared("float64", convert.double(), float),
+    "NAIVE_DATE": Declared("date", convert.naive_date),
+    "NAIVE_DATETIME": Declared("timestamp", convert.naive_datetime),
+    "UTC_DATETIME": Declared("timestamptz", convert.utc_datetime),
+    "BINARY": Declared("binary", convert.binary, bytes),
+    "XML": Declared("string", convert.xml, str),
+    "STRING": Declared("string", convert.string, str),
+    "JSON": Declared("json", convert.as_json),
+}
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """A table as it was declared; one that was not has neither key nor types."""
+
+    schema: str
+    name: str
+    key: tuple[str, ...] = ()
+    types: Mapping[str, Declared] = field(default_factory=dict)
+    declared: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.schema}.{self.name}" if self.schema else self.name
+
+    def document(self) -> dict[str, Any]:
+        types = {name: said.kind for name, said in self.types.items()}
+        return {"schema": self.schema, "table": self.name, "key": self.key, "columns": types, "declared": self.declared}
+
+
+def tables_of(said: Any) -> dict[Named, TableSpec]:
+    """The tables that `schema()` returned; raises ValueError with the table and the column that are wrong."""
+    if not isinstance(said, (list, tuple)):
+        raise ValueError(f"schema() has to return a list of tables, not {type(said).__name__}")
+    found: dict[Named, TableSpec] = {}
+    for entry in said:
+        table = _table(entry)
+        if (table.schema, table.name) in found:
+            raise ValueError(f"schema() declares table {table.label} twice")
+        found[table.schema, table.name] = table
+    return found
+
+
+def _table(entry: Any) -> TableSpec:
+    if not isinstance(entry, Mapping) or "table" not in entry:
+        raise ValueError(f"schema() has an entry without `table`: {entry!r:.200}")
+    name, schema = entry["table"], entry.get("schema") or ""
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"schema() has a table whose name is not a text: {name!r}")
+    if not isinstance(schema, str):
+        raise ValueError(f"schema() table {name}: `schema` has to be a text, not {schema!r}")
+    columns = entry.get("columns") or {}
+    if not isinstance(columns, Mapping):
+        raise ValueError(f"schema() table {name}: `columns` has to be a dict of names and types")
+    types = {_name(c, name): _type(said, name, c) for c, said in columns.items()}
+    return TableSpec(schema, name, _key(entry.get("primary_key"), name), types, declared=True)
+
+
+def _key(said: Any, table: str) -> tuple[str, ...]:
+    if said is None:
+        return ()
+    if not isinstance(said, (list, tuple)) or isinstance(said, str):
+        raise ValueError(f"schema() table {table}: `primary_key` has to be a list of column names, not {said!r}")
+    key = tuple(_name(column, table) for column in said)
+    if len(set(key)) < len(key):
+        raise ValueError(f"schema() table {table}: `primary_key` names a column twice")
+    return key
+
+
+def _name(column: Any, table: str) -> str:
+    if not isinstance(column, str):
+        raise TypeError(f"schema() table {table}: the column name {column!r} is not a text")
+    if not column or column in RESERVED:
+        raise ValueError(f"schema() table {table}: a column cannot be named {column!r}")
+    return column
+
+
+def _type(said: Any, table: str, column: str) -> Declared:
+    where = f"schema() table {table}, column {column}"
+    if isinstance(said, Mapping):
+        return _decimal(said, where)
+    if not isinstance(said, str):
+        raise ValueError(f"{where}: a type is a text, not {said!r}")
+    name = said.strip().upper()
+    if name == _DECIMAL:
+        raise ValueError(f"{where}: write {{'type': 'DECIMAL', 'precision': 12, 'scale': 2}}")
+    if name not in _TYPES:
+        raise ValueError(f"{where}: {said!r} is no type; types are {', '.join(_TYPES)} and DECIMAL")
+    return _TYPES[name]
+
+
+def _decimal(said: Mapping[str, Any], where: str) -> Declared:
+    if str(said.get("type", "")).upper() != _DECIMAL:
+        raise ValueError(f"{where}: only DECIMAL is written as a dict; write the other types as a text")
+    precision, scale = said.get("precision"), said.get("scale")
+    if not all(isinstance(n, int) and not isinstance(n, bool) for n in (precision, scale)):
+        raise ValueError(f"{where}: DECIMAL needs `precision` and `scale`, two whole numbers")
+    assert isinstance(precision, int)
+    assert isinstance(scale, int)
+    if not (1 <= precision <= MAX_PRECISION and 0 <= scale <= precision):
+        raise ValueError(f"{where}: DECIMAL has a precision of 1 to {MAX_PRECISION}, and a scale of 0 to it")
+    return Declared(f"decimal({precision},{scale})", convert.decimal(precision, scale), lenient=True)

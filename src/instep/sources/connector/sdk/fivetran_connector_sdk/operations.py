@@ -1,0 +1,86 @@
+"""What a connector does to tables. Each call may be yielded, which does nothing more."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from . import rows
+from .files import FileUpload, uploaded
+from .outlet import current
+
+
+class Operations:
+    """Raises TypeError or ValueError in the calling thread for what cannot be sent."""
+
+    @staticmethod
+    def upsert(
+        table: str, data: Mapping[str, Any], *, schema: str | None = None, file: FileUpload | None = None
+    ) -> None:
+        """Inserts the row, or replaces the whole row with its primary key."""
+        name, row = _checked(table, data, "data")
+        current().row(rows.UPSERT, schema or "", name, uploaded(row, file) if file is not None else row)
+
+    @staticmethod
+    def update(
+        table: str, modified: Mapping[str, Any], *, schema: str | None = None, file: FileUpload | None = None
+    ) -> None:
+        """Changes the given columns of the row with this primary key; nothing if there is no such row."""
+        name, row = _checked(table, modified, "modified")
+        _need_key(schema or "", name, "update")
+        current().row(rows.UPDATE, schema or "", name, uploaded(row, file) if file is not None else row)
+
+    @staticmethod
+    def delete(table: str, keys: Mapping[str, Any], *, schema: str | None = None) -> None:
+        """Marks the row with this primary key as deleted."""
+        name, row = _checked(table, keys, "keys")
+        key = _need_key(schema or "", name, "delete")
+        current().row(rows.DELETE, schema or "", name, {k: row[k] for k in key if k in row})
+
+    @staticmethod
+    def truncate(table: str, *, schema: str | None = None) -> None:
+        """Marks every row that was there before this call as deleted."""
+        name, _ = _checked(table, {}, "")
+        current().truncate(schema or "", name)
+
+    @staticmethod
+    def checkpoint(state: Mapping[str, Any]) -> None:
+        """Keeps everything that came before, and the state with which the next sync begins."""
+        if not isinstance(state, Mapping):
+            raise ValueError(f"op.checkpoint(state): state has to be a dict, not {type(state).__name__}")
+        current().checkpoint(dict(state))
+
+    @staticmethod
+    def warning(message: str) -> None:
+        current().tell({"frame": "warning", "message": str(message)})
+
+    @staticmethod
+    def error(message: str, trace: str | None = None) -> None:
+        """Ends the sync with this message. What was not checkpointed is not kept."""
+        raise SyncFailed(str(message), trace)
+
+
+class SyncFailed(BaseException):
+    """op.error() was called. Not an Exception: what a connector catches by mistake does not undo it."""
+
+    def __init__(self, message: str, trace: str | None = None) -> None:
+        super().__init__(message)
+        self.trace = trace or "".join(traceback.format_stack(limit=20)[:-2])
+
+
+def _checked(table: Any, data: Any, name: str) -> tuple[str, Mapping[str, Any]]:
+    if not isinstance(table, str):
+        raise TypeError(f"the name of a table has to be a text, not {table!r:.100}")
+    if not table:
+        raise ValueError("the name of a table cannot be empty")
+    if not isinstance(data, Mapping):
+        raise TypeError(f"table {table}: {name} has to be a dict, not {type(data).__name__}")
+    return table, data
+
+
+def _need_key(schema: str, table: str, what: str) -> tuple[str, ...]:
+    key = current().key(schema, table)
+    if not key:
+        raise ValueError(f"table {table}: op.{what}() needs a primary key; declare `primary_key` in schema()")
+    return key
