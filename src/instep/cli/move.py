@@ -117,17 +117,21 @@ def show_report(out: Screen, report: Report) -> None:
     for t in report.tables:
         style = {"done": "green", "failed": "bold red"}.get(t.status, "yellow")
         numbers = (f"{n:,}" if n else "·" for n in (t.read, t.inserted, t.updated, t.deleted, t.misfits))
-        grid.add_row(cell(".".join(t.table)), t.mode, *numbers, cell(t.status, style))
+        grid.add_row(cell(_path(t.table)), t.mode, *numbers, cell(t.status, style))
     out.print(grid)
     for t in report.tables:
         if t.error:
-            out.print(f"{'.'.join(t.table)}: {t.error}", style="red" if t.status == "failed" else "yellow")
+            out.print(f"{_path(t.table)}: {t.error}", style="red" if t.status == "failed" else "yellow")
     for note in report.notes:
         out.write(f"note: {note}", "yellow")
     if report.waiting:
         ids = ", ".join(report.waiting)
         say(f"{len(report.waiting)} change(s) wait for a review: {ids}. See `instep changes list`.")
     say(f"{report.status} in {report.seconds:.1f} s, run {report.run}")
+
+
+def _path(table: tuple[str, str]) -> str:
+    return ".".join(filter(None, table))
 
 
 def _show_verdicts(out: Screen, verdicts: list[Verdict]) -> None:

@@ -63,11 +63,6 @@ def _project(file: Path, tree: Tree, variables: Mapping[str, str] | None) -> Pro
     return Project(file, model, tree, Environment.of(file.parent, variables))
 
 
-def project_of(file: Path, text: str, variables: Mapping[str, str] | None = None) -> Project:
-    """The project that a text says, as if it stood in `file`. ProjectError as `load`."""
-    return _project(file.resolve(), yaml_tree.parse(text), variables)
-
-
 def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Project:
     """The project of a server, which keeps sections itself: the file may have none, and may be missing. Its folder is
     the one given, or that of the nearest file above. ProjectError as `load`."""

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from instep.errors import ProjectError
-from instep.project.load import FILE_NAME, project_of
+from instep.project.load import FILE_NAME, load
 from instep.project.project import Project
 
 CONNECTOR = "connector.py"
@@ -30,31 +30,31 @@ engine: {engine}
 sources:
   connector:
     type: connector
-    path: {path}
-    configuration: {configuration}
+    path: {path}{configuration}
 destinations:
-  {destination}
+  {target}: {destination}
 connections:
-  {connection}: {{source: connector, destination: {kind}, namespace: main}}
+  {target}: {{source: connector, destination: {target}, namespace: main}}
 """
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a trial writes: a DuckDB file, or a folder that becomes an Iceberg lake. `connection` is its name in the
-    trial's project: each target has a state and accepted schemas of its own."""
+    """Where a trial writes: a DuckDB file, or a folder that becomes an Iceberg lake. `name` is that of the destination
+    and of the connection in the trial's project: each has a state and accepted schemas of its own."""
 
     path: Path
-    connection: str
+    name: str
 
     @property
     def kind(self) -> str:
         return "duckdb" if self.path.suffix in (".db", ".duckdb", ".ddb") else "iceberg"
 
-    def section(self, name: str) -> str:
-        """The destination as a line of a project file."""
+    @property
+    def section(self) -> str:
+        """What a project file says of the destination."""
         key = "path" if self.kind == "duckdb" else "warehouse"
-        return f"{name}: {{type: {self.kind}, {key}: {json.dumps(str(self.path))}}}"
+        return f"{{type: {self.kind}, {key}: {json.dumps(str(self.path))}}}"
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Workbench:
 
     folder: Path
     configuration: Mapping[str, str] = field(repr=False)
+    configuration_file: Path | None
     state: Path
 
     @property
@@ -77,20 +78,24 @@ class Workbench:
     def target(self, said: Path | None) -> Target:
         """A destination that was named, by default the lake in `files/`."""
         path = (said or self.files / "lake").absolute()
-        return self.warehouse if path == self.warehouse.path else Target(path, f"run_{path.stem}")
+        return (
+            self.warehouse
+            if path == self.warehouse.path
+            else Target(path, f"run_{sha256(str(path).encode()).hexdigest()[:8]}")
+        )
 
     def project(self, target: Target) -> Project:
-        """A project that runs the connector into `target`. No value of the configuration stands in its text."""
-        variables = {f"CONFIGURATION_{n}": value for n, value in enumerate(self.configuration.values())}
-        references = {name: f"${{env:CONFIGURATION_{n}}}" for n, name in enumerate(self.configuration)}
+        """A project that runs the connector into `target`; nothing of the configuration stands in it."""
+        file = self.configuration_file
         text = _PROJECT.format(
-            name=json.dumps(self.folder.name), path=json.dumps(str(self.folder)), configuration=json.dumps(references),
-            destination=target.section(target.kind), kind=target.kind, connection=target.connection,
+            name=json.dumps(self.folder.name), path=json.dumps(str(self.folder)),
+            configuration=f"\n    configuration_file: {json.dumps(str(file))}" if file else "",
+            target=target.name, destination=target.section,
             engine="inline" if target.kind == "duckdb" else "auto",
         )  # fmt: skip
         self.files.mkdir(exist_ok=True)
         (self.files / FILE_NAME).write_text(text, encoding="utf-8")
-        return project_of(self.files / FILE_NAME, text, {**os.environ, **variables})
+        return load(self.files)
 
     def read_state(self) -> dict[str, Any]:
         """{} if there is no file."""
@@ -106,11 +111,12 @@ def workbench(folder: Path, configuration: Path | None = None, state: Path | Non
     where = folder.absolute()
     if not (where / CONNECTOR).is_file():
         raise ProjectError(f"there is no {CONNECTOR} in {folder}", hint="write one with `instep connector init`")
-    file = configuration or where / CONFIGURATION
-    found = read_configuration(file) if configuration or file.exists() else {}
+    file = configuration.absolute() if configuration else where / CONFIGURATION
+    given = file if configuration or file.exists() else None
+    found = read_configuration(file) if given else {}
     if state is not None and not state.exists():
         raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to begin from")
-    return Workbench(where, found, (state or where / "files" / "state.json").absolute())
+    return Workbench(where, found, given, (state or where / "files" / "state.json").absolute())
 
 
 def read_configuration(file: Path) -> dict[str, str]:
