@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 from instep.api.common import PROBLEMS
 from instep.api.matrix import NEEDS, PREFIX
-from instep.api.wire import ProblemOut
+from instep.api.wire.base import ProblemOut
 
 _WAYS: dict[str, dict[str, str]] = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key's secret: instep_sk_..."},

@@ -9,9 +9,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from instep.api.object_wire import ObjectOut
 from instep.api.problems import Problem, unknown
 from instep.api.server import Caller, Server
+from instep.api.wire.objects import ObjectOut
 from instep.api.writes import Answer, Write
 from instep.control.objects import Managed
 from instep.errors import InstepError

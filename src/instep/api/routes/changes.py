@@ -13,7 +13,8 @@ from instep.api.common import name, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
 from instep.api.server import Caller, Server
-from instep.api.wire import AnsweredAll, Answers, Changed, ChangeOut, Page, Snooze
+from instep.api.wire.base import Page
+from instep.api.wire.changes import AnsweredAll, Answers, Changed, ChangeOut, Snooze
 from instep.api.writes import Answer, Writes, tagged
 from instep.control import reviews
 from instep.errors import Conflict, InstepError

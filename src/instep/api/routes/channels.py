@@ -11,11 +11,19 @@ from starlette.responses import Response
 from instep.api import kept
 from instep.api.access import The, Who
 from instep.api.common import name, router
-from instep.api.object_wire import AttemptOut, ChannelState, DeliveryOut, DeliveryWithAttempts, Opened, Retried, Tested
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import Problem, unknown
 from instep.api.server import Server
-from instep.api.wire import Page
+from instep.api.wire.base import Page
+from instep.api.wire.channels import (
+    AttemptOut,
+    ChannelState,
+    DeliveryOut,
+    DeliveryWithAttempts,
+    Opened,
+    Retried,
+    Tested,
+)
 from instep.api.writes import Answer, Writes, tagged
 from instep.errors import InstepError
 from instep.store.outbox import Delivery

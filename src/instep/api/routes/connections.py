@@ -14,19 +14,10 @@ from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.routes.work import STARTED, located
 from instep.api.server import Caller, Server
-from instep.api.wire import (
-    ConnectionOut,
-    ConnectionWithPauses,
-    JobOut,
-    Look,
-    Page,
-    Paused,
-    PauseOut,
-    Pausing,
-    Resuming,
-    RunOut,
-    Work,
-)
+from instep.api.wire.base import Page
+from instep.api.wire.connections import ConnectionOut, ConnectionWithPauses, Paused, PauseOut, Pausing, Resuming
+from instep.api.wire.runs import RunOut
+from instep.api.wire.work import JobOut, Look, Work
 from instep.api.writes import Answer, Write, Writes, tagged
 from instep.control import pauses
 from instep.control.objects import Managed

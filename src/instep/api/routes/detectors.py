@@ -10,7 +10,8 @@ from starlette.responses import Response
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.server import Server
-from instep.api.wire import DetectionOut, DetectorOut, Enabled, Look
+from instep.api.wire.detectors import DetectionOut, DetectorOut, Enabled
+from instep.api.wire.work import Look
 from instep.api.writes import Answer, Writes, tagged
 from instep.control.detector import Standing, standing, switch_on
 from instep.model import Job

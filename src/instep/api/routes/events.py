@@ -18,7 +18,8 @@ from instep.api.access import The, Who
 from instep.api.common import router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.server import Server
-from instep.api.wire import EventOut, Page
+from instep.api.wire.base import Page
+from instep.api.wire.events import EventOut
 from instep.store.events import LoggedEvent
 
 routes = router("events")

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from instep.api.access import The
 from instep.api.docs import STYLE, page
 from instep.api.matrix import PREFIX
-from instep.api.wire import Health
+from instep.api.wire.health import Health
 from instep.errors import InstepError
 
 routes = APIRouter(tags=["health"])

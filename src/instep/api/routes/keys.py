@@ -13,7 +13,8 @@ from instep.api.common import REHEARSED, name, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
 from instep.api.server import Server
-from instep.api.wire import AuditOut, ChainOut, IssuedOut, KeyOut, Me, NewKey, Page, Revoked, Rotation
+from instep.api.wire.base import Page
+from instep.api.wire.keys import AuditOut, ChainOut, IssuedOut, KeyOut, Me, NewKey, Revoked, Rotation
 from instep.api.writes import Answer, Writes, tagged
 from instep.control import keys
 from instep.errors import InstepError

@@ -14,9 +14,9 @@ from starlette.responses import Response
 from instep.api import kept
 from instep.api.access import The, Who
 from instep.api.common import REHEARSED, name, router
-from instep.api.object_wire import Deleted, NewObject, ObjectChange, ObjectOut, ObjectWhole, ObjectWritten
 from instep.api.paging import Cursor, Limit, paged, place
-from instep.api.wire import Page
+from instep.api.wire.base import Page
+from instep.api.wire.objects import Deleted, NewObject, ObjectChange, ObjectOut, ObjectWhole, ObjectWritten
 from instep.api.writes import Writes, tagged
 from instep.model import ObjectKind
 from instep.project.documents import PLURALS

@@ -10,7 +10,7 @@ from fastapi import Query
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
-from instep.api.wire import HeldOut, HeldPage
+from instep.api.wire.quarantine import HeldOut, HeldPage
 
 if TYPE_CHECKING:
     from instep.stage.entries import Entry

@@ -15,7 +15,7 @@ from instep.api.common import name, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
 from instep.api.server import Caller, Server
-from instep.api.wire_queue import JobChanged, JobPage, JobWhole, WorkerOut
+from instep.api.wire.queue import JobChanged, JobPage, JobWhole, WorkerOut
 from instep.api.writes import Answer, Write, Writes
 from instep.errors import InstepError
 from instep.model import Job, JobStatus

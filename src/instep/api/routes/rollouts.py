@@ -13,7 +13,9 @@ from instep.api.access import The, Who
 from instep.api.common import REHEARSED, name, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
-from instep.api.rollout_wire import (
+from instep.api.server import Caller, Server
+from instep.api.wire.base import Page
+from instep.api.wire.rollouts import (
     Advance,
     Carried,
     Drafted,
@@ -28,8 +30,6 @@ from instep.api.rollout_wire import (
     StopRollout,
     WaveOut,
 )
-from instep.api.server import Caller, Server
-from instep.api.wire import Page
 from instep.api.writes import Answer, Write, Writes, tagged
 from instep.control.rollouts import flow, queued
 from instep.control.rollouts.changes import change_patch

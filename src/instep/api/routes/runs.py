@@ -13,7 +13,8 @@ from instep.api.access import The, Who
 from instep.api.common import ConnectionName, name, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
-from instep.api.wire import Page, PlanOut, PlanWithSteps, RunOut, RunWithTables, StepOut, TableRunOut
+from instep.api.wire.base import Page
+from instep.api.wire.runs import PlanOut, PlanWithSteps, RunOut, RunWithTables, StepOut, TableRunOut
 from instep.api.writes import tagged
 from instep.errors import InstepError
 from instep.model import RunKind, RunStatus, TableRun

@@ -12,7 +12,8 @@ from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
-from instep.api.wire import Page, Schema, VersionOut
+from instep.api.wire.base import Page
+from instep.api.wire.schemas import Schema, VersionOut
 from instep.control import history
 from instep.control.policies import shown
 from instep.schema.table import catalog_to_dict

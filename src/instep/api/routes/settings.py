@@ -10,8 +10,8 @@ from starlette.responses import Response
 from instep.api import kept
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
-from instep.api.object_wire import NewObject, ObjectChange, ObjectOut, ObjectWhole, ObjectWritten
 from instep.api.routes.objects import MADE
+from instep.api.wire.objects import NewObject, ObjectChange, ObjectOut, ObjectWhole, ObjectWritten
 from instep.api.writes import Writes, tagged
 
 routes = router("connections")

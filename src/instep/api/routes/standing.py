@@ -12,8 +12,8 @@ from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, paged, place
 from instep.api.server import Server
-from instep.api.wire import Page
-from instep.api.wire_queue import SchemaAt
+from instep.api.wire.base import Page
+from instep.api.wire.schemas import SchemaAt
 from instep.control import history
 from instep.control.reselected import decided
 from instep.control.trail import trail

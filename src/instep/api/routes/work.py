@@ -16,7 +16,8 @@ from instep.api.matrix import PREFIX
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import Problem, unknown
 from instep.api.server import Caller, Server
-from instep.api.wire import Applying, BackfillOut, Filling, JobDone, JobOut, Look, Page, Undoing
+from instep.api.wire.base import Page
+from instep.api.wire.work import Applying, BackfillOut, Filling, JobDone, JobOut, Look, Undoing
 from instep.api.writes import Answer, Write, Writes
 from instep.control import queue
 from instep.control.keys import may

@@ -1,13 +1,11 @@
-"""Documents of jobs and workers, and of schemas as of a time."""
+"""Documents of jobs and workers."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from pydantic import Field
-
-from instep.api.wire import Dry, Page, Said, Schema
+from instep.api.wire.base import Dry, Page, Said
 
 
 class JobWhole(Said):
@@ -58,19 +56,3 @@ class JobPage(Page[JobWhole]):
 
 class JobChanged(Dry):
     job: JobWhole
-
-
-class CopyOut(Said):
-    number: int
-    table: list[str] = Field(description="The accepted table that it was.")
-    place: list[str] = Field(description="Namespace and name at the destination.")
-    why: str
-    rows: int
-    at: datetime
-
-
-class SchemaAt(Schema):
-    """`identity`: of the source's server, as far as it tells one."""
-
-    identity: str
-    copies: list[CopyOut]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from instep.api.wire import Asked, Dry, Name, Said, Text
+from instep.api.wire.base import Asked, Dry, Name, Said, Text
 from instep.control.rollouts.waves import SIZES
 from instep.control.selections import Verb
 from instep.model import Fit, MemberStatus, RolloutStatus

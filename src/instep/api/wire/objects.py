@@ -1,4 +1,4 @@
-"""What the API says and takes of objects that the server keeps, and of channels at work."""
+"""What the API says and takes of objects that the server keeps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from instep.api.wire import Asked, Dry, Name, Said
+from instep.api.wire.base import Asked, Dry, Name, Said
 
 Spec = Annotated[dict[str, Any], Field(description="As the object's section in instep.yml; stars keep a secret.")]
 Tags = Annotated[list[Name] | None, Field(max_length=100, description="None: as they are. A connection's: in `spec`.")]
@@ -51,57 +51,3 @@ class ObjectWritten(Dry):
 
 class Deleted(Dry):
     deleted: str
-
-
-class Tested(Dry):
-    """`code` is the receiver's answer, 0 where the channel has none."""
-
-    channel: str
-    code: int
-
-
-class ChannelState(Said):
-    """`waiting` notices are not delivered yet; `closed` says why nothing is sent, "" if it is."""
-
-    channel: str
-    waiting: int
-    closed: str
-
-
-class Opened(Dry):
-    channel: str
-    opened: bool
-
-
-class DeliveryOut(Said):
-    """`number` counts all; `id` is the same for every attempt."""
-
-    number: int
-    id: str
-    channel: str
-    urgent: bool
-    notices: int
-    status: Literal["waiting", "sent", "dead"]
-    attempt: int
-    due: datetime
-    created: datetime
-    ended: datetime | None
-    error: str
-
-
-class AttemptOut(Said):
-    """`code` is the receiver's answer (HTTP or SMTP), 0 if there was none."""
-
-    attempt: int
-    at: datetime
-    seconds: float
-    code: int
-    error: str
-
-
-class DeliveryWithAttempts(DeliveryOut):
-    attempts: list[AttemptOut]
-
-
-class Retried(Dry):
-    delivery: DeliveryOut

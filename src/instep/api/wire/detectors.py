@@ -1,0 +1,41 @@
+"""Documents of the scheduled detector."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from instep.api.wire.base import Dry, Said
+
+
+class DetectionOut(Said):
+    """One detection. `counts`: new, deleted, updated and unchanged by level, once it has looked."""
+
+    job: str
+    status: str
+    why: str
+    triggered_by_error: bool
+    ended: datetime | None
+    error: str
+    counts: dict[str, dict[str, int]]
+
+
+class DetectorOut(Said):
+    """`frequency` in seconds; `state` processing: a detection runs. `reason` says why it has switched itself off."""
+
+    connection: str
+    state: Literal["processing", "queued", "scheduled", "off", "internal_disabled"]
+    enabled: bool
+    frequency: int
+    internal_disabled_detect_schema_changes: bool
+    reason: str
+    next_due: datetime | None
+    current: DetectionOut | None
+    last: DetectionOut | None
+
+
+class Enabled(Dry):
+    """`changed` false: it had not switched itself off."""
+
+    changed: bool
+    detector: DetectorOut
