@@ -386,13 +386,15 @@ def _channel(settings: Settings, guard: Guard) -> Channel:
 
             return EmailChannel(EmailConfig(**settings), guard)
         case "slack":
-            from instep.notify.slack import SlackChannel, SlackConfig
+            from instep.notify.channel import PostChannel, PostConfig
+            from instep.notify.slack import payload as blocks
 
-            return SlackChannel(SlackConfig(**settings), guard)
+            return PostChannel(PostConfig(**settings), guard, blocks)
         case "teams":
-            from instep.notify.teams import TeamsChannel, TeamsConfig
+            from instep.notify.channel import PostChannel, PostConfig
+            from instep.notify.teams import payload as card
 
-            return TeamsChannel(TeamsConfig(**settings), guard)
+            return PostChannel(PostConfig(**settings), guard, card)
         case "webhook":
             from instep.notify.webhook import WebhookChannel, WebhookConfig
 

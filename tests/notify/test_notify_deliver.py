@@ -14,11 +14,11 @@ from instep.egress.guard import Guard
 from instep.errors import ProjectError
 from instep.events import ChangeApplied, ChangeDetected, ChangeMapped, Event, Paused, Resumed, ReviewNeeded, RunEnded
 from instep.model import TableRun
-from instep.notify.channel import Channel
+from instep.notify import slack
+from instep.notify.channel import Channel, PostChannel, PostConfig
 from instep.notify.deliver import BACKOFF, Sender
 from instep.notify.lines import Line
 from instep.notify.message import Message
-from instep.notify.slack import SlackChannel, SlackConfig
 from instep.schema.change import Change, change_to_dict, column_of, describe, table_of
 from instep.schema.kinds import ColumnDefault, ColumnRenamed, ColumnWidened, KeyRemoved, SchemaAdded, TableRenamed
 from instep.schema.table import Column, Table
@@ -54,7 +54,7 @@ def sender(store: Store, receiver: Web | None, clock: Clock, draw: float = 0.5) 
     def channel(name: str) -> Channel:
         if receiver is None:
             raise ProjectError(f"unknown channel {name!r}")
-        return SlackChannel(SlackConfig(receiver.url), Guard(("127.0.0.1",)))
+        return PostChannel(PostConfig(receiver.url), Guard(("127.0.0.1",)), slack.payload)
 
     return Sender(
         store, channel, lambda name: f"{name}_db", lambda name, of: f"https://i/{name}/{of}", clock, lambda: draw

@@ -15,8 +15,9 @@ import pytest
 from cli.cli_world import CHANGED, TABLES, Shop
 from instep.egress.guard import Guard
 from instep.events import Paused
+from instep.notify import slack
+from instep.notify.channel import PostChannel, PostConfig
 from instep.notify.deliver import Sender
-from instep.notify.slack import SlackChannel, SlackConfig
 from instep.store.outbox import Notice
 from instep.store.store import Store
 from receivers import Web, post_office, web
@@ -78,7 +79,7 @@ def told_by(store: Store) -> None:
 
 
 def sender(store: Store, receiver: Web) -> Sender:
-    channel = SlackChannel(SlackConfig(receiver.url), Guard(("127.0.0.1",)))
+    channel = PostChannel(PostConfig(receiver.url), Guard(("127.0.0.1",)), slack.payload)
     return Sender(store, lambda _: channel, str, lambda *_: "", store._db.now)
 
 

@@ -14,10 +14,9 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from instep.egress.guard import Guard
 from instep.errors import ProjectError
-from instep.notify.channel import NotDelivered
+from instep.notify import slack, teams
+from instep.notify.channel import NotDelivered, PostChannel, PostConfig
 from instep.notify.other import AppriseChannel, AppriseConfig
-from instep.notify.slack import SlackChannel, SlackConfig
-from instep.notify.teams import TeamsChannel, TeamsConfig
 from instep.notify.trial import try_channel
 from instep.notify.webhook import WebhookChannel, WebhookConfig, signature, signing_key
 from receivers import web
@@ -87,8 +86,8 @@ def test_what_a_receiver_refuses(kind: str, status: int, headers: dict[str, str]
     with web() as receiver:
         receiver.answers = [(status, headers)]
         channel = {
-            "slack": SlackChannel(SlackConfig(receiver.url), LOOPBACK),
-            "teams": TeamsChannel(TeamsConfig(receiver.url), LOOPBACK),
+            "slack": PostChannel(PostConfig(receiver.url), LOOPBACK, slack.payload),
+            "teams": PostChannel(PostConfig(receiver.url), LOOPBACK, teams.payload),
             "webhook": WebhookChannel(WebhookConfig(receiver.url, secret()), LOOPBACK),
         }[kind]
         with pytest.raises(NotDelivered) as refused:
@@ -103,14 +102,14 @@ def test_what_a_receiver_refuses(kind: str, status: int, headers: dict[str, str]
 
 def test_urls_are_hidden() -> None:
     url = "https://hooks.example/canary"
-    for config in (SlackConfig(url), TeamsConfig(url), WebhookConfig(url, "canary"), AppriseConfig(url)):
+    for config in (PostConfig(url), WebhookConfig(url, "canary"), AppriseConfig(url)):
         assert "canary" not in repr(config)
 
 
 def test_a_card_and_blocks_arrive() -> None:
     with web() as receiver:
-        assert try_channel(SlackChannel(SlackConfig(receiver.url), LOOPBACK), "ops", AT) == 200
-        assert try_channel(TeamsChannel(TeamsConfig(receiver.url), LOOPBACK), "ops", AT) == 200
+        assert try_channel(PostChannel(PostConfig(receiver.url), LOOPBACK, slack.payload), "ops", AT) == 200
+        assert try_channel(PostChannel(PostConfig(receiver.url), LOOPBACK, teams.payload), "ops", AT) == 200
     blocks, card = receiver.documents
     assert blocks["blocks"][0]["type"] == "section"
     assert card["attachments"][0]["content"]["type"] == "AdaptiveCard"

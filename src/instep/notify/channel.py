@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from instep.egress.guard import Guard
 from instep.egress.http import Answer, post
@@ -23,6 +26,25 @@ class NotDelivered(ConnectError):
         """`after`: not before so many seconds; `gone`: never again."""
         super().__init__(why, hint=hint or "see `instep notify log`")
         self.code, self.after, self.gone = code, after, gone
+
+
+@dataclass(frozen=True)
+class PostConfig:
+    """An incoming web hook, or the address of a workflow."""
+
+    url: str = field(repr=False)
+    timeout: float = 10.0
+
+
+class PostChannel:
+    """Takes a message as one document, which `payload` makes of it."""
+
+    def __init__(self, config: PostConfig, guard: Guard, payload: Callable[[Message], Mapping[str, Any]]) -> None:
+        self._config, self._guard, self._payload = config, guard, payload
+
+    def send(self, message: Message) -> int:
+        body = json.dumps(self._payload(message)).encode()
+        return post_json(self._guard, self._config.url, body, timeout=self._config.timeout)
 
 
 def post_json(guard: Guard, url: str, body: bytes, *, timeout: float, ca: str = "", **headers: str) -> int:

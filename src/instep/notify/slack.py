@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
-from instep.egress.guard import Guard
-from instep.notify.channel import post_json
 from instep.notify.escape import as_code, as_slack
 from instep.notify.lines import Line
 from instep.notify.message import Message, details, fewer
@@ -16,23 +13,6 @@ MAX_MESSAGE = 13_200
 MAX_SECTION = 3_000
 _MARKS = {"added": "🟢", "removed": "🔴", "renamed": "🔵", "changed": "🟡", "stopped": "⛔", "plain": "⚪"}
 _CODED = ("source", "connection", "table", "column", "change", "run", "next step")
-
-
-@dataclass(frozen=True)
-class SlackConfig:
-    """An incoming web hook."""
-
-    url: str = field(repr=False)
-    timeout: float = 10.0
-
-
-class SlackChannel:
-    def __init__(self, config: SlackConfig, guard: Guard) -> None:
-        self._config, self._guard = config, guard
-
-    def send(self, message: Message) -> int:
-        body = json.dumps(payload(message)).encode()
-        return post_json(self._guard, self._config.url, body, timeout=self._config.timeout)
 
 
 def payload(message: Message) -> dict[str, Any]:

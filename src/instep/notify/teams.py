@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
-from instep.egress.guard import Guard
-from instep.notify.channel import post_json
 from instep.notify.escape import shown
 from instep.notify.lines import Line
 from instep.notify.message import Message, details, fewer
 
 MAX_BYTES = 27_000
 _COLORS = {"added": "Good", "removed": "Attention", "renamed": "Accent", "changed": "Warning", "stopped": "Attention"}
-
-
-@dataclass(frozen=True)
-class TeamsConfig:
-    """The address of a workflow that posts cards."""
-
-    url: str = field(repr=False)
-    timeout: float = 10.0
-
-
-class TeamsChannel:
-    def __init__(self, config: TeamsConfig, guard: Guard) -> None:
-        self._config, self._guard = config, guard
-
-    def send(self, message: Message) -> int:
-        body = json.dumps(payload(message)).encode()
-        return post_json(self._guard, self._config.url, body, timeout=self._config.timeout)
 
 
 def payload(message: Message) -> dict[str, Any]:
