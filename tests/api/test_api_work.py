@@ -84,7 +84,10 @@ def test_from_a_plan_to_an_undo(api: Works) -> None:
     assert "moved" in again["error"] or "plan again" in again["error"]
     told = api.done(api.post("shop/undo", {"what": change, "preview": True}))
     assert "version" not in told["result"]
-    assert api.done(api.post("shop/undo", {"what": change}))["result"]["version"] > applied["result"]["version"]
+    undone = api.done(api.post("shop/undo", {"what": change}))["result"]
+    assert undone["version"] > applied["result"]["version"]
+    again = api.done(api.post("shop/undo", {"what": change}))["result"]
+    assert (again["changes"], again["version"]) == ([], undone["version"]), "it is done already"
     events = [e["type"] for e in api.get("/events")["items"]]
     assert "change.undone" in events
 

@@ -49,16 +49,20 @@ def made_plan(app: App, connection: str, job: str) -> Mapping[str, Any]:
 
 
 def undo(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: what (a change, run or plan), allow, preview (only say what it would do)."""
-    from instep.sync.changes.undo import find, prepare, takeback
+    """`options`: what (a change, run or plan), allow, preview (only say what it would do). Done, too, if the change was
+    taken back before: by an attempt of this job that did not live to say so, or by somebody else."""
+    from instep.sync.changes.undo import find, prepare, takeback, undone
 
     pipe, said = _pipe(app, job), job.options
-    made = prepare(pipe, find(pipe, str(said.get("what", ""))))
+    what, preview = str(said.get("what", "")), bool(said.get("preview"))
+    if not preview and (version := undone(pipe, what)) is not None:
+        return {"changes": [], "does": [], "drops": [], "limits": [], "left": {}, "version": version}
+    made = prepare(pipe, find(pipe, what))
     found = {
         "changes": list(made.changes), "does": list(made.does), "drops": [s.object for s in made.drops],
         "limits": list(made.limits), "left": dict(made.left),
     }  # fmt: skip
-    return found if said.get("preview") else {**found, "version": takeback(pipe, made, tuple(said.get("allow", ())))}
+    return found if preview else {**found, "version": takeback(pipe, made, tuple(said.get("allow", ())))}
 
 
 def delete(app: App, job: Job) -> Mapping[str, Any]:

@@ -38,7 +38,7 @@ class QueuedRuns:
         return self._outcome(connection, "sync", key, {"measured": True, "nulls": measured})
 
     def undo(self, connection: str, change: str, key: str) -> RunOutcome | None:
-        return self._outcome(connection, "undo", f"{key}/{change}", {"change": change})
+        return self._outcome(connection, "undo", f"{key}/{change}", {"what": change})
 
     def wait(self) -> None:
         raise Later
