@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import getpass
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, cached_property
@@ -40,12 +41,15 @@ if TYPE_CHECKING:
     from instep.sync.pipe import Pipe
     from instep.sync.rows.engine import Engine
 
+_log = logging.getLogger(__name__)
+
 
 def open_project(folder: Path) -> App:
     """The project whose instep.yml is in `folder` or above it; ProjectError if there is none or it is wrong."""
     from instep.project.load import find, load
 
-    return App(load(find(folder)))
+    file = find(folder)
+    return App(load(file), reread=lambda: load(file))
 
 
 def open_server(folder: Path, *, insecure_dev: bool = False) -> App:
@@ -60,8 +64,14 @@ def open_server(folder: Path, *, insecure_dev: bool = False) -> App:
     keys = keyring(project.root, insecure_dev=insecure_dev, variables=project.environment.variables)
     (project.root / ".instep").mkdir(exist_ok=True)
     store = Store(project.store_url(), keys=keys)
-    whole = served(project, store.objects, opens(store.secrets))
-    return App(whole, store)
+    opening = opens(store.secrets)
+
+    def reread() -> Project:
+        if not project.file.is_file():
+            raise ProjectError(f"{project.file} is gone")
+        return served(load_beside(project.root), store.objects, opening)
+
+    return App(served(project, store.objects, opening), store, reread)
 
 
 def open_work(folder: Path, *, insecure_dev: bool = False) -> App:
@@ -78,9 +88,15 @@ def open_work(folder: Path, *, insecure_dev: bool = False) -> App:
 class App:
     """An open project. Use it in a `with` block: it closes the store."""
 
-    def __init__(self, project: Project, store: Store | None = None) -> None:
-        """`store`: one that is open; without it, the project's is opened when it is needed."""
+    def __init__(
+        self, project: Project, store: Store | None = None, reread: Callable[[], Project] | None = None
+    ) -> None:
+        """`store`: one that is open; without it, the project's is opened when it is needed. `reread` answers the
+        project as its file is now."""
+        from instep.project.watch import FileWatch
+
         self.project = project
+        self._reread, self._watch = reread, FileWatch(project.file, project.digest)
         self._sessions: list[SparkSession] = []
         if store is not None:
             self.store = self._telling(store)
@@ -92,6 +108,23 @@ class App:
 
         (self.project.root / ".instep").mkdir(exist_ok=True)
         return self._telling(Store(self.project.store_url()))
+
+    def refresh(self) -> str:
+        """Takes in what the project file says, if it is another text by now. "" or, once for each text, why that is
+        not done: what it said before holds on."""
+        if self._reread is None or not self._watch.moved():
+            return ""
+        try:
+            new = self._reread()
+            if new.store_url() != self.project.store_url():
+                raise ProjectError("store: another one is taken in by a new start only")
+        except ProjectError as error:
+            return f"{error.message}; what {self.project.file.name} said before holds on"
+        self.project = new
+        if "store" in self.__dict__:
+            self._telling(self.store)
+        _log.info("%s was read again", new.file.name)
+        return ""
 
     def _telling(self, store: Store) -> Store:
         """The store, which writes the notices of its events from now on."""
@@ -204,7 +237,7 @@ class App:
         """What the connection's log is called at its source; None if no table of it follows one."""
         return _log_names(self.project, connection)
 
-    @cached_property
+    @property
     def objects(self) -> Objects:
         """What is managed: the file's sections, and what the server keeps."""
         from instep.control.objects import Objects

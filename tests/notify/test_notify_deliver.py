@@ -120,6 +120,43 @@ def test_what_has_become_of_a_change_is_one_line(store: Store, clock: Clock) -> 
     assert (said.status, said.what, said.numbers) == ("applied, schema version 4", "column renamed", (1, 2, 3))
 
 
+PATIENCE = timedelta(seconds=5)
+
+
+def test_the_end_of_a_run_waits_a_moment_for_that_of_its_job(store: Store, clock: Clock) -> None:
+    job = store.jobs.enqueue("shop", "sync")[0]
+    claimed = store.jobs.claim("w")
+    assert claimed is not None
+    store.events.add(Resumed("shop", "ann"), Resumed("other", "ann"))
+    store.events.add(RunEnded("shop", "r-1", "sync", "failed", "no route"))
+    store.events.add(RunEnded("other", "r-2", "sync", "failed", "no route"))
+    assert store.outbox.gather(PATIENCE) == 1, "that of the other one, which has no job"
+    clock.forward(4)
+    assert store.outbox.gather(PATIENCE) == 0
+    store.jobs.finish(claimed, "dead", error="no route")
+    assert store.outbox.gather(PATIENCE) == 1
+    other, both = store.outbox.claim(), store.outbox.claim()
+    assert other is not None
+    assert both is not None
+    assert [told.event.type for told in store.outbox.told(other)] == ["connection.resumed", "run.ended"]
+    assert [told.event.type for told in store.outbox.told(both)] == ["connection.resumed", "run.ended", "job.dead"]
+    assert store.jobs.get(job.id).over
+
+
+def test_nobody_waits_longer_than_that(store: Store, clock: Clock) -> None:
+    """A pause in the midst of a long sync; and commands, which end, do not wait at all."""
+    store.jobs.enqueue("shop", "sync")
+    store.jobs.claim("w")
+    store.events.add(Paused("shop", "key gone"))
+    assert store.outbox.gather(PATIENCE) == 0
+    clock.forward(3)
+    store.events.add(Paused("shop", "and a cursor"))
+    clock.forward(2)
+    assert store.outbox.gather(PATIENCE) == 1, "the first has waited long enough, and takes the second along"
+    store.events.add(Paused("shop", "a third"))
+    assert store.outbox.gather() == 1
+
+
 def test_pauses_runs_and_people(store: Store, clock: Clock) -> None:
     run = store.runs.claim("shop", "sync")
     store.runs.record_tables(TableRun(run.id, ORDER, "failed", error="no room"), TableRun(run.id, ("", "b"), "done"))

@@ -113,6 +113,18 @@ def test_a_killed_owner_is_taken_over_at_once(store: Store, url: str) -> None:
         assert store.runs.get(run_id).error == f"interrupted: process {process.pid} has ended"
 
 
+def test_what_a_killed_owner_has_left_is_known(store: Store, url: str) -> None:
+    with child("hold", url) as (process, run_id):
+        store.runs.claim("mine", "sync")
+        assert store.runs.orphans() == []
+        process.kill()
+        process.wait()
+        (left,) = store.runs.orphans()
+        assert left.id == run_id
+        store.runs.finish(left, "failed", "its process has ended")
+        assert store.runs.orphans() == []
+
+
 def test_a_stopped_owner_is_alive(store: Store, url: str) -> None:
     with child("hold", url) as (process, _):
         process.send_signal(signal.SIGSTOP)

@@ -117,7 +117,7 @@ class Killer:
         """One of them, or what works for it."""
         victim = self.random.choice(self.alive)
         lanes = lanes_of(victim.pid)
-        if lanes and self.random.random() < 0.3:
+        if lanes and self.random.random() < 0.5:
             kill(self.random.choice(lanes))
             self.kills["lane"] += 1
             return
@@ -161,7 +161,7 @@ def run(shop: Shop, store: Store, asks: Asks, killer: Killer, kills: int, others
             killer.strike()
             others()
         asker.join(600)
-        until(lambda: hastened(store) >= len(set(asks.jobs)), 900)
+        until(lambda: hastened(store) >= len(set(asks.jobs)), 900 + 2 * asks.count)
     finally:
         killer.end()
         asker.join(60)

@@ -6,6 +6,8 @@ INSTEP_KILLED_JOBS=1000 and INSTEP_KILLS=100 make it longer.
 from __future__ import annotations
 
 import os
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from postgres_server import Database, free_port
 
 JOBS = int(os.environ.get("INSTEP_KILLED_JOBS", "24"))
 KILLS = int(os.environ.get("INSTEP_KILLS", "4"))
+LONG = max(1800, 6 * JOBS)
 NAMES = tuple("abcdef") if JOBS <= 100 else tuple(f"c{number}" for number in range(25))
 
 
@@ -30,13 +33,13 @@ def made(folder: Path, store_url: str = "") -> Shop:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(LONG)
 def test_on_sqlite(tmp_path: Path) -> None:
     survived(made(tmp_path), workers=1)
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(LONG)
 def test_two_workers_on_postgresql(tmp_path: Path, postgres: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     c = postgres.config
     place = URL.create("postgresql+psycopg", c.user, c.password, c.host, c.port, c.database)
@@ -45,7 +48,7 @@ def test_two_workers_on_postgresql(tmp_path: Path, postgres: Database, monkeypat
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(LONG)
 def test_the_server_is_killed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that got no answer are repeated: each is one job."""
     monkeypatch.setenv("INSTEP_KEYS", new_key("k"))
@@ -63,8 +66,15 @@ def test_the_server_is_killed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def survived(shop: Shop, workers: int) -> None:
+    """Two lanes in all."""
+    begun = time.monotonic()
     with shop.store() as store:
-        asks, killer = Asks(shop, JOBS, by_store(store)), Killer(shop, workers)
+        asks, killer = Asks(shop, JOBS, by_store(store)), Killer(shop, workers, lanes=2 // workers)
         run(shop, store, asks, killer, KILLS, lambda: None)
         check(shop, store, asks)
-        print(f"{JOBS} jobs, {dict(killer.kills)} killed, {len(store.runs.history(limit=100_000))} runs")
+        jobs, runs = store.jobs.find(kind="sync", limit=100_000), store.runs.history(limit=100_000)
+    ended = Counter(run.status for run in runs)
+    print(
+        f"{JOBS} jobs in {time.monotonic() - begun:.0f} s under {workers} worker(s); killed: {dict(killer.kills)}; "
+        f"{sum(one.attempt for one in jobs)} attempts, runs: {dict(ended)}"
+    )

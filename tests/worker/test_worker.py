@@ -114,7 +114,10 @@ def test_nobody_there_is_said(shop: Shop) -> None:
         queue.await_end(store, asked.id, 1)
 
 
-def test_cancelling_a_running_job(shop: Shop, slow: None) -> None:
+@pytest.mark.parametrize("patience", [60.0, 0.0], ids=["it ends by itself", "its lane is killed"])
+def test_cancelling_a_running_job(shop: Shop, slow: None, monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
+    """Job and run end together, whether the lane could still say so or not."""
+    monkeypatch.setattr("instep.worker.worker.INTERRUPTED", patience)
     with shop.working(), shop.store() as store:
         asked = ask(shop)
         begun(shop, asked)
@@ -122,8 +125,10 @@ def test_cancelling_a_running_job(shop: Shop, slow: None) -> None:
         until(lambda: store.jobs.get(asked.id).over)
         ended = store.jobs.get(asked.id)
         assert (ended.status, ended.error) == ("cancelled", "stopped by ann")
-        # a lane that does not end within ten seconds is killed: then the next run says what became of this one
-        assert store.runs.get(ended.run).status in ("cancelled", "running")
+        (run,) = store.runs.history("shop")
+        assert (ended.run, run.status) == (run.id, "cancelled")
+        assert run.ended is not None
+        assert [e.data["status"] for e in store.events.latest(types=("run.ended",))] == ["cancelled"]
 
 
 def test_a_lane_that_dies_takes_one_attempt_with_it(shop: Shop, slow: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +142,9 @@ def test_a_lane_that_dies_takes_one_attempt_with_it(shop: Shop, slow: None, monk
         again = job(shop, asked.id)
         assert (again.attempt, again.error) == (1, "its process ended with code -9")
         assert again.due > again.created
+        with shop.store() as store:
+            (run,) = store.runs.history("shop")
+        assert (again.run, run.status, run.error) == (run.id, "failed", f"interrupted: {again.error}")
     finally:
         process.terminate()
         assert process.wait(30) == 0
@@ -203,6 +211,29 @@ class TestKilled:
             until(lambda: store.jobs.get(asked.id).status == "done")
             assert store.jobs.get(asked.id).attempt == 2
         assert shop.count("count(*)") == (2,)
+
+    @pytest.mark.parametrize("cancelled", [False, True])
+    def test_draining_does_what_it_has_left_at_once(
+        self, shop: Shop, slow: None, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+    ) -> None:
+        """No lease is waited for, and a run that nobody follows is ended all the same."""
+        process = shop.process("--lanes", "1")
+        asked = ask(shop)
+        begun(shop, asked)
+        (lane,) = lanes_of(process.pid)
+        kill(process.pid)
+        process.wait()
+        until(lambda: not alive(lane), 20)
+        monkeypatch.delenv("INSTEP_CRASH")
+        with shop.store() as store:
+            if cancelled:
+                store.jobs.cancel(asked.id, "ann")
+            shop.worker().run(drain=True)
+            ended = store.jobs.get(asked.id)
+            assert (ended.status, ended.attempt) == (("cancelled", 1) if cancelled else ("done", 2))
+            first = store.runs.history("shop")[-1]
+            assert (first.status, first.error) == ("failed", "interrupted: its process has ended")
+            assert store.runs.orphans() == []
 
     def test_again_and_again_none_is_lost_and_none_doubled(self, shops: Shop) -> None:
         """Each round changes the sources, asks for everything, and kills a worker at another moment."""

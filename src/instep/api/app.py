@@ -67,7 +67,7 @@ def create_app(
         redirect_slashes=False, generate_unique_id_function=lambda route: route.name,
     )  # fmt: skip
     app.state.server = Server(
-        opened, StoredQueue(opened.project, opened.store), rates, listeners or Listeners(), poll, stream,
+        opened, StoredQueue(opened), rates, listeners or Listeners(), poll, stream,
         version("instep"),
     )  # fmt: skip
     opened.store.events.last_number()  # opens the store before the first request

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from instep import model
-from instep.api.server import Queued
+from instep.api.server import Opened, Queued
 from instep.control import detector
 from instep.control.queue import ask, key_of
 from instep.errors import InstepError
 from instep.model import JobKind
-from instep.project.project import Project
-from instep.store.store import Store
 
 NO_WORKER = "no worker is running: it begins once one is (`instep worker`, or `instep server --with-worker`)"
 
@@ -20,8 +18,8 @@ NO_WORKER = "no worker is running: it begins once one is (`instep worker`, or `i
 class StoredQueue:
     """Both calls take part in the store's transaction that is open."""
 
-    def __init__(self, project: Project, store: Store) -> None:
-        self._project, self._store = project, store
+    def __init__(self, opened: Opened) -> None:
+        self._opened, self._store = opened, opened.store
 
     def enqueue(self, connection: str, kind: str, *, options: Mapping[str, Any], who: str, why: str) -> Queued:
         """The same work that waits or runs already is answered instead. `note` says if nobody is there to do it."""
@@ -31,7 +29,7 @@ class StoredQueue:
             if running and not running.stop and (kind == "detect" or running.key == key_of(said)):
                 return self._shown(running, fresh=False)
             if kind == "detect":
-                asked = detector.ask(self._store, self._project, connection, who)
+                asked = detector.ask(self._store, self._opened.project, connection, who)
             else:
                 asked = ask(self._store, connection, cast(JobKind, kind), who, said)
             return self._shown(asked.job, asked.new)

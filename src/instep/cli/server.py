@@ -78,6 +78,7 @@ def server(
         raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
     from instep.bootstrap import open_server
     from instep.cli.beside import stopping
+    from instep.cli.follow import FileFollower
     from instep.logs import LogSettings, configure, logged
 
     logs = LogSettings(log_format, log_level)
@@ -93,7 +94,7 @@ def server(
         opener = partial(logged, logs, partial(open_server, folder, insecure_dev=insecure_dev))
         beside = _worker(opener, lanes, grace) if with_worker else None
         # Ending the event loop, a signal is sent on to us: the worker is then asked to stop.
-        with stopping(beside.stop if beside else _heard), beside or nullcontext():
+        with stopping(beside.stop if beside else _heard), beside or nullcontext(), FileFollower(app):
             say(f"listening on http://{_shown(host)}:{taken.getsockname()[1]}/api/v1/docs")
             uvicorn.Server(config).run(sockets=[taken])
     say("the server has ended")

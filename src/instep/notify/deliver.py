@@ -45,11 +45,11 @@ class Sender:
     draw: Callable[[], float] = field(default=random.random, repr=False)
     kept: timedelta = KEPT
 
-    def send(self, *, seconds: float = 3_600.0, most: int = 10_000) -> list[Result]:
+    def send(self, *, seconds: float = 3_600.0, most: int = 10_000, patience: timedelta = timedelta()) -> list[Result]:
         """Sends what is due, and begins with no further delivery after so many `seconds`. A channel that fails
-        stops nobody: its delivery is tried again later."""
+        stops nobody: its delivery is tried again later. `patience`: as the outbox gathers."""
         begun, done = time.monotonic(), list[Result]()
-        self.store.outbox.gather()
+        self.store.outbox.gather(patience)
         while len(done) < most and time.monotonic() - begun < seconds:
             delivery = self.store.outbox.claim()
             if delivery is None:

@@ -16,6 +16,7 @@ from instep.project.project import Project
 from instep.project.reference import Environment
 from instep.project.tree import Path as Place
 from instep.project.tree import Tree
+from instep.project.watch import digest_of
 from instep.project.words import CHOOSERS, is_word
 
 FILE_NAME = "instep.yml"
@@ -41,12 +42,13 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Project:
     Raises one ProjectError that lists every problem as `instep.yml:<line>: <where>: <what>`.
     """
     file = (path / FILE_NAME if path.is_dir() else path).resolve()
+    digest = digest_of(file)  # first, so that what is written after it is seen as another text
     tree = yaml_tree.parse(text_of(file))
     if not tree.problems and (tree.data is None or tree.data == {}):
         raise ProjectError(
             f"{file.name} is empty", hint="write a source, a destination and a connection, or run `instep init`"
         )
-    found = _project(file, tree, variables)
+    found = _project(file, tree, variables, digest)
     if not (found.model.sources or found.model.destinations or found.model.connections):
         raise ProjectError(
             f"{file.name} has no sources, destinations or connections",
@@ -55,12 +57,12 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> Project:
     return found
 
 
-def _project(file: Path, tree: Tree, variables: Mapping[str, str] | None) -> Project:
+def _project(file: Path, tree: Tree, variables: Mapping[str, str] | None, digest: str) -> Project:
     raise_all(file.name, tree.problems if tree.data is None else ())
     model, problems = _validate(tree)
     raise_all(file.name, [*tree.problems, *problems])
     assert model is not None  # what is not valid has problems
-    return Project(file, model, tree, Environment.of(file.parent, variables))
+    return Project(file, model, tree, Environment.of(file.parent, variables), digest)
 
 
 def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Project:
@@ -68,9 +70,10 @@ def load_beside(folder: Path, variables: Mapping[str, str] | None = None) -> Pro
     the one given, or that of the nearest file above. ProjectError as `load`."""
     here = folder.resolve()
     file = next((f / FILE_NAME for f in (here, *here.parents) if (f / FILE_NAME).is_file()), here / FILE_NAME)
+    digest = digest_of(file)
     tree = yaml_tree.parse(text_of(file) if file.is_file() else "{}")
     tree.data = {} if tree.data is None and not tree.problems else tree.data
-    return _project(file, tree, variables)
+    return _project(file, tree, variables, digest)
 
 
 def text_of(file: Path, missing: str = "make a project with `instep init`") -> str:

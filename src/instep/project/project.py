@@ -65,12 +65,13 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class Project:
-    """`file` is the project file; `model` what it says, references unresolved."""
+    """`file` is the project file; `model` what it says, references unresolved; `digest` that of its text."""
 
     file: Path
     model: ProjectFile
     tree: Tree
     environment: Environment
+    digest: str = ""
 
     @property
     def root(self) -> Path:

@@ -124,4 +124,4 @@ def served(project: Project, documents: Documents, opens: Opens) -> ServedProjec
     model, own = project.model, project.model
     both = {plural: Sections(kind, getattr(own, plural), documents) for kind, plural in PLURALS.items()}
     environment = replace(project.environment, opens=opens)
-    return ServedProject(project.file, model.model_copy(update=both), project.tree, environment, own)
+    return ServedProject(project.file, model.model_copy(update=both), project.tree, environment, project.digest, own)

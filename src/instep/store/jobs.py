@@ -153,24 +153,27 @@ class Jobs:
         return self._get(transaction, job.id)
 
     def abandon(self, owners: Collection[str]) -> list[Job]:
-        """Takes the jobs of workers that are known to be dead, without waiting for their leases to end."""
+        """Takes the jobs of workers that are known to be dead, without waiting for their leases to end. Whatever ended
+        such a worker, it was seldom the job: a first attempt is followed by the next at once."""
         if not owners:
             return []
         with self._db.write() as transaction:
-            return self._give_up_silent(transaction, jobs.c.owner.in_(owners))
+            return self._give_up_silent(transaction, jobs.c.owner.in_(owners), at_once=1)
 
-    def _give_up_silent(self, transaction: Connection, condition: ColumnElement[bool]) -> list[Job]:
+    def _give_up_silent(self, transaction: Connection, condition: ColumnElement[bool], at_once: int = 0) -> list[Job]:
         rows = transaction.execute(select(jobs).where(jobs.c.status == "running", condition)).all()
-        return [self._give_up(transaction, _job(row)) for row in rows]
+        return [self._give_up(transaction, _job(row), at_once) for row in rows]
 
-    def _give_up(self, transaction: Connection, job: Job) -> Job:
-        """What kills its worker each time has to end some day: the attempt counts."""
+    def _give_up(self, transaction: Connection, job: Job, at_once: int) -> Job:
+        """What kills its worker each time has to end some day: the attempt counts. It is tried again with a delay, up
+        to attempt `at_once` without one."""
         error = f"worker {job.owner} gave no sign of life during attempt {job.attempt} of {job.attempts}"
         if job.stop:
             return self.finish(job, "cancelled", error=f"stopped by {job.stop}")
         if job.attempt >= job.attempts:
             return self.finish(job, "dead", error=error)
-        return self._again(transaction, job, error, self._db.now() + backoff(job.attempt, job.id), None)
+        rest = backoff(job.attempt, job.id) if job.attempt > at_once else timedelta()
+        return self._again(transaction, job, error, self._db.now() + rest, None)
 
     def cancel(self, job_id: str, who: str) -> Job:
         """A waiting job ends at once, a running one as soon as its worker hears of it. Raises Conflict for one that
@@ -278,11 +281,6 @@ class Jobs:
         query = select(jobs.c.status, func.count()).group_by(jobs.c.status)
         with self._db.read() as transaction:
             return {row[0]: row[1] for row in transaction.execute(query)}
-
-    def prune(self, before: datetime) -> int:
-        """Forgets what ended before; answers how many."""
-        with self._db.write() as transaction:
-            return transaction.execute(jobs.delete().where(jobs.c.ended < before)).rowcount
 
 
 def _most_urgent(

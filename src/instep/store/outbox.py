@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from instep.errors import Conflict, InstepError
 from instep.events import Event
 from instep.store.database import Database
+from instep.store.job_tables import jobs
 from instep.store.logged import LoggedEvent
 from instep.store.notice_tables import closed_channels, deliveries, delivery_attempts, outbox
 from instep.store.tables import events
@@ -113,17 +114,20 @@ class Outbox:
             waits = select(d.number).where(*free, d.channel.not_in(select(closed_channels.c.channel)))
             return any(transaction.execute(query.limit(1)).first() for query in (gathered, waits))
 
-    def gather(self) -> int:
+    def gather(self, patience: timedelta = timedelta()) -> int:
         """Makes deliveries of the notices that are due, and answers how many. Those of one batch that are not urgent
         go together, at most one delivery in 60 seconds; what comes meanwhile is in the next one, or goes with what is
-        urgent."""
+        urgent. That waits, up to `patience`, while a job of its connection runs: the end of a run and what becomes of
+        its job are one piece of news."""
         with self._db.write() as transaction:
-            now, taken = self._db.now(), set[tuple[str, str]]()
+            now = self._db.now()
+            taken = {(row.channel, row.batch) for row in transaction.execute(_held_back(now, patience))}
+            held = len(taken)
             for channel, batch, urgent in transaction.execute(_batches(now)).all():
                 if (channel, batch) not in taken and (urgent or not _just_sent(transaction, channel, batch, now)):
                     _gather(transaction, channel, batch, urgent, now)
                     taken.add((channel, batch))
-            return len(taken)
+            return len(taken) - held
 
     def claim(self) -> Delivery | None:
         """The next delivery that is due, for this caller alone while its lease lasts; None if there is none."""
@@ -271,6 +275,14 @@ def _batches(now: datetime) -> Any:
     o = outbox.c
     query = select(o.channel, o.batch, o.urgent).distinct().where(o.delivery.is_(None), o.due <= now)
     return query.order_by(o.urgent.desc(), o.channel, o.batch)
+
+
+def _held_back(now: datetime, patience: timedelta) -> Any:
+    """(channel, batch) whose urgent notices wait for what belongs to them."""
+    o = outbox.c
+    running = select(jobs.c.id).where(jobs.c.connection == o.connection, jobs.c.status == "running")
+    query = select(o.channel, o.batch).where(o.delivery.is_(None), o.urgent, o.due <= now, running.exists())
+    return query.group_by(o.channel, o.batch).having(func.min(o.at) > now - patience)
 
 
 def _just_sent(transaction: Connection, channel: str, batch: str, now: datetime) -> bool:

@@ -69,6 +69,12 @@ class Runs:
         why = f"process {row.pid} has ended" if gone else silent
         transaction.execute(update(runs).where(*where).values(status="failed", ended=now, error=f"interrupted: {why}"))
 
+    def orphans(self) -> list[Run]:
+        """Those that run by the records, and whose process has certainly ended: it was on this host."""
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(runs).where(runs.c.status == "running")).all()
+        return [run_of(row) for row in rows if Owner(row.host, row.pid, row.pid_started).gone]
+
     def heartbeat(self, run: Run) -> None:
         """Extends the lease; raises Fenced once the run was taken over."""
         with self._db.write() as transaction:

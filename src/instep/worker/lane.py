@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from instep.errors import ProjectError
 from instep.model import Job
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 Opener = Callable[[], "App"]
 _PARENT_SECONDS = 1.0
+UNREADABLE = 5.0
+"""Seconds after which a job comes again whose lane, a new one, could not read the project file."""
 
 
 class Lane:
@@ -177,7 +180,9 @@ def _one(projects: Opened, job: Job) -> Ended:
         return perform(projects.current(), job)
     except KeyboardInterrupt:
         return Ended("interrupted", interrupted=True)
-    except Exception as error:  # the project cannot be opened
+    except ProjectError as error:  # its file is wrong for now: that is no attempt
+        return Ended(str(error), again=UNREADABLE)
+    except Exception as error:  # the store cannot be opened
         return Ended(str(error) or type(error).__name__, transient=True)
 
 
@@ -188,30 +193,21 @@ def _end_with(parent: int) -> None:
 
 
 class Opened:
-    """The project, opened anew when its file has changed."""
+    """The project as its file says it now. `said` hears of a text that is wrong: then what it said before holds on."""
 
-    def __init__(self, opener: Opener) -> None:
-        self._opener = opener
+    def __init__(self, opener: Opener, said: Callable[[str], None] = lambda _: None) -> None:
+        self._opener, self._said = opener, said
         self._app: App | None = None
-        self._stamp: tuple[float, int] = (0, 0)
 
     def current(self) -> App:
-        """InstepError while the file cannot be read."""
-        if self._app is None or _stamp(self._app.project.file) != self._stamp:
-            new = self._opener()
-            self.close()
-            self._app, self._stamp = new, _stamp(new.project.file)
+        """InstepError as long as it could never be opened."""
+        if self._app is None:
+            self._app = self._opener()
+        elif wrong := self._app.refresh():
+            self._said(wrong)
         return self._app
 
     def close(self) -> None:
         if self._app is not None:
             self._app.__exit__(None, None, None)
             self._app = None
-
-
-def _stamp(file: Path) -> tuple[float, int]:
-    try:
-        found = file.stat()
-    except OSError:
-        return 0, 0
-    return found.st_mtime, found.st_size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 
 from instep.errors import InstepError
 from instep.worker.lane import Opened, Opener
@@ -12,6 +13,8 @@ from instep.worker.lane import Opened, Opener
 _log = logging.getLogger("instep.worker")
 LOOK = 1.0
 """Seconds between two looks at what is due."""
+PATIENCE = 5.0
+"""Seconds that the news of a run waits for what becomes of its job."""
 AT_END = 5.0
 """Seconds for what is still due when the worker ends."""
 
@@ -36,16 +39,16 @@ class NoticeThread:
     def _run(self) -> None:
         opened = Opened(self._opener)
         while not self._ends.wait(LOOK):
-            self._send(opened, 60.0)
-        self._send(opened, AT_END)
+            self._send(opened, 60.0, PATIENCE)
+        self._send(opened, AT_END, 0.0)
         opened.close()
 
-    def _send(self, opened: Opened, seconds: float) -> None:
+    def _send(self, opened: Opened, seconds: float, patience: float) -> None:
         """A store or file that cannot be read for a moment loses no notice."""
         try:
             app = opened.current()
             if app.project.model.channels and app.store.outbox.due():
-                for one in app.sender().send(seconds=seconds):
+                for one in app.sender().send(seconds=seconds, patience=timedelta(seconds=patience)):
                     if one.error:
                         self._said(f"channel {one.delivery.channel} was not reached: {one.error}")
         except InstepError as error:

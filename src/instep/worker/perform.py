@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.bootstrap import App
 from instep.control import detector
-from instep.errors import Blocked, Conflict, InstepError, ProjectError
+from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress
 from instep.logs import bound
 from instep.model import Job, JobKind
 from instep.sync.pipe import Pipe
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from instep.sync.detection.detect import Detection
 
 _log = logging.getLogger("instep.worker")
+IN_PROGRESS = 2.0
+"""Seconds after which a job comes again that has met another run of its connection: that is no attempt."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ def _perform(app: App, job: Job) -> Ended:
         return _WORK[job.kind](app, job)
     except KeyboardInterrupt:
         ended = Ended("interrupted", interrupted=True)
+    except RunInProgress as error:  # of a person, or of a lane that dies a moment after its worker
+        return Ended(_text(error), again=IN_PROGRESS)
     except Exception as error:
         again = _transient(error) and not job.options.get("measured")
         ended = Ended(_text(error), again, result=_problem(error))
@@ -203,16 +207,6 @@ def _test(app: App, job: Job) -> Ended:
     return Ended(result={"checks": [asdict(c) for c in checks], "ok": all(c.ok or not c.needed for c in checks)})
 
 
-def _undo(app: App, job: Job) -> Ended:
-    """`options`: change (its id), which drops nothing; or those of `decided.undo`."""
-    from instep.sync.in_process import undo
-
-    if "change" not in job.options:
-        return _decided(decided.undo)(app, job)
-    undo(_pipe(app, job), str(job.options["change"]))
-    return Ended()
-
-
 def _rollout(app: App, job: Job) -> Ended:
     """`key`: its id; `options`: a course (control/rollouts/course.py)."""
     result = rollouts.turn(app, job)
@@ -233,6 +227,6 @@ def _decided(does: Callable[[App, Job], Mapping[str, Any]]) -> Callable[[App, Jo
 
 _WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
     "sync": _sync, "backfill": _sync, "detect": _detect, "refresh": _detect, "reload": _detect,
-    "maintain": _maintain, "test": _test, "undo": _undo, "rollout": _rollout, "plan": _decided(decided.make_plan),
-    "apply": _decided(decided.apply), "delete": _decided(decided.delete),
+    "maintain": _maintain, "test": _test, "rollout": _rollout, "plan": _decided(decided.make_plan),
+    "apply": _decided(decided.apply), "undo": _decided(decided.undo), "delete": _decided(decided.delete),
 }  # fmt: skip

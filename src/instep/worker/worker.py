@@ -15,7 +15,8 @@ from datetime import UTC, date, datetime, timedelta
 
 from instep.control import timetable
 from instep.errors import Fenced, InstepError
-from instep.model import Job, JobStatus, Worker
+from instep.events import RunEnded
+from instep.model import Job, JobStatus, RunStatus, Worker
 from instep.ops.retention import forget_some
 from instep.store.jobs import WAITED_FOR
 from instep.store.store import Store
@@ -49,7 +50,7 @@ class JobWorker:
 
     def __init__(self, opener: Opener, limits: Limits = Limits(), said: Callable[[str], None] = print) -> None:
         self._opener, self._limits, self._said = opener, limits, said
-        self._projects = Opened(opener)
+        self._projects = Opened(opener, said)
         self._stopping, self._at_once = threading.Event(), threading.Event()
         self._notices = NoticeThread(opener, said)
         self._lanes: dict[int, Lane] = {}
@@ -116,13 +117,17 @@ class JobWorker:
         return bool(self._busy)
 
     def _schedule(self, drain: bool) -> None:
-        """Fires what is due, by the settings as they are now."""
-        if drain or time.monotonic() < self._scheduled + SCHEDULE:
+        """Takes over what dead workers have left; unless it drains, fires what is due, by the settings as they are
+        now."""
+        if time.monotonic() < self._scheduled + SCHEDULE:
             return
         self._scheduled = time.monotonic()
         if outgrown := self._store.outgrown():
             self._said(outgrown)
             self.stop()
+            return
+        self._bury()
+        if drain:
             return
         project, now = self._projects.current().project, datetime.now(UTC)
         for wrong in self._timetable.follow(self._store, project, now):
@@ -131,8 +136,12 @@ class JobWorker:
             self._pruned = now.date()  # until then a slice each time, so that no lease waits for it
         if timetable.fire(self._store, now):
             self._scheduled = float("-inf")  # there may be more
+
+    def _bury(self) -> None:
+        """Jobs and runs of processes of this host that have ended."""
         self._store.jobs.abandon(gone := self._store.workers.gone())
         self._store.workers.forget(gone)
+        self._end_orphans(None, "failed", "interrupted: its process has ended")
 
     def _assign(self) -> None:
         """Gives idle lanes jobs, as long as there are some; a lane's process begins with its first job. The last lane
@@ -180,6 +189,7 @@ class JobWorker:
             self._unsaved.pop(lane, None)
             lane.job = None
             lane.kill()
+            self._end_orphans(job.connection, "failed", "interrupted: its job was taken over")
             return
         if lane.job.stop:
             lane.interrupt(INTERRUPTED)
@@ -210,11 +220,11 @@ class JobWorker:
         assert lane.job is not None
         jobs, job = self._store.jobs, lane.job
         with self._store.transaction():
-            if ended.run:
-                jobs.note_run(job, ended.run)
             by = jobs.get(job.id).stop
+            if run := ended.run or self._unended(lane, job, ended, by):
+                jobs.note_run(job, run)
             if ended.again is not None and not by:
-                jobs.give_back(job, "", timedelta(seconds=ended.again))
+                jobs.give_back(job, ended.error, timedelta(seconds=ended.again))
                 return
             if ended.interrupted or ((ended.error or ended.again is not None) and by):
                 job = jobs.finish(job, "cancelled", error=f"stopped by {by}") if by else self._given(job)
@@ -223,6 +233,25 @@ class JobWorker:
             else:
                 job = jobs.finish(job, result=ended.result)
         self._said(f"job {job.id} ({job.kind} of {job.connection or '-'}): {job.status}" + _why(job))
+
+    def _unended(self, lane: Lane, job: Job, ended: Ended, by: str) -> str:
+        """The run that a lane has left behind ends with its job; answers its id, "" if there is none."""
+        if lane.alive:
+            return ""
+        if not ended.interrupted:
+            return self._end_orphans(job.connection, "failed", f"interrupted: {ended.error}")
+        return self._end_orphans(job.connection, "cancelled", f"stopped by {by}" if by else "its worker stopped")
+
+    def _end_orphans(self, connection: str | None, status: RunStatus, error: str) -> str:
+        """Ends the runs of dead processes, of one connection or of all (None); answers the last one's id."""
+        found = ""
+        for run in self._store.runs.orphans():
+            if connection in (None, run.connection):
+                with suppress(Fenced), self._store.transaction():  # the connection's next run may have done it
+                    self._store.runs.finish(run, status, error)
+                    self._store.events.add(RunEnded(run.connection, run.id, run.kind, status, error))
+                found = run.id
+        return found
 
     def _given(self, job: Job) -> Job:
         return self._store.jobs.give_back(job, "its worker stopped")

@@ -34,9 +34,13 @@ class Opened(Protocol):
 
 def ports_of(opened: Opened, rates: Rates, wait: float = WAIT) -> Ports:
     """`wait`: seconds that a request waits for a job."""
-    project, store = opened.project.of, opened.store
+    store = opened.store
+
+    def project(name: str) -> Project:
+        return opened.project.of(name)
+
     return Ports(
-        store, project, ServedObjects(opened.objects), StoredJobs(store, project), StoredKeys(store),
+        store, project, ServedObjects(lambda: opened.objects), StoredJobs(store, project), StoredKeys(store),
         SharedRates(rates), wait,
     )  # fmt: skip
 

@@ -3,7 +3,7 @@ only this API knows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import merge
@@ -28,9 +28,13 @@ _AT_ONCE = 200
 
 @dataclass(frozen=True)
 class ServedObjects:
-    """`objects` and what only this API knows, as one."""
+    """What is managed (`now` answers it by the project file as it is now) and what only this API knows, as one."""
 
-    objects: Objects
+    now: Callable[[], Objects]
+
+    @property
+    def objects(self) -> Objects:
+        return self.now()
 
     @property
     def _store(self) -> Store:
