@@ -193,7 +193,9 @@ class App:
         from instep.sync.pipe import Pipe
 
         project = self.project.of(connection)
-        source = _source(project.source_of(connection), project, lambda: self.store, lambda: self._start(connection))
+        source = _source(
+            project.source_of(connection), project, lambda: self.store, lambda: self._start(connection), connection
+        )
         destination = _destination(project.destination_of(connection), project)
         settings = project.destination(project.destination_of(connection))
         policy = project.policy(connection)
@@ -341,15 +343,20 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
     options = project.table(connection, table.ref)
     misfit = options.misfit or policy.modifiers.get("misfit", "quarantine")
     kept, given = project.connection(connection).keep_old_names, options.keep_old_names
+    streams = project.model.sources[project.source_of(connection)].type == "connector"
+    mode = "stream" if streams else options.mode
     return TableSettings(
-        mode=options.mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
+        mode=mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
         key=options.key, misfit=misfit, keep_old_names=kept if given is None else given,
         filter=options.filter, properties=as_text(options.properties), sort=options.sort, partition=options.partition,
         history=options.history,
     )  # fmt: skip
 
 
-def _source(name: str, project: Project, store: Callable[[], Store], start: Callable[[], SparkSession]) -> Source:
+def _source(
+    name: str, project: Project, store: Callable[[], Store], start: Callable[[], SparkSession], connection: str = ""
+) -> Source:
+    """The source; one that remembers what its runs brought does so for a `connection`."""
     settings = project.source(name)
     match settings.type:
         case "postgres":
@@ -379,6 +386,14 @@ def _source(name: str, project: Project, store: Callable[[], Store], start: Call
             from instep.sources.jdbc.source import JdbcSource
 
             return JdbcSource(JdbcConfig(**{**settings, "jars": _jars(settings["jars"])}), start)
+        case "connector":
+            from instep.sources.connector.config import ConnectorConfig, Limits
+            from instep.sources.connector.source import ConnectorSource
+
+            limits = Limits(**settings.pop("limits"))
+            config = ConnectorConfig(**settings, name=connection or name, limits=limits)
+            place = project.root / ".instep" / "connectors" / (connection or f"source-{name}")
+            return ConnectorSource(config, str(place), store().connectors.of(connection))
     raise ProjectError(f"source {name}: unknown type {settings.type!r}")
 
 

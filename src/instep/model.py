@@ -14,7 +14,7 @@ KeptKind = ObjectKind | Literal["foreign", "group", "webhook"]
 RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain", "delete"]
 RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelled"]
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
-Mode = Literal["full_refresh", "append", "upsert", "log"]
+Mode = Literal["full_refresh", "append", "upsert", "log", "stream"]
 Deletes = Literal["soft", "hard", "ignore"]
 JobKind = Literal[
     "sync", "detect", "backfill", "refresh", "maintain", "test", "reload", "plan", "apply", "undo", "delete", "rollout"
@@ -42,9 +42,9 @@ class TableSettings:
     what it and its columns were called before a rename. `filter`: which rows are read, as SQL of the source; None if
     nothing is said, "" for all. `properties`, `sort` and
     `partition` are those of the destination's table: names and values, columns, terms (schema/partition.py). `history`:
-    every version of a row is kept."""
+    every version of a row is kept. mode stream: the source sends operations, which cannot be read again."""
 
-    mode: Literal["auto", "full_refresh", "append", "upsert", "log"] = "auto"
+    mode: Literal["auto", "full_refresh", "append", "upsert", "log", "stream"] = "auto"
     cursor: str | None = None
     lookback: float = 0.0
     deletes: Deletes = "soft"

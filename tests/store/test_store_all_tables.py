@@ -23,9 +23,9 @@ from instep.store.dump import dump, restore
 from instep.store.store import Store, utc_now
 
 GOES = {
-    "accepted", "backfills", "copies", "cursors", "destination_names", "detections", "detectors", "discoveries",
-    "loaded_columns", "looks", "mappings", "old_names", "pauses", "plans", "reviews", "runs", "schedules", "schemas",
-    "switches", "table_choices", "undos", "watermarks",
+    "accepted", "backfills", "connector_held", "connector_states", "copies", "cursors", "destination_names",
+    "detections", "detectors", "discoveries", "loaded_columns", "looks", "mappings", "old_names", "pauses", "plans",
+    "reviews", "runs", "schedules", "schemas", "switches", "table_choices", "undos", "watermarks",
 }  # fmt: skip
 """Tables whose rows go with their connection."""
 

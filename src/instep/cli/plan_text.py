@@ -60,6 +60,6 @@ def _modes(found: Preview, *, every: bool) -> Iterator[Line]:
 
 
 def _mode(table: Table, choice: Choice) -> str:
-    deletes = f", deletes {choice.deletes}" if choice.mode in ("upsert", "log") else ""
+    deletes = f", deletes {choice.deletes}" if choice.mode in ("upsert", "log", "stream") else ""
     hint = f"; {choice.suggestion}" if choice.suggestion else ""
     return f"{table.path}: {choice.mode}{deletes} ({choice.why}{hint})"

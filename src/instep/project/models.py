@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from instep.errors import SchemaError
 from instep.model import Deletes
 from instep.project.channels import Channel, Egress, Notify, Route, ServerUrl
+from instep.project.connector import ConnectorServer
 from instep.project.detector import AppOptions, TableOptions
 from instep.project.file_options import FileColumn, FileOptions, TableGlob
 from instep.project.jdbc import JdbcServer
@@ -205,6 +206,10 @@ class JdbcSource(SourceSection, JdbcServer):
     exclude: Patterns = ()
 
 
+class ConnectorSource(SourceSection, ConnectorServer):
+    type: Literal["connector"]
+
+
 SystemPrefix = Annotated[str, Field(pattern=r"^_[a-z0-9_]*_$")]
 QuarantineDays = Annotated[int, Field(ge=0, le=36_500)]
 
@@ -310,7 +315,10 @@ class DeltaDestination(Section):
         return {**out, "properties": as_text(out["properties"])}
 
 
-Source = Annotated[PostgresSource | MySqlSource | SqliteSource | FilesSource | JdbcSource, Field(discriminator="type")]
+Source = Annotated[
+    PostgresSource | MySqlSource | SqliteSource | FilesSource | JdbcSource | ConnectorSource,
+    Field(discriminator="type"),
+]
 Destination = Annotated[
     IcebergDestination | DuckDbDestination | DeltaDestination | PostgresDestination, Field(discriminator="type")
 ]

@@ -15,9 +15,14 @@ from instep.schema.table import Catalog, Table
 
 def over_the_limit(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
     """The additions that wait because of the limit, by table as the changes name it."""
+    return not_let_in(d for d in decisions if d.rule == COLUMN_LIMIT)
+
+
+def not_let_in(decisions: Iterable[Decision]) -> dict[Ref, list[ColumnAdded]]:
+    """The additions that policy holds or lists as off, by table as the changes name it; none that a person refuses."""
     found: dict[Ref, list[ColumnAdded]] = {}
     for decision in decisions:
-        if isinstance(decision.change, ColumnAdded) and not decision.applied and decision.rule == COLUMN_LIMIT:
+        if isinstance(decision.change, ColumnAdded) and not decision.applied and not decision.by_person:
             found.setdefault(decision.change.table, []).append(decision.change)
     return found
 

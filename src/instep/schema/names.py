@@ -19,9 +19,13 @@ from instep.errors import SchemaError
 from instep.schema.given import Followed, Given, follow_given, nothing_given
 from instep.schema.kinds import Ref
 from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import String
 
 SYSTEM = ("synced", "deleted", "id", "meta", "extra", "valid_from", "valid_to", "current")
 HASH = 8
+ROW_ID = "_instep_id"
+"""What the row id is called at a source whose tables have it as their key."""
+_ROW_ID = "row id"
 
 Style = Literal["ansi", "mysql", "spark"]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -63,6 +67,15 @@ class Naming:
     def system(self) -> frozenset[str]:
         """The names of the system columns, folded: our own and those that every table of the destination has."""
         return frozenset(self.fold(name) for name in (*(self.prefix + name for name in SYSTEM), *self.reserved))
+
+
+def row_id() -> Column:
+    """The key of a source's table that has no other: at the destination it is the system column of that name."""
+    return Column(ROW_ID, String(), nullable=False, key=1, native=_ROW_ID)
+
+
+def is_row_id(column: Column) -> bool:
+    return column.name == ROW_ID and column.native == _ROW_ID
 
 
 def _lower(character: str) -> str:
@@ -145,14 +158,20 @@ def _with_columns(table: Table, naming: Naming) -> Table:
     if all(c.alias for c in table.columns) and _distinct(table.columns, naming):
         return table
     wishes = [_column_wish(table, c, naming) for c in table.columns]
-    aliases = _give(wishes, naming, naming.system, f"table {table.path}")
+    aliases = _give(wishes, naming, _system(table.columns, naming), f"table {table.path}")
     columns = (c if c.alias else replace(c, alias=a) for c, a in zip(table.columns, aliases, strict=True))
     return replace(table, columns=tuple(columns))
 
 
 def _distinct(columns: tuple[Column, ...], naming: Naming) -> bool:
     folded = {naming.fold(c.alias) for c in columns}
-    return len(folded) == len(columns) and not folded & naming.system
+    return len(folded) == len(columns) and not folded & _system(columns, naming)
+
+
+def _system(columns: Sequence[Column], naming: Naming) -> frozenset[str]:
+    """The folded names that no column may have: the row id's is its own where it is a column."""
+    own = {naming.fold(f"{naming.prefix}id")} if any(map(is_row_id, columns)) else set()
+    return naming.system - own
 
 
 def _table_wish(table: Table, naming: Naming) -> _Wish:
@@ -168,6 +187,9 @@ def _table_wish(table: Table, naming: Naming) -> _Wish:
 
 
 def _column_wish(table: Table, column: Column, naming: Naming) -> _Wish:
+    if is_row_id(column):
+        own = f"{naming.prefix}id"
+        return _Wish(column.alias, own, own, column.name, exact=True)
     if not column.alias:
         check_name(column.name, f"a column of table {table.path}")
     name = naming.given(table.ref).columns.get(column.name, column.name)
@@ -247,6 +269,8 @@ def _column_collisions(table: Table, named: Table, naming: Naming) -> Iterator[C
         return
     met = dict(_met([_column_wish(table, c, naming) for c in columns], aliases, naming))
     for place, column in enumerate(columns):
+        if is_row_id(column):
+            continue
         if not column.alias and naming.fold(column.name) in naming.system:
             yield Collision(table, column, aliases[place], naming.fold(column.name), system=True)
         elif place in met:

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 from instep.errors import Conflict
 from instep.store.database import Database
 
-HEAD = "0021"
+HEAD = "0024"
 _PLACE = "instep.store:migrations"
 
 

@@ -16,6 +16,7 @@ from instep.store.audit import Audit
 from instep.store.backfills import Backfills
 from instep.store.choices import Choices
 from instep.store.connections import Connections, DestinationNames
+from instep.store.connector_states import ConnectorStates
 from instep.store.copies import Copies
 from instep.store.cursors import Cursors
 from instep.store.database import BUSY_SECONDS, Database
@@ -104,6 +105,7 @@ class Store:
         self.loaded = LoadedColumns(self._db)
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
+        self.connectors = ConnectorStates(self._db)
         self.objects = Objects(self._db)
         self.secrets = Secrets(self._db, keys)
         self.jobs = Jobs(self._db, self.events, lease)

@@ -26,7 +26,7 @@ class Choice:
     @property
     def partial(self) -> bool:
         """Whether a sync reads some of the rows only: those that did not change keep what they had."""
-        return self.cursor is not None or self.mode == "log"
+        return self.cursor is not None or self.mode in ("log", "stream")
 
 
 def choose(table: Table, settings: TableSettings) -> Choice:
@@ -49,6 +49,9 @@ def _choice(table: Table, settings: TableSettings) -> Choice:
             f"table {table.path} has no primary key, so it cannot be synced by upsert",
             hint=f'name one in the project file: tables: {{"{table.path}": {{key: [...]}}}}, or use full_refresh',
         )
+    if mode == "stream":
+        key = ", ".join(table.key) or "none"
+        return Choice("stream", None, settings.deletes, f"key {key}; operations of the connector")
     if mode == "log":
         return _logged(table, settings)
     if mode == "append" and cursor is None:

@@ -26,7 +26,7 @@ from instep.sync.changes.owned import check_unmoved
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.progress import Progress
 from instep.sync.rows.engine import Engine
-from instep.sync.rows.planning import Outcome
+from instep.sync.rows.outcome import Outcome
 from instep.sync.tidy import is_first_today
 
 if TYPE_CHECKING:

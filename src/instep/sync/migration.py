@@ -160,7 +160,7 @@ def _rehearse(pipe: Pipe, catalog: Catalog, migration: Migration) -> tuple[Rehea
 def _plan(pipe: Pipe, found: Detection) -> Plan:
     """As `make_plan`, against the destination as it was left."""
     after = assign(accept(found.decisions, found.accepted, found.source), pipe.naming)
-    after = record_extra(after, found)
+    after = record_extra(pipe, after, found)
     there = pipe.store.schemas.latest(pipe.name, "destination") or desired(found.accepted, pipe.naming)
     able, wanted = pipe.destination.capabilities, desired(after, pipe.naming)
     return plan(found.decisions, found.accepted, after, there, wanted, able, prefix=pipe.naming.prefix)

@@ -7,7 +7,7 @@ part of the data's own commit, and what the store says afterwards can be derived
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from instep.crash import crashpoint
@@ -17,6 +17,7 @@ from instep.model import Run, TableRun
 from instep.schema.change import describe
 from instep.schema.table import Catalog
 from instep.sources.base import Snapshot
+from instep.sources.stream import Streams
 from instep.sync.changes.apply import apply_plan, drop_named, let_go, make_plan
 from instep.sync.changes.extras import EXTRA
 from instep.sync.changes.map import resume_mappings
@@ -40,10 +41,12 @@ from instep.sync.rows.clean import PASSES, discard
 from instep.sync.rows.engine import Engine, OnSpark
 from instep.sync.rows.fill import Filling
 from instep.sync.rows.follow import Following
-from instep.sync.rows.load import commit_all, stage
+from instep.sync.rows.load import Loaded, commit_all, stage
 from instep.sync.rows.loads import Load
-from instep.sync.rows.planning import Outcome, Pass, Wanted, rows_of
+from instep.sync.rows.outcome import Outcome, Wanted
+from instep.sync.rows.planning import Pass, rows_of
 from instep.sync.rows.promote import promote_first, promote_rest
+from instep.sync.rows.streaming import Streaming
 from instep.sync.tidy import forget_dropped, forget_old_names
 
 __all__ = ["Wanted", "sync"]
@@ -68,12 +71,16 @@ def sync(
     with claimed(pipe, wanted.kind) as run:
         rows_by.begin()
         pipe, outcome = replace(pipe, run=run), Outcome()
-        follow = Following(pipe, run, wanted.full or wanted.kind == "backfill", outcome.note)
-        work = _Sync(pipe, run, wanted, progress or Silent(), rows_by, outcome, follow)
+        told = progress or Silent()
+        streams = isinstance(pipe.source, Streams)
+        anew = wanted.full or wanted.kind == "backfill"
+        follow = Streaming(pipe, run, wanted, outcome, told) if streams else Following(pipe, run, anew, outcome.note)
+        work = _Sync(pipe, run, wanted, told, rows_by, outcome, follow)
         try:
-            if not wanted.columns:
+            if not wanted.columns or streams:
                 work.all()
-            Filling(work.pipe, run, rows_by, work.told, work.outcome, wanted).all()
+            if not streams:
+                Filling(work.pipe, run, rows_by, work.told, work.outcome, wanted).all()
             promote_rest(work.pipe, run, work.outcome)
         finally:
             tables = work.record()
@@ -104,11 +111,18 @@ class _Sync:
     told: Progress
     engine: Engine
     outcome: Outcome
-    follow: Following
+    follow: Following | Streaming
 
     def all(self) -> None:
         """Passes over the tables: the first over all, later ones over those whose schema moved while they were read,
-        and over those whose log has more."""
+        and over those whose log has more; of a stream one for each of its groups."""
+        if isinstance(self.follow, Streaming):
+            with self.follow.begun():
+                attempt = 0
+                while self.follow.next():
+                    self.once(None, attempt)
+                    attempt += 1
+            return
         only: frozenset[Ref] | None = None
         attempt = tries = 0
         while tries < PASSES:
@@ -119,8 +133,9 @@ class _Sync:
 
     def once(self, only: frozenset[Ref] | None, attempt: int) -> frozenset[Ref]:
         """One pass; answers the tables to read again."""
-        self.told.step("reading the source's schema")
-        self.follow.begin()
+        if isinstance(self.follow, Following):
+            self.told.step("reading the source's schema")
+            self.follow.begin()
         read_at = time.time_ns() // 1000
         with self.pipe.source.snapshot() as snapshot:
             crashpoint("sync.snapshot")
@@ -138,7 +153,7 @@ class _Sync:
             crashpoint("sync.planned")
             self.told.tables(rows_of(detection, loads))
             if not loads:
-                return self.follow.settle(())
+                return self.settled((), detection)
             staged = stage(self.pipe, self.engine, snapshot, loads, self.run, self.told)
             moved = snapshot.moved(Catalog.of(load.read.source for load in loads))
         self.still_ours(loads)
@@ -150,7 +165,14 @@ class _Sync:
         for text in (text for one in done for text in one.changed):
             self.outcome.note(text)
         again = self.unfinished([load for load in loads if load.read.source.ref in moved])
-        return again | self.follow.settle(done)
+        return again | self.settled(done, detection)
+
+    def settled(self, done: Sequence[Loaded], detection: Detection) -> frozenset[Ref]:
+        """The tables that the source has more of."""
+        if isinstance(self.follow, Following):
+            return self.follow.settle(done)
+        self.follow.settle(done, detection)
+        return frozenset()
 
     def still_ours(self, loads: list[Load]) -> None:
         """Raises Fenced once a later run has taken over; no run after that one would look for these files."""
@@ -184,7 +206,7 @@ class _Sync:
         pipe, outcome = self.pipe, self.outcome
         resume_undos(pipe, self.run)
         resume_mappings(pipe, self.run)
-        discovery, relied = seen_now(pipe, snapshot, rely=attempt == 0)
+        discovery, relied = seen_now(pipe, snapshot, rely=attempt == 0 and isinstance(self.follow, Following))
         if attempt == 0:
             check_named(pipe, self.wanted.tables, discovery)
             if self.wanted.drop_retained:
@@ -229,12 +251,13 @@ class _Sync:
         crashpoint("sync.done.before")
         pipe, run, tables = self.pipe, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
-        whole = {load.table.ref for load in loaded if load.complete}
+        sent_again = isinstance(self.follow, Streaming) and self.follow.anew and not self.follow.broken
+        whole = {load.table.ref for load in loaded if load.complete or sent_again}
         served = {number for load in loaded for number in load.serves}
         with pipe.transaction():
             pipe.store.runs.record_tables(*tables)
             pipe.store.events.add(*(_event(pipe, run, result) for result in tables))
-            cursors = {d.table.ref: d.cursor for d in loaded} | self.follow.saved
+            cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             pipe.store.cursors.save(pipe.name, cursors, run=run.id, fence=run.fence)
             remember_loaded(pipe, [load.read for load in loaded])
             for backfill in pipe.store.backfills.waiting(pipe.name):

@@ -57,7 +57,7 @@ def make_plan(pipe: Pipe, detection: Detection) -> Plan:
     origins = {new: old for old, new in Places.of(decisions).moves.items()}
     named = with_given(accept(detection.decisions, before, detection.source), before, origins, pipe.naming)
     after = assign(named.catalog, pipe.naming)
-    after = with_history(pipe, decisions, before, record_extra(after, detection))
+    after = with_history(pipe, decisions, before, record_extra(pipe, after, detection))
     wanted = _desired(pipe, after)
     refs = sorted(_refs(pipe, before, after))
     there, foreign = inspected(pipe, refs)

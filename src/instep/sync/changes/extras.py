@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from instep.model import Review
 from instep.schema.change import Change, column_of, table_of
-from instep.schema.extra import over_the_limit, was_extra, with_extra
+from instep.schema.extra import not_let_in, over_the_limit, was_extra, with_extra
 from instep.schema.kinds import ColumnAdded
 from instep.schema.read import ColumnRead, TableRead, pair_tables
 from instep.schema.selection import column_is_on, hashed
 from instep.schema.table import Catalog, Table
+from instep.sources.stream import Streams
 from instep.store.backfills import Backfill, Scope
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.places import Places
@@ -21,17 +22,19 @@ from instep.sync.pipe import Pipe, Ref
 EXTRA: Scope = "extra"
 
 
-def held_columns(detection: Detection) -> dict[Ref, tuple[str, ...]]:
-    """Names of source columns over the limit, by accepted table as it is called once the decisions are applied."""
+def held_columns(pipe: Pipe, detection: Detection) -> dict[Ref, tuple[str, ...]]:
+    """Names of source columns whose values are kept, by accepted table as it is called once the decisions are applied:
+    those over the limit, and all that are not let in where the source cannot be read again."""
     places = Places.of(detection.decisions)
-    found = over_the_limit(detection.decisions)
+    once = isinstance(pipe.source, Streams)
+    found = not_let_in(detection.decisions) if once else over_the_limit(detection.decisions)
     return {places.after(changes[0]): tuple(c.after.name for c in changes) for changes in found.values()}
 
 
-def record_extra(after: Catalog, detection: Detection) -> Catalog:
+def record_extra(pipe: Pipe, after: Catalog, detection: Detection) -> Catalog:
     """The accepted catalog that a plan leads to, with the names of what is kept as JSON."""
     source = pair_tables((t for t in after.tables if not t.retained), detection.source)
-    return with_extra(after, held_columns(detection), source, _let_go(detection))
+    return with_extra(after, held_columns(pipe, detection), source, _let_go(detection))
 
 
 def _let_go(detection: Detection) -> dict[Ref, set[str]]:

@@ -39,7 +39,8 @@ from instep.sync.rows.clean import dead_runs, sweep
 from instep.sync.rows.engine import Engine
 from instep.sync.rows.load import Staged, verify
 from instep.sync.rows.loads import Load
-from instep.sync.rows.planning import Outcome, Wanted, holds_of, misfits_of
+from instep.sync.rows.outcome import Outcome, Wanted
+from instep.sync.rows.planning import holds_of, misfits_of
 from instep.sync.rows.specs import stage_columns
 from instep.sync.rows.unique import check_unique
 

@@ -22,11 +22,12 @@ from instep.stage.place import disk_error, keep_only
 from instep.stage.spec import Chunk, ChunkResult, StagedFile, StageSpec
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress
+from instep.sync.rows.altered import altered_rows
 from instep.sync.rows.clean import discard
 from instep.sync.rows.engine import Engine
 from instep.sync.rows.history import merge_versions
 from instep.sync.rows.loads import Load
-from instep.sync.rows.specs import chunks_of, key_spec, stage_spec
+from instep.sync.rows.specs import altered_spec, chunks_of, key_spec, stage_spec
 from instep.sync.rows.unique import check_unique
 
 
@@ -49,10 +50,12 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Staged:
-    """The verified files of one load, and the folder (a URI, reached by the settings `io`) that they are in."""
+    """The verified files of one load (`altered`: rows of which some columns are given), and the folder (a URI, reached
+    by the settings `io`) that they are in."""
 
     files: tuple[StagedFile, ...] = ()
     keys: tuple[StagedFile, ...] = ()
+    altered: tuple[StagedFile, ...] = ()
     read: int = 0
     misfits: int = 0
     rejected: int = 0
@@ -80,7 +83,7 @@ def stage(
                 places[load.number] = own[0]
             except InstepError as error:
                 failures[load.number] = error
-    paths = {s: load.table.path for load in loads for s in (load.spec, load.key_spec)}
+    paths = {s: load.table.path for load in loads for s in (load.spec, load.key_spec, load.altered_spec)}
 
     def told(rows: Mapping[str, tuple[int, int]]) -> None:
         for spec, (count, size) in rows.items():
@@ -108,33 +111,36 @@ def _placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | Ins
 def _specs(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
     target, yields = pipe.destination.target(load.ref), snapshot.yields(load.wide)
     rows = stage_spec(pipe, load, target, yields, run, synced)
-    return [rows, key_spec(pipe, load, target, yields, run, synced)] if load.keys or load.asks else [rows]
+    keys = [key_spec(pipe, load, target, yields, run, synced)] if load.keys or load.asks else []
+    return [rows, *keys, *([altered_spec(rows, load)] if load.alters else [])]
 
 
 def verify(
     load: Load, planned: Mapping[str, Set[int]], results: Mapping[str, Sequence[ChunkResult]]
 ) -> Staged | InstepError:
     """Every planned chunk answered, and every row that was read is in a file or in quarantine."""
-    rows, keys = results.get(load.spec, ()), results.get(load.key_spec, ())
-    for result in (*rows, *keys):
+    specs = (load.spec, load.key_spec, load.altered_spec)
+    rows, keys, altered = (results.get(spec, ()) for spec in specs)
+    for result in (*rows, *keys, *altered):
         if result.error:
             return StageError(f"table {load.table.path}: {result.error.removeprefix(f'{result.table}: ')}")
         kept = sum(f.rows for f in result.files) + result.rejected
         if kept != result.read:
             return StageError(f"table {load.table.path}: {result.read:,} rows were read and {kept:,} staged")
-    for spec, own in ((load.spec, rows), (load.key_spec, keys)):
+    for spec, own in zip(specs, (rows, keys, altered), strict=True):
         if planned.get(spec, frozenset()) != {r.chunk for r in own} or len(planned.get(spec, ())) != len(own):
             return StageError(f"table {load.table.path}: not every chunk was read", hint="run the sync again")
     casts: dict[str, int] = {}
-    for result in rows:
+    for result in (*rows, *altered):
         for name, count in result.casts.items():
             casts[name] = casts.get(name, 0) + count
     return Staged(
         files=tuple(f for r in rows for f in r.files),
         keys=tuple(f for r in keys for f in r.files),
-        read=sum(r.read for r in rows),
-        misfits=sum(r.misfits for r in rows),
-        rejected=sum(r.rejected for r in rows),
+        altered=tuple(f for r in altered for f in r.files),
+        read=sum(r.read for r in (*rows, *altered)),
+        misfits=sum(r.misfits for r in (*rows, *altered)),
+        rejected=sum(r.rejected for r in (*rows, *altered)),
         casts=casts,
     )
 
@@ -221,6 +227,8 @@ def _unread(load: Load, prefix: str) -> tuple[str, ...]:
 
 def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Commit, progress: Progress) -> Outcome:
     ref: Ref = load.ref
+    if staged.altered:
+        staged = replace(staged, files=(*staged.files, *altered_rows(pipe, load, staged.altered, _spec(staged))))
     if load.action == "overwrite":
         return pipe.destination.overwrite(ref, staged.files, commit)
     if load.action == "append" and load.since is None:
@@ -242,8 +250,12 @@ def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Com
     merged = partial(_merge, pipe, engine, progress, ref)
     if not load.versioned:
         return merged(staged.files, merge, commit)
+    return merge_versions(pipe, load, staged.files, merge, _spec(staged), commit, merged)
+
+
+def _spec(staged: Staged) -> StageSpec:
     assert staged.spec is not None, "rows were staged by it"
-    return merge_versions(pipe, load, staged.files, merge, staged.spec, commit, merged)
+    return staged.spec
 
 
 def _merge(

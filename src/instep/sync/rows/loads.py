@@ -17,6 +17,7 @@ from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Table
 from instep.sources.base import CursorRange, Snapshot
 from instep.sources.log import Changed, ChangeLog
+from instep.sources.stream import Brought
 from instep.stage.spec import Misfit
 from instep.sync.choose import Choice, choose
 
@@ -32,7 +33,7 @@ class Load:
     (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
     are the numbers of the backfills that it does beside. `only_copies`: accepted columns whose values are still in the
     JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told. `read_at`: when
-    the snapshot was taken, in microseconds since 1970 UTC."""
+    the snapshot was taken, in microseconds since 1970 UTC. `brought`: the operations that a stream has sent."""
 
     number: int
     read: TableRead
@@ -54,6 +55,7 @@ class Load:
     changed: Changed | None = None
     log: ChangeLog | None = None
     read_at: int = 0
+    brought: Brought | None = None
 
     @property
     def wide(self) -> TableRead:
@@ -80,7 +82,16 @@ class Load:
     @property
     def asks(self) -> bool:
         """Whether the keys that were asked for tell which rows are gone."""
-        return self.changed is not None and not self.keys and self.choice.deletes != "ignore"
+        if self.choice.deletes == "ignore" or self.keys:
+            return False
+        if self.brought is not None:
+            return self.brought.deletes > 0 and not self.complete
+        return self.changed is not None
+
+    @property
+    def alters(self) -> bool:
+        """Whether some columns of rows at the destination are given other values."""
+        return self.brought is not None and self.brought.updates > 0 and not self.complete
 
     @property
     def merges(self) -> bool:
@@ -96,6 +107,11 @@ class Load:
     def key_spec(self) -> str:
         """The key of this load's key-only rows in chunks."""
         return f"{self.number}k"
+
+    @property
+    def altered_spec(self) -> str:
+        """The key in chunks of this load's rows of which only some columns are given."""
+        return f"{self.number}a"
 
 
 def plan_load(

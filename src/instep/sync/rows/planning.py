@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from instep.destinations.base import LoadState
 from instep.errors import InstepError
-from instep.model import Run, RunKind, TableRun
+from instep.model import Run, TableRun
 from instep.schema.change import ColumnNarrowed, ColumnRetyped, key
 from instep.schema.names import destination_ref
 from instep.schema.policy import Decision
@@ -28,46 +28,9 @@ from instep.sync.named import unknown_table
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.rows.clean import dead_runs, folder, sweep
 from instep.sync.rows.follow import Following
-from instep.sync.rows.load import Loaded
 from instep.sync.rows.loads import Load, keep_rows, plan_load
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a run is asked for: `tables` (paths; empty: all), everything anew (`full`), consent to lose what the
-    source dropped, `drop_columns` (paths) that are not read any more, or nothing but the values of some `columns` of
-    the tables."""
-
-    tables: frozenset[str] = frozenset()
-    full: bool = False
-    drop_retained: bool = False
-    kind: RunKind = "sync"
-    columns: tuple[str, ...] = ()
-    drop_columns: frozenset[str] = frozenset()
-
-
-@dataclass
-class Outcome:
-    """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name; `filled` those whose
-    new columns got their values (see sync/rows/fill.py)."""
-
-    loaded: list[Loaded] = field(default_factory=list)
-    others: dict[Ref, TableRun] = field(default_factory=dict)
-    filled: dict[Ref, TableRun] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    applied: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-
-    @property
-    def tables(self) -> tuple[TableRun, ...]:
-        """One result a table: the last pass counts, and a fill that failed."""
-        done = {d.load.table.ref: d.result for d in self.loaded}
-        done |= {ref: t for ref, t in self.filled.items() if ref not in done or t.status == "failed"}
-        return (*done.values(), *(t for ref, t in self.others.items() if ref not in done))
-
-    def note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
+from instep.sync.rows.outcome import Outcome, Wanted
+from instep.sync.rows.streaming import Streaming
 
 
 @dataclass(frozen=True)
@@ -82,7 +45,7 @@ class Pass:
     outcome: Outcome
     only: frozenset[Ref] | None = None
     attempt: int = 0
-    follow: Following | None = None
+    follow: Following | Streaming | None = None
     read_at: int = 0
 
     def loads(self) -> list[Load]:
@@ -102,7 +65,7 @@ class Pass:
         refused = want_again(self.pipe, self.detection, sound) | faulty
         waiting = whole_tables(self.pipe)
         dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
-        holds, extras = holds_of(self.pipe, self.detection), held_columns(self.detection)
+        holds, extras = holds_of(self.pipe, self.detection), held_columns(self.pipe, self.detection)
         loads = []
         for number, read in enumerate(found):
             ref = read.table.ref
@@ -116,7 +79,10 @@ class Pass:
                 continue
             if self.follow is not None and ref in self.follow.pending:
                 continue
-            if why := waiting.get(ref):
+            if isinstance(self.follow, Streaming) and self.follow.is_quiet(read):
+                self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
+                continue
+            if (why := waiting.get(ref)) and not isinstance(self.follow, Streaming):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
             try:
                 load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)
@@ -162,6 +128,9 @@ class Pass:
         load = plan_load(
             number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full, noted=cursors
         )
+        if isinstance(self.follow, Streaming):
+            load = self.follow.planned(load, state, self.snapshot, rebuild=rebuild)
+            return replace(load, folder=folder(self.run.id, self.attempt), read_at=self.read_at), state
         whole = rebuild or self.wanted.kind == "backfill"
         if load.choice.mode == "log" and self.follow is not None:
             load = self.follow.planned(load, state, whole=whole or full or bool(cursors))

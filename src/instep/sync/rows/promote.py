@@ -21,7 +21,7 @@ from instep.sync.changes.extras import EXTRA, is_read, waiting
 from instep.sync.changes.selected import selected_reads
 from instep.sync.detection.detect import Detection
 from instep.sync.pipe import Pipe, Ref
-from instep.sync.rows.planning import Outcome
+from instep.sync.rows.outcome import Outcome
 
 
 def promote_first(pipe: Pipe, run: Run, detection: Detection, outcome: Outcome) -> None:

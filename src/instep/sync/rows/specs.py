@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
 from instep.destinations.base import Target
 from instep.schema.read import TableRead
-from instep.schema.types import DataType
+from instep.schema.types import DataType, String
 from instep.sources.base import CursorRange, Snapshot
+from instep.sources.stream import GIVEN, Operations
 from instep.stage.constants import value_of
 from instep.stage.spec import Chunk, StageColumn, StageSpec, SystemColumns
 from instep.sync.pipe import Pipe
@@ -116,14 +118,36 @@ def key_spec(
     )
 
 
+def altered_spec(rows: StageSpec, load: Load) -> StageSpec:
+    """How rows of which only some columns are given become files, which the columns' names are in, too: they meet the
+    destination's rows before they are merged."""
+    own = [c for c in rows.columns if c.source is not None]
+    given = StageColumn(GIVEN, String(), String(), GIVEN)
+    names = {*(c.name for c in own), *filter(None, vars(rows.system).values())}
+    fields = [f for f in rows.schema if f.name in names or value_of(f) is not None]
+    schema = pa.schema([*fields, pa.field(GIVEN, pa.string())], metadata=rows.schema.metadata)
+    return replace(
+        rows, table=load.altered_spec, columns=(given, *own), schema=schema, partition=None,
+    )  # fmt: skip
+
+
 def chunks_of(load: Load, snapshot: Snapshot) -> list[Chunk]:
     """The queries of a load: its rows, and its keys if it looks for deleted rows."""
+    if load.brought is not None:
+        return _operations(load, snapshot)
     if load.changed is not None and load.log is not None:
         chunks = load.log.rows(load.wide, load.spec, load.changed)
         asked = load.log.keys(load.read, load.key_spec, load.changed) if load.asks else []
         return [*chunks, *asked, *(_all_keys(load, snapshot) if load.keys else [])]
     chunks = snapshot.chunks(load.wide, load.spec, load.rows)
     return [*chunks, *(_all_keys(load, snapshot) if load.keys else [])]
+
+
+def _operations(load: Load, snapshot: Snapshot) -> list[Chunk]:
+    assert isinstance(snapshot, Operations)
+    rows = snapshot.chunks(load.wide, load.spec, CursorRange())
+    gone = snapshot.gone(load.read, load.key_spec) if load.asks else []
+    return [*rows, *gone, *(snapshot.changed(load.wide, load.altered_spec) if load.alters else [])]
 
 
 def _all_keys(load: Load, snapshot: Snapshot) -> list[Chunk]:

@@ -1,0 +1,159 @@
+# ruff: noqa: S608 - columns are numbered
+"""Which operations on a table count in the end: the last of each key, and those that an update builds on.
+
+An upsert replaces the row, a delete removes it, an update touches the columns that were given, of a row that these
+operations brought or else of one that is at the destination. What a delete or a truncate has removed is not there to be
+updated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from instep.sources.connector.scan import Scan, canonical
+from instep.sources.connector.segment import DELETE, GIVEN, OP, UPDATE, UPSERT
+from instep.stage.text import plain
+
+BATCH = 65_536
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Numbers of the operations whose rows land as they are, and of the deletes that removed a row for good; `all`: of
+    how many operations. Rows that updates changed are in the tables `grown` and `open` (see `mixed`)."""
+
+    whole: Numbers
+    gone: Numbers
+    all: int
+    mixed: bool
+
+
+def reduce(db: duckdb.DuckDBPyConnection, scan: Scan) -> Ends:
+    """Reads the keys of all operations; makes the table `parts` of those that updates touch."""
+    keys = [f"k{i}" for i in range(len(scan.key))]
+    total = _load(db, scan, keys)
+    by = ", ".join(keys)
+    db.execute(
+        f"CREATE OR REPLACE TEMP TABLE ends AS SELECT {by}, row_number() OVER () AS g, base >> 2 AS base, "
+        f"base & 3 AS op, up FROM (SELECT {by}, max((n << 2) | op) FILTER (WHERE op <> {UPDATE}) AS base, "
+        f"max(n) FILTER (WHERE op = {UPDATE}) AS up FROM ops GROUP BY {by})"
+    ).fetchall()
+    whole = _numbers(db, f"op = {UPSERT} AND (up IS NULL OR up < base)")
+    gone = _numbers(db, f"op = {DELETE}")
+    mixed = scan.updates > 0
+    if mixed:
+        loose = "false" if scan.cut >= 0 else "e.base IS NULL"
+        same = " AND ".join(f"o.{k} = e.{k}" for k in keys)
+        db.execute(
+            f"CREATE OR REPLACE TEMP TABLE parts AS SELECT o.n, o.op, e.g, e.base IS NULL AS loose FROM ops AS o "
+            f"JOIN ends AS e ON {same} WHERE ({loose}) OR (e.op = {UPSERT} AND e.up > e.base AND o.n >= e.base)"
+        ).fetchall()
+    db.execute("DROP TABLE ops; DROP TABLE ends").fetchall()
+    return Ends(whole, gone, total, mixed)
+
+
+def _load(db: duckdb.DuckDBPyConnection, scan: Scan, keys: Sequence[str]) -> int:
+    """The table `ops`; answers its rows. Keys are compared by their texts."""
+    schema = pa.schema([("n", pa.int64()), ("op", pa.int8()), *((k, pa.string()) for k in keys)])
+    total = 0
+
+    def coming() -> Iterator[pa.RecordBatch]:
+        nonlocal total
+        for numbers, found in scan.batches((OP, *scan.key)):
+            total += len(numbers)
+            texts = [canonical(found[k]) for k in scan.key]
+            yield pa.RecordBatch.from_arrays([numbers, found[OP], *texts], schema=schema)
+
+    db.register("coming", pa.RecordBatchReader.from_batches(schema, coming()))
+    db.execute("CREATE OR REPLACE TEMP TABLE ops AS SELECT * FROM coming").fetchall()
+    db.unregister("coming")
+    return total
+
+
+def _numbers(db: duckdb.DuckDBPyConnection, where: str) -> Numbers:
+    found: Numbers = db.execute(f"SELECT base FROM ends WHERE {where} ORDER BY base").fetchnumpy()["base"]
+    return np.asarray(found, np.int64)
+
+
+def among(numbers: pa.Array, wanted: Numbers) -> pa.Array:
+    """A mask of those that are among the sorted `wanted`."""
+    own = numbers.to_numpy()
+    if not len(wanted):
+        return pa.array(np.zeros(len(own), bool))
+    at = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
+    return pa.array(wanted[at] == own)
+
+
+def mixed(db: duckdb.DuckDBPyConnection, scan: Scan, *, loose: bool) -> Iterator[pa.RecordBatch]:
+    """Rows made of several operations: those that rest on an upsert, or (`loose`) on a row of the destination. The
+    last column is the JSON list of the columns given."""
+    _load_raw(db, scan)
+    some = [
+        f"last(r.c{i} ORDER BY p.n) FILTER (WHERE p.op = {UPSERT} OR list_contains(r.given, {i})) AS c{i}"
+        for i in range(len(scan.columns))
+    ]
+    given = "list_sort(list_distinct(flatten(list(r.given)))) AS given"
+    pairs = f"parts AS p JOIN raw AS r ON p.n = r.n WHERE p.loose = {loose}"
+    sql = f"SELECT {', '.join([*some, given])} FROM {pairs} GROUP BY p.g"
+    for batch in db.sql(sql).to_arrow_reader(BATCH):
+        names = [json.dumps([scan.columns[i] for i in some]) for some in batch.column(len(scan.columns)).to_pylist()]
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns[:-1], pa.array(names, pa.string())], names=[*scan.columns, GIVEN]
+        )
+
+
+def _load_raw(db: duckdb.DuckDBPyConnection, scan: Scan) -> None:
+    """The table `raw`: the values of the operations in `parts`; `given` are places of columns."""
+    wanted: Numbers = np.asarray(db.execute("SELECT n FROM parts ORDER BY n").fetchnumpy()["n"], np.int64)
+    kinds = _kinds(scan)
+    fields = [("n", pa.int64()), ("given", pa.list_(pa.int32())), *((f"c{i}", k) for i, k in enumerate(kinds))]
+    schema = pa.schema(fields)
+
+    def coming() -> Iterator[pa.RecordBatch]:
+        for numbers, found in scan.batches((GIVEN, *scan.columns)):
+            mask = among(numbers, wanted)
+            kept = {name: values.filter(mask) for name, values in found.items()}
+            rows = numbers.filter(mask)
+            if len(rows):
+                values = [_as(kept.get(c), k, len(rows)) for c, k in zip(scan.columns, kinds, strict=True)]
+                given = _places(kept[GIVEN], scan)
+                yield pa.RecordBatch.from_arrays([rows, given, *values], schema=schema)
+
+    db.register("coming", pa.RecordBatchReader.from_batches(schema, coming()))
+    db.execute("CREATE OR REPLACE TEMP TABLE raw AS SELECT * FROM coming").fetchall()
+    db.unregister("coming")
+
+
+def _places(given: pa.Array, scan: Scan) -> pa.Array:
+    """Places of the columns that each operation gave and that are read."""
+    places = {name: at for at, name in enumerate(scan.columns)}
+    known: dict[str | None, list[int]] = {None: []}
+    texts = plain(given).to_pylist()
+    for text in set(texts) - {None}:
+        known[text] = [places[name] for name in json.loads(text) if name in places]
+    return pa.array([known[text] for text in texts], pa.list_(pa.int32()))
+
+
+def _kinds(scan: Scan) -> list[pa.DataType]:
+    """The type that holds a column's values of all files: their own where they agree, else text."""
+    found: dict[str, set[pa.DataType]] = {name: set() for name in scan.columns}
+    for _, batch in scan.batches(scan.columns):
+        for name, values in batch.items():
+            if name in found:
+                found[name].add(plain(values.slice(0, 0)).type)
+    return [next(iter(kinds)) if len(kinds) == 1 else pa.string() for kinds in found.values()]
+
+
+def _as(values: pa.Array | None, kind: pa.DataType, rows: int) -> pa.Array:
+    if values is None:
+        return pa.nulls(rows, kind)
+    values = plain(values)
+    return values if values.type == kind else canonical(values)

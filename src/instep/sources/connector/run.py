@@ -1,0 +1,196 @@
+"""One run of a connector: its segments, taken in groups, and what becomes of their folders.
+
+The child may be a few segments ahead: a checkpoint returns to it once its segment is on disk, and its state is saved
+once everything before it is at the destination. Segments that are ready together are one group, so that many small
+checkpoints do not cost a commit each.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from instep.crash import crashpoint
+from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.held import keep, kept_table
+from instep.sources.connector.seen import Seen
+from instep.sources.connector.segment import Counts, LogLine, Segment, SegmentTable
+from instep.sources.connector.snapshot import brought
+from instep.sources.connector.spool import Segments
+from instep.sources.stream import Brought
+from instep.store.connector_states import HeldOperations
+
+if TYPE_CHECKING:
+    from instep.sources.connector.source import Memory
+
+Ref = tuple[str, str]
+GROUP = 64
+"""Segments of one group at most."""
+GROUP_BYTES = 256 << 20
+
+
+class ConnectorRun:
+    """See the module. `seen` and `folders` are those of the group at hand."""
+
+    def __init__(
+        self,
+        config: ConnectorConfig,
+        folder: str,
+        memory: Memory,
+        *,
+        anew: bool,
+        told: Callable[[Counts], None],
+        log: Callable[[LogLine], None],
+    ) -> None:
+        self.config, self.memory = config, memory
+        self.root = Path(folder)
+        self.place = self.root / f"run-{uuid4().hex[:12]}"
+        self.seen = Seen.from_dict(memory.shape())
+        self.group: tuple[Segment, ...] = ()
+        self.held: list[HeldOperations] = memory.held()
+        self._fresh: list[tuple[Ref, str, int]] = []
+        self._ended = False
+        self._tidy()
+        state = {} if anew else memory.state().state
+        self._segments = _Ahead(Segments(config, str(self.place), state, told, log), config.limits.ahead)
+
+    def _tidy(self) -> None:
+        """What runs that died have left: a connection has one run at a time."""
+        kept = {Path(h.place).name for h in self.held}
+        for folder in self.root.glob("run-*"):
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in self.root.glob("held-*"):
+            if folder.name not in kept:
+                shutil.rmtree(folder, ignore_errors=True)
+        self.place.mkdir(parents=True, mode=0o700)
+
+    def next(self) -> bool:
+        if self._ended:
+            return False
+        self.group = self._segments.take()
+        self._ended = not self.group or self.group[-1].ends
+        before = self.seen
+        for segment in self.group:
+            self.seen = self.seen.after(segment.tables)
+        if self.seen != before:
+            self.memory.keep_shape(self.seen.to_dict())
+        return bool(self.group)
+
+    @property
+    def number(self) -> int:
+        return self.group[-1].number
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(w for s in self.group for w in s.warnings)
+
+    @property
+    def folders(self) -> dict[Ref, list[tuple[str, SegmentTable]]]:
+        """Operations that were held come first."""
+        found: dict[Ref, list[tuple[str, SegmentTable]]] = {}
+        for one in self.held:
+            found.setdefault(one.table, []).append((one.place, kept_table(one.place)))
+        for segment in self.group:
+            for table in segment.tables:
+                if brought(table):
+                    found.setdefault((table.schema, table.name), []).append((segment.folder, table))
+        return found
+
+    @property
+    def tables(self) -> Mapping[Ref, Brought]:
+        return {ref: sum((brought(t) for _, t in some), Brought()) for ref, some in self.folders.items()}
+
+    def hold(self, refs: frozenset[Ref]) -> None:
+        """Their folders move; what is recorded of them comes with the state."""
+        self._fresh = []
+        for segment in self.group:
+            for table in segment.tables:
+                ref = (table.schema, table.name)
+                if ref in refs and brought(table):
+                    place = self.root / f"held-{uuid4().hex[:12]}"
+                    keep(segment, table, place)
+                    self._fresh.append((ref, str(place), table.rows + len(table.truncates)))
+
+    def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
+        states = [s.state for s in self.group if s.state is not None]
+        over = [h for h in self.held if h.table in loaded]
+        crashpoint("connector.segment.saved.before")
+        self.memory.done(states[-1] if states else None, self._fresh, [h.number for h in over], run, fence)
+        crashpoint("connector.segment.saved.after")
+        self._fresh = []
+        self.held = self.memory.held()
+        for one in over:
+            shutil.rmtree(one.place, ignore_errors=True)
+        for segment in self.group:
+            shutil.rmtree(segment.folder, ignore_errors=True)
+
+    def close(self) -> None:
+        self._segments.close()
+        shutil.rmtree(self.place, ignore_errors=True)
+
+
+class _Ahead:
+    """The child's segments, taken by a thread, which answers each checkpoint."""
+
+    def __init__(self, segments: Segments, ahead: int) -> None:
+        self._segments = segments
+        self._ready: Queue[Segment | BaseException | None] = Queue(max(ahead, 1))
+        self._next: BaseException | None = None
+        self._over = False
+        self._stop = Event()
+        self._thread = Thread(target=self._follow, name="connector", daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        try:
+            while (segment := self._segments.next()) is not None:
+                self._segments.acknowledge(segment)
+                self._put(segment)
+                if self._stop.is_set():
+                    return
+            self._put(None)
+        except BaseException as error:
+            self._put(error)
+
+    def _put(self, one: Segment | BaseException | None) -> None:
+        while not self._stop.is_set():
+            try:
+                self._ready.put(one, timeout=0.2)
+                return
+            except Full:  # the one who takes them is busy with a commit
+                continue
+
+    def take(self) -> tuple[Segment, ...]:
+        """At least one, with those that are ready; () at the end. Raises the connector's error once all segments before
+        it were taken."""
+        if self._next is not None:
+            raise self._next
+        if self._over:
+            return ()
+        found: list[Segment] = []
+        size = 0
+        while len(found) < GROUP and size < GROUP_BYTES:
+            try:
+                one = self._ready.get(block=not found)
+            except Empty:
+                break
+            if isinstance(one, BaseException):
+                self._next = one
+            if not isinstance(one, Segment):
+                self._over = True
+                break
+            found.append(one)
+            size += sum(f.bytes for t in one.tables for f in t.files)
+        if not found and self._next is not None:
+            raise self._next
+        return tuple(found)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._segments.close()
+        self._thread.join(timeout=30)

@@ -1,0 +1,97 @@
+"""A connector written for the Connector SDK as a source.
+
+Its catalog is what it has declared and what it has sent so far. A look at it calls its `schema()`, only a run its
+`update()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from instep.errors import InstepError
+from instep.model import Check
+from instep.sources.base import WholeCatalog
+from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.seen import Seen
+from instep.sources.connector.segment import Counts, LogLine, SegmentTable
+from instep.sources.connector.snapshot import ConnectorSnapshot
+from instep.store.connector_states import ConnectorState, HeldOperations
+
+if TYPE_CHECKING:
+    from instep.sources.connector.run import ConnectorRun
+
+
+class Memory(Protocol):
+    """What is known of a connection's runs."""
+
+    def state(self) -> ConnectorState: ...
+
+    def shape(self) -> Mapping[str, Any]: ...
+
+    def keep_shape(self, shape: Mapping[str, Any]) -> None: ...
+
+    def held(self) -> list[HeldOperations]: ...
+
+    def done(
+        self,
+        state: Mapping[str, Any] | None,
+        held: Sequence[tuple[tuple[str, str], str, int]],
+        let_go: Sequence[int],
+        run: str,
+        fence: int,
+    ) -> None:
+        """One transaction: the state is saved (None: the one before stays), operations are held and let go."""
+        ...
+
+
+class ConnectorSource(WholeCatalog):
+    """`folder` is where its segments are written, `memory` that of its connection."""
+
+    kind = "connector"
+    default_schema = ""
+
+    def __init__(self, config: ConnectorConfig, folder: str, memory: Memory) -> None:
+        self.config, self.folder, self.memory = config, folder, memory
+        self._run: ConnectorRun | None = None
+
+    @cached_property
+    def declared(self) -> tuple[SegmentTable, ...]:
+        """What `schema()` says, asked once."""
+        from instep.sources.connector.declared import declared
+
+        return declared(self.config)
+
+    def test(self) -> list[Check]:
+        """Its environment is made and its `schema()` called."""
+        try:
+            found = self.declared
+        except InstepError as error:
+            return [Check("call schema()", False, error.message, error.hint)]
+        tables = ", ".join(t.name for t in found[:5]) or "none is declared: they are inferred from what it sends"
+        return [Check("call schema()", True, f"{len(found)} tables: {tables}" if found else tables)]
+
+    @contextmanager
+    def snapshot(self) -> Iterator[ConnectorSnapshot]:
+        """While a run is under way, what its group of segments brought."""
+        if self._run is not None:
+            yield ConnectorSnapshot(self._run.seen, self._run.folders)
+        else:
+            seen = Seen.from_dict(self.memory.shape()).after(self.declared)
+            yield ConnectorSnapshot(seen, {})
+
+    @contextmanager
+    def stream(
+        self, *, anew: bool, told: Callable[[Counts], None], log: Callable[[LogLine], None]
+    ) -> Iterator[ConnectorRun]:
+        from instep.sources.connector.run import ConnectorRun
+
+        run = ConnectorRun(self.config, self.folder, self.memory, anew=anew, told=told, log=log)
+        self._run = run
+        try:
+            yield run
+        finally:
+            self._run = None
+            run.close()

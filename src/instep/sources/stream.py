@@ -1,0 +1,102 @@
+"""Sources that send operations, which cannot be read again: their runs come in segments.
+
+A run's stream is taken group by group; while one is at hand, the source's snapshot shows what it brought. The state
+behind a group counts once everything in it is at the destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from instep.schema.read import TableRead
+from instep.stage.spec import Chunk
+
+Ref = tuple[str, str]
+
+GIVEN = "__given"
+"""A column of changed rows: the JSON list of the source columns that were given."""
+
+
+@dataclass(frozen=True)
+class Brought:
+    """Operations on one table; `truncated`: what stood before some of them is gone."""
+
+    upserts: int = 0
+    updates: int = 0
+    deletes: int = 0
+    truncated: bool = False
+
+    @property
+    def count(self) -> int:
+        return self.upserts + self.updates + self.deletes
+
+    def __bool__(self) -> bool:
+        return self.truncated or self.count > 0
+
+    def __add__(self, more: Brought) -> Brought:
+        return Brought(
+            self.upserts + more.upserts, self.updates + more.updates, self.deletes + more.deletes,
+            self.truncated or more.truncated,
+        )  # fmt: skip
+
+
+@runtime_checkable
+class Operations(Protocol):
+    """A snapshot of one group: its `chunks` are the rows that replace those of their key."""
+
+    def brought(self, ref: Ref) -> Brought: ...
+
+    def gone(self, read: TableRead, key: str) -> list[Chunk]:
+        """Chunks with the keys of deleted rows, under `Chunk.table = key`."""
+        ...
+
+    def changed(self, read: TableRead, key: str) -> list[Chunk]:
+        """Chunks with rows of which only some columns were given: `GIVEN` comes before the others."""
+        ...
+
+
+class Stream(Protocol):
+    """One run of the source."""
+
+    def next(self) -> bool:
+        """Takes the next group; False after the last one. Blocks; raises ReadError with the source's own error."""
+        ...
+
+    @property
+    def tables(self) -> Mapping[Ref, Brought]:
+        """What the group brought, operations that were held included."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the connector wants people to know of it."""
+        ...
+
+    @property
+    def number(self) -> int:
+        """Of the group's last segment."""
+        ...
+
+    def hold(self, refs: frozenset[Ref]) -> None:
+        """Keeps the group's operations on these tables until they go on."""
+        ...
+
+    def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
+        """The operations on these tables are at the destination and all others are held or not wanted: saves the
+        state."""
+        ...
+
+
+@runtime_checkable
+class Streams(Protocol):
+    """A source that is a stream; outside of a run its snapshots show no rows."""
+
+    def stream(
+        self, *, anew: bool, told: Callable[[Any], None], log: Callable[[Any], None]
+    ) -> AbstractContextManager[Stream]:
+        """A run from the last saved state on, or from the start (`anew`). `told` hears its operations so far, `log`
+        what it says."""
+        ...

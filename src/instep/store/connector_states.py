@@ -1,0 +1,156 @@
+"""How far the runs of connectors got: the state of the last checkpoint whose rows are at the destination.
+
+A state may hold tokens of the connector's own: it is shown only where it is asked for, never in a log or an error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from instep.errors import Fenced
+from instep.store.connections import ensure
+from instep.store.connector_tables import connector_held, connector_states
+from instep.store.database import Database
+
+Ref = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class ConnectorState:
+    """`state` is the connector's own JSON object, {} before the first checkpoint. `run` saved it last, "" for a
+    person."""
+
+    state: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    run: str = ""
+    fence: int = 0
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class HeldOperations:
+    """Operations on a table that cannot be carried out yet: they are in the folder `place`."""
+
+    number: int
+    table: Ref
+    place: str
+    operations: int
+    at: datetime
+
+
+class ConnectorStates:
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def of(self, connection: str) -> OneConnector:
+        return OneConnector(self, connection)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        with self._db.write():
+            yield
+
+    def get(self, connection: str) -> ConnectorState:
+        c = connector_states.c
+        query = select(c.state, c.run, c.fence, c.at).where(c.connection == connection)
+        with self._db.read() as transaction:
+            row = transaction.execute(query).first()
+        return ConnectorState(json.loads(row.state or "{}"), row.run, row.fence, row.at) if row else ConnectorState()
+
+    def save(self, connection: str, state: Mapping[str, Any], *, run: str = "", fence: int = 0) -> None:
+        """Raises Fenced if a later run has saved one. Without a run it is a person's, which any run may replace."""
+        known = self.get(connection)
+        if run and known.fence > fence:
+            raise Fenced(f"connection {connection}: a later run has saved the connector's state")
+        values = {"state": json.dumps(state), "run": run, "fence": max(fence, known.fence)}
+        self._put(connection, values)
+
+    def shape(self, connection: str) -> Mapping[str, Any]:
+        """What the connector has declared and sent so far: see sources/connector/seen.py; {} at first."""
+        query = select(connector_states.c.shape).where(connector_states.c.connection == connection)
+        with self._db.read() as transaction:
+            found: Mapping[str, Any] | None = transaction.execute(query).scalar()
+        return found or {}
+
+    def keep_shape(self, connection: str, shape: Mapping[str, Any]) -> None:
+        self._put(connection, {"shape": dict(shape)})
+
+    def _put(self, connection: str, values: Mapping[str, Any]) -> None:
+        c, now = connector_states.c, self._db.now()
+        with self._db.write() as transaction:
+            ensure(transaction, connection, now)
+            done = transaction.execute(
+                connector_states.update().where(c.connection == connection).values(**values, at=now)
+            )
+            if not done.rowcount:
+                fresh = {"shape": {}, "state": "", **values}
+                transaction.execute(insert(connector_states).values(connection=connection, **fresh, at=now))
+
+    def hold(self, connection: str, held: Iterable[tuple[Ref, str, int]]) -> None:
+        """(table, folder, number of operations) each."""
+        now = self._db.now()
+        rows = [
+            {"connection": connection, "table_schema": ref[0], "table_name": ref[1], "place": place,
+             "operations": operations, "at": now}
+            for ref, place, operations in held
+        ]  # fmt: skip
+        if rows:
+            with self._db.write() as transaction:
+                ensure(transaction, connection, now)
+                transaction.execute(insert(connector_held), rows)
+
+    def held(self, connection: str) -> list[HeldOperations]:
+        """In the order in which they came."""
+        c = connector_held.c
+        query = select(connector_held).where(c.connection == connection).order_by(c.number)
+        with self._db.read() as transaction:
+            return [
+                HeldOperations(row.number, (row.table_schema, row.table_name), row.place, row.operations, row.at)
+                for row in transaction.execute(query)
+            ]
+
+    def let_go(self, numbers: Sequence[int]) -> None:
+        if numbers:
+            with self._db.write() as transaction:
+                transaction.execute(connector_held.delete().where(connector_held.c.number.in_(numbers)))
+
+
+@dataclass(frozen=True)
+class OneConnector:
+    """What is known of the runs of one connection; "" is none, and remembers nothing."""
+
+    states: ConnectorStates
+    connection: str
+
+    def state(self) -> ConnectorState:
+        return self.states.get(self.connection)
+
+    def shape(self) -> Mapping[str, Any]:
+        return self.states.shape(self.connection)
+
+    def keep_shape(self, shape: Mapping[str, Any]) -> None:
+        self.states.keep_shape(self.connection, shape)
+
+    def held(self) -> list[HeldOperations]:
+        return self.states.held(self.connection)
+
+    def done(
+        self,
+        state: Mapping[str, Any] | None,
+        held: Sequence[tuple[Ref, str, int]],
+        let_go: Sequence[int],
+        run: str,
+        fence: int,
+    ) -> None:
+        """One transaction: the state is saved (None: the one before stays), operations are held and let go."""
+        with self.states.transaction():
+            if state is not None:
+                self.states.save(self.connection, state, run=run, fence=fence)
+            self.states.hold(self.connection, held)
+            self.states.let_go(let_go)

@@ -1,0 +1,164 @@
+"""A run of a source that sends operations: one pass a group, then the state behind it is saved.
+
+A group's tables are committed one by one, each with the number of the group. What dies in between begins again from
+the state that was saved last: operations go by key, so that carrying them out twice is carrying them out once. The
+state is saved once every table has its operations, or they are kept for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from instep.crash import crashpoint
+from instep.destinations.base import LoadState
+from instep.errors import Blocked
+from instep.model import Run
+from instep.schema.kinds import TableAdded
+from instep.schema.read import TableRead
+from instep.sources.base import Snapshot
+from instep.sources.stream import Operations, Stream, Streams
+from instep.sync.changes.apply import rebuilds
+from instep.sync.detection.detect import Detection
+from instep.sync.pipe import Pipe, Ref
+from instep.sync.progress import FollowsConnector, Progress
+from instep.sync.rows.load import Loaded
+from instep.sync.rows.loads import Load
+from instep.sync.rows.outcome import Outcome, Wanted
+
+LOG = logging.getLogger("instep.connector")
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def _unheard(counts: object) -> None:
+    pass
+
+
+@dataclass
+class Streaming:
+    """Of one run; `tables` of a group are by their source name, everything else by the accepted one. With tables
+    `wanted` only those are sent again, from the start, and no state is saved."""
+
+    pipe: Pipe
+    run: Run
+    wanted: Wanted
+    outcome: Outcome
+    told: Progress
+    saved: Mapping[Ref, str] = field(default_factory=dict)
+    pending: frozenset[Ref] = frozenset()
+    broken: bool = False
+    _stream: Stream | None = None
+    _rebuilt: set[Ref] = field(default_factory=set)
+    _stopped: Mapping[Ref, tuple[str, str]] = field(default_factory=dict)
+    _reads: Mapping[Ref, TableRead] = field(default_factory=dict)
+
+    @property
+    def anew(self) -> bool:
+        return self.wanted.full or self.wanted.kind == "backfill"
+
+    @property
+    def alone(self) -> bool:
+        return bool(self.wanted.tables)
+
+    @property
+    def stream(self) -> Stream:
+        assert self._stream is not None, "a run is under way"
+        return self._stream
+
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """The connector runs inside."""
+        if self.alone and not self.anew:
+            raise Blocked(
+                f"connection {self.pipe.name} brings all of its tables together: one alone would lose what comes for "
+                "the others",
+                hint="`instep sync` without --table, or with --full to have these tables sent again from the start",
+            )
+        source = self.pipe.source
+        assert isinstance(source, Streams)
+        follows = self.told if isinstance(self.told, FollowsConnector) else None
+        told = follows.operations if follows else _unheard
+        with source.stream(anew=self.anew, told=told, log=lambda line: self._log(line, follows)) as self._stream:
+            yield
+
+    def _log(self, line: Any, follows: FollowsConnector | None) -> None:
+        LOG.log(LEVELS.get(line.level, logging.INFO), "%s: %s", line.origin, line.message)
+        if follows:
+            follows.said(line)
+
+    def next(self) -> bool:
+        """Whether there is another group, which is at hand then."""
+        self.told.step("waiting for the connector")
+        if self.broken or not self.stream.next():
+            return False
+        for text in self.stream.warnings:
+            self.outcome.note(f"the connector warns: {text}")
+        return True
+
+    def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
+        """The tables of a pass, and why some do not run."""
+        self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
+
+    def is_quiet(self, read: TableRead) -> bool:
+        """Whether the group has nothing for the table."""
+        return not self.stream.tables.get(read.source.ref)
+
+    def is_idle(self, load: Load) -> bool:
+        return False
+
+    def planned(self, load: Load, state: LoadState | None, snapshot: Snapshot, *, rebuild: bool) -> Load:
+        """The load of a table's operations."""
+        assert isinstance(snapshot, Operations)
+        ref, brought = load.table.ref, snapshot.brought(load.read.source.ref)
+        cursor = json.dumps({"stream": {"run": self.run.id, "segment": self.stream.number}})
+        if rebuild and not self.anew and ref not in self._rebuilt:
+            raise Blocked(
+                f"{load.table.path} is built anew, which needs all of its rows",
+                hint=f"let the connector send them again: instep sync --full --table {load.table.path}",
+            )
+        first = state is None or (rebuild and ref not in self._rebuilt)
+        if rebuild:
+            self._rebuilt.add(ref)
+        if first:
+            brought = replace(brought, updates=0, deletes=0)
+            return replace(load, action="overwrite", complete=True, cursor=cursor, brought=brought)
+        return replace(load, action="merge", complete=brought.truncated, cursor=cursor, brought=brought)
+
+    def settle(self, done: Sequence[Loaded], detection: Detection) -> None:
+        """After the commits of a pass: keeps what waits and saves the state, or ends the run where a table failed."""
+        crashpoint("connector.segment.committed")
+        loaded = {d.load.read.source.ref for d in done if d.error is None}
+        left = self.stream.tables.keys() - loaded
+        if self._failed(left) or any(d.error is not None for d in done):
+            self.broken = True
+            return
+        if self.alone:
+            return
+        self.stream.hold(frozenset(ref for ref in left if self._waits(ref, detection)))
+        self.pipe.store.runs.check(self.run)
+        self.stream.done(frozenset(loaded), run=self.run.id, fence=self.run.fence)
+
+    def _failed(self, left: set[Ref]) -> bool:
+        """Whether a table that should run does not have its operations: the next run begins with them."""
+        others = self.outcome.others
+        return any(
+            (read := self._reads.get(ref)) and (one := others.get(read.table.ref)) and one.status == "failed"
+            for ref in left
+        )
+
+    def _waits(self, ref: Ref, detection: Detection) -> bool:
+        """Whether somebody will decide about the table: what is off is not kept."""
+        if (read := self._reads.get(ref)) is not None:
+            return read.table.ref in self._stopped and read.table.ref not in rebuilds(self.pipe)
+        added = (d for d in detection.decisions if isinstance(d.change, TableAdded) and d.change.after.ref == ref)
+        if (decision := next(added, None)) is None:
+            return False
+        if decision.needs_review:
+            return True
+        path = ".".join(filter(None, ref))
+        self.outcome.note(f"{path}: its rows are not kept while it is off; `instep sync --full` sends them again")
+        return False

@@ -1,0 +1,136 @@
+"""One connector into a real destination: write its code, sync, and look at what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from instep.destinations.base import Destination
+from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.model import TableSettings
+from instep.schema.names import Naming
+from instep.sources.connector.config import ConnectorConfig, Limits
+from instep.sources.connector.source import ConnectorSource
+from instep.spark.session import SparkSettings
+from instep.store.store import Store
+from instep.sync.pipe import Pipe
+from instep.sync.progress import Report
+from instep.sync.rows.engine import Engine, Inline
+from instep.sync.run import Wanted, sync
+from sync_world import PREFIX, World
+
+PLAYER = """
+import datetime, decimal, json
+from fivetran_connector_sdk import Connector
+from fivetran_connector_sdk import Operations as op
+
+TYPES = {"date": datetime.date.fromisoformat, "decimal": decimal.Decimal, "bytes": bytes.fromhex}
+
+def value(v):
+    if isinstance(v, dict) and len(v) == 1 and next(iter(v)) in TYPES:
+        kind, text = next(iter(v.items()))
+        return TYPES[kind](text)
+    return v
+
+def script(configuration):
+    with open(configuration["script"]) as file:
+        return json.load(file)
+
+def schema(configuration):
+    return script(configuration)["schema"]
+
+def update(configuration, state):
+    steps = script(configuration)["steps"]
+    for number, step in enumerate(steps[state.get("at", 0):], state.get("at", 0) + 1):
+        what, *rest = step
+        if what == "checkpoint":
+            op.checkpoint({"at": number})
+        elif what == "fail":
+            raise RuntimeError(rest[0])
+        elif what == "truncate":
+            op.truncate(rest[0])
+        else:
+            getattr(op, what)(rest[0], {k: value(v) for k, v in rest[1].items()})
+
+connector = Connector(update=update, schema=schema)
+"""
+"""A connector that plays a script: a list of operations, from the place on that its state names."""
+
+Step = list[Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a world asks of its source."""
+
+    schema: str = ""
+    table_ids: bool = False
+
+
+@dataclass
+class ConnectorWorld(World):
+    """`declared` and `steps` are what the connector's `schema()` says and what it sends. The state is how far it got,
+    so that steps are added behind those that were played."""
+
+    into: str = "duckdb"
+    declared: list[dict[str, Any]] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    code: str = PLAYER
+
+    def __post_init__(self) -> None:
+        self.store = Store(f"sqlite:///{self.folder / 'control.db'}")
+        self.destination: Destination = self._destination()  # type: ignore[assignment]
+
+    def _destination(self) -> Destination:
+        if self.into == "iceberg":
+            return IcebergDestination(IcebergConfig("lake", str(self.folder / "lake")))
+        return DuckDbDestination(DuckDbConfig("duck", str(self.folder / "warehouse.db")))
+
+    @property
+    def pipe(self) -> Pipe:
+        place = self.folder / "connector"
+        place.mkdir(exist_ok=True)
+        (place / "connector.py").write_text(self.code)
+        (self.folder / "script.json").write_text(json.dumps({"schema": self.declared, "steps": self.steps}))
+        config = ConnectorConfig(
+            str(place), {"script": str(self.folder / "script.json")}, name="shop", limits=Limits(seconds=600)
+        )
+        source = ConnectorSource(config, str(self.folder / "spool"), self.store.connectors.of("shop"))
+        reserved = self.destination.capabilities.reserved
+        naming = Naming(namespace="shop", prefix=PREFIX, reserved=reserved)
+        return Pipe(
+            name="shop", source=source, destination=self.destination, policy=self.policy, selection=self.selection,
+            naming=naming, settings=lambda t: self.settings.get(t.name, TableSettings(mode="stream")),
+            store=self.store, spark=SparkSettings(), salt=b"salt", who="test",
+        )  # fmt: skip
+
+    def play(self, *steps: Step, **wanted: Any) -> Report:
+        """Syncs with these steps behind those from before."""
+        self.steps += steps
+        return sync(self.pipe, Wanted(**wanted), engine=self.rows_by)
+
+    @property
+    def rows_by(self) -> Engine | None:
+        return Inline()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return dict(self.store.connectors.get("shop").state)
+
+    def records(self, name: str, *columns: str) -> list[dict[str, Any]]:
+        """The rows that are not deleted, without NULLs, in order."""
+        table = self.accepted(name)
+        names = columns or tuple(c.alias for c in table.columns)
+        rows = (dict(zip(names, row, strict=True)) for row in self.rows(name, *names))
+        return sorted(({k: v for k, v in r.items() if v is not None} for r in rows), key=repr)
+
+
+def upserts(table: str, *rows: dict[str, Any]) -> Iterable[Step]:
+    return [["upsert", table, row] for row in rows]
+
+
+CHECKPOINT: Step = ["checkpoint"]
+MakeConnector = Callable[..., ConnectorWorld]
