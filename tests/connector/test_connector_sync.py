@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conftest import MakeConnector
-from connector_world import CHECKPOINT, upserts
+from connector_world import CHECKPOINT, MakeConnector, upserts
 from sync_world import counts
 
 ORDERS = [{"table": "orders", "primary_key": ["id"], "columns": {"id": "LONG", "note": "STRING"}}]
