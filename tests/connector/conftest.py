@@ -10,6 +10,19 @@ from typing import Any
 import pytest
 
 from connector_world import Case, ConnectorWorld, MakeConnector
+from sdk_world import World
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder of virtual environments for all tests of a session."""
+    return tmp_path_factory.mktemp("environments")
+
+
+@pytest.fixture
+def world(tmp_path: Path, environments: Path) -> World:
+    """A connector's process and its segments, without a destination."""
+    return World(tmp_path, environments)
 
 
 @pytest.fixture

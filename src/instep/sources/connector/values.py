@@ -89,7 +89,7 @@ def read_column(kinds: Sequence[str], data: Sequence[memoryview], rows: int, dec
                 raise pa.ArrowInvalid("a part has another number of rows")
             return values
         return Values(values.type, _placed(values.array, parts, places, rows), values.misfits, values.wide)
-    except (pa.ArrowInvalid, KeyError, StopIteration, OverflowError) as error:
+    except (pa.ArrowException, KeyError, StopIteration, OverflowError) as error:
         raise ReadError(f"the connector's process sent a column that cannot be read: {error}", hint=_HINT) from error
 
 

@@ -112,7 +112,8 @@ def decimal(precision: int, scale: int) -> Convert:
             raise ValueError(f"is no {name}")
         if not _fits(number, whole, scale):
             raise ValueError(f"does not fit {name}: {whole} digits before the point and {scale} after it")
-        return format(number.quantize(Decimal(1).scaleb(-scale)) if number else Decimal(0), "f")
+        text = format(number, "f") if number else "0"
+        return text.rstrip("0").rstrip(".") if "." in text else text
 
     return convert
 
