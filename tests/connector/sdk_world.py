@@ -39,7 +39,12 @@ class Sync:
 
     def rows(self, table: str, schema: str = "") -> list[dict[str, Any]]:
         """The rows of all segments, as they were sent."""
-        return [row for segment in self.segments for row in segment_table(segment, table, schema).to_pylist()]
+        return [
+            row
+            for segment in self.segments
+            if segment.table(table, schema)
+            for row in segment_table(segment, table, schema).to_pylist()
+        ]
 
     def records(self, table: str, schema: str = "") -> list[dict[str, Any]]:
         """The same without the columns that tell the operation."""

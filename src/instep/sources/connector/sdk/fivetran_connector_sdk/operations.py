@@ -72,8 +72,8 @@ class SyncFailed(BaseException):
 def _checked(table: Any, data: Any, name: str) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(table, str):
         raise TypeError(f"the name of a table has to be a text, not {table!r:.100}")
-    if not table:
-        raise ValueError("the name of a table cannot be empty")
+    if not table or not rows.is_unicode(table):
+        raise ValueError(f"the name of a table cannot be empty, and is Unicode text: {table!r:.100}")
     if not isinstance(data, Mapping):
         raise TypeError(f"table {table}: {name} has to be a dict, not {type(data).__name__}")
     return table, data

@@ -15,7 +15,9 @@ MOST_ROWS, MOST_BYTES, MOST_SECONDS = 2000, 1 << 20, 5.0
 LARGEST_ROW = 128 << 20
 _MEMO = 2000
 _NONE = type(None)
-_PLAIN = frozenset({bool, int, float, str, bytes, _NONE})
+_NUMBERS = (bool, int, float, _NONE)
+_PLAIN = frozenset({str, bytes, *_NUMBERS})
+_SIZED = ("string", "json", "binary", "decimal")
 _BASES: tuple[tuple[type, convert.Convert], ...] = (
     (int, lambda v: int(v)),
     (float, lambda v: float(v)),
@@ -53,11 +55,16 @@ class Shape:
                 raise ValueError(f"table {self.table.label}: {name!r} is null, and it is a column of the primary key")
         steps = [(i, self._convert(name, kind)) for i, (name, kind) in enumerate(zip(self.names, types))]
         converts = tuple((i, step) for i, step in steps if step is not None)
-        sized = tuple(i for i, kind in enumerate(types) if kind not in (int, float, bool, _NONE))
+        sized = tuple(i for i, (name, kind) in enumerate(zip(self.names, types)) if self._is_sized(name, kind))
         if len(self.plans) >= _MEMO:
             self.plans.clear()
         self.plans[types] = converts, sized
         return converts, sized
+
+    def _is_sized(self, name: str, kind: type) -> bool:
+        """Whether what is sent for it is a text or bytes."""
+        said = self.table.types.get(name)
+        return not issubclass(kind, _NUMBERS) and (said is None or said.kind.startswith(_SIZED))
 
     def _convert(self, name: str, kind: type) -> convert.Convert | None:
         if kind is _NONE:
@@ -75,8 +82,28 @@ def _check_name(table: TableSpec, name: Any) -> None:
         raise TypeError(f"table {table.label}: the column name {name!r} is not a text")
     if not name:
         raise ValueError(f"table {table.label}: the row has a column without a name")
+    if not name.isprintable() and not is_unicode(name):
+        raise ValueError(f"table {table.label}: the column name {name!r} is no Unicode text")
     if name in RESERVED:
         raise ValueError(f"table {table.label}: a column cannot be named {name!r}")
+
+
+def is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _size(value: Any) -> int:
+    """Of a text or bytes; raises ValueError for a text that UTF-8 does not have."""
+    if type(value) is not bytes and not value.isascii():
+        try:
+            return len(value.encode())
+        except UnicodeEncodeError:
+            raise ValueError("holds half a surrogate pair, which is no Unicode text") from None
+    return len(value)
 
 
 def _inferred(kind: type) -> convert.Convert:
@@ -108,18 +135,15 @@ class Bucket:
         values = list(data.values())
         types = tuple(map(type, values))
         converts, sized = shape.plans.get(types) or shape.plan(types)
-        index = 0
+        index = size = 0
         try:
             for index, step in converts:
                 values[index] = step(values[index])
+            for index in sized:
+                size += _size(values[index])
         except (ValueError, TypeError) as error:
             refused = TypeError if isinstance(error, TypeError) else ValueError
             raise refused(self._refusal(names, data, index, error)) from None
-        size = 0
-        for index in sized:
-            value = values[index]
-            if type(value) is not int:
-                size += len(value)
         if size > LARGEST_ROW:
             raise ValueError(f"table {self.table.label}: a row of {size:,} bytes; at most {LARGEST_ROW:,} can be sent")
         return shape, values, size
@@ -180,12 +204,7 @@ class Bucket:
             yield name, [row.get(name) for row in rows]
 
     def _packed(self, name: str, values: Any, body: list[bytes]) -> list[Any] | None:
-        try:
-            packed = pack.column(values)
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"table {self.table.label}, column {name}: a text holds half a surrogate pair, which is no Unicode text"
-            ) from error
+        packed = pack.column(values)
         if packed is None:
             return None
         parts, rows = packed

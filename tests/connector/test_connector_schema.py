@@ -1,0 +1,99 @@
+"""What schema() may declare, and what is refused with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from connector_world import World, types
+
+from instep.errors import ReadError
+from instep.sources.connector.child import answer
+from instep.sources.connector.sdk.fivetran_connector_sdk.declared import tables_of
+
+ALL = {
+    "a": "BOOLEAN", "b": "short", "c": "Int", "d": "LONG", "e": {"type": "DECIMAL", "precision": 15, "scale": 2},
+    "f": "FLOAT", "g": "DOUBLE", "h": "NAIVE_DATE", "i": "NAIVE_DATETIME", "j": "UTC_DATETIME", "k": "BINARY",
+    "l": "XML", "m": "STRING", "n": "JSON",
+}  # fmt: skip
+KINDS = ["boolean", "int16", "int32", "int64", "decimal(15,2)", "float32", "float64", "date", "timestamp",
+         "timestamptz", "binary", "string", "string", "json"]  # fmt: skip
+REFUSED = [
+    ("no list", {"table": "t"}, "list of tables"),
+    ("no table", [{"primary_key": ["id"]}], "without `table`"),
+    ("an empty table name", [{"table": ""}], "not a text"),
+    ("a table twice", [{"table": "t"}, {"table": "t"}], "declares table t twice"),
+    ("a table twice in one schema", [{"table": "t", "schema": "s"}, {"table": "t", "schema": "s"}], "table s.t twice"),
+    ("an unknown type", [{"table": "t", "columns": {"c": "INTEGER"}}], "table t, column c: 'INTEGER' is no type"),
+    ("a time", [{"table": "t", "columns": {"c": "NAIVE_TIME"}}], "no type"),
+    ("a bare decimal", [{"table": "t", "columns": {"c": "DECIMAL"}}], "'precision': 12"),
+    ("another type as a dict", [{"table": "t", "columns": {"c": {"type": "STRING"}}}], "only DECIMAL"),
+    ("no scale", [{"table": "t", "columns": {"c": {"type": "DECIMAL", "precision": 5}}}], "needs `precision` and"),
+    ("too precise", [{"table": "t", "columns": {"c": {"type": "DECIMAL", "precision": 39, "scale": 0}}}], "1 to 38"),
+    ("scale beyond it", [{"table": "t", "columns": {"c": {"type": "DECIMAL", "precision": 3, "scale": 4}}}], "scale"),
+    ("a key that is a text", [{"table": "t", "primary_key": "id"}], "has to be a list"),
+    ("a key twice", [{"table": "t", "primary_key": ["id", "id"]}], "names a column twice"),
+    ("an empty column", [{"table": "t", "columns": {"": "INT"}}], "cannot be named ''"),
+    ("a column of ours", [{"table": "t", "columns": {"__seq": "INT"}}], "cannot be named '__seq'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "why"), [c[1:] for c in REFUSED], ids=[c[0] for c in REFUSED])
+def test_refused(said: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        tables_of(said)
+
+
+def test_a_column_name_that_is_no_text_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="7 is not a text"):
+        tables_of([{"table": "t", "columns": {7: "INT"}}])
+
+
+def test_unknown_keys_are_ignored_and_columns_may_be_missing() -> None:
+    (table,) = tables_of([{"table": "t", "comment": "x", "columns": None, "primary_key": ["id"]}]).values()
+    assert (table.name, table.key, dict(table.types)) == ("t", ("id",), {})
+
+
+def test_declared_tables_are_there_without_a_row(world: World) -> None:
+    sync = world.sync(f"""
+        def schema(configuration):
+            return [{{"table": "all", "primary_key": ["a", "z"], "columns": {ALL!r}}}, {{"table": "t", "schema": "s"}}]
+        def update(configuration, state):
+            pass
+    """)
+    assert sync.error is None
+    (segment,) = sync.segments
+    assert (segment.ends, segment.state, [t.name for t in segment.tables]) == (True, None, ["all", "t"])
+    table = segment.table("all")
+    assert types(table) == dict(zip(["a", "z", *"bcdefghijklmn"], [KINDS[0], "unknown", *KINDS[1:]], strict=True))
+    assert table is not None
+    assert [c.name for c in table.columns if c.key] == ["a", "z"]
+    assert [c.name for c in table.columns if not c.declared] == ["z"]
+    assert segment.table("t", "s") is not None
+
+
+def test_the_schema_alone(world: World) -> None:
+    code = """
+        def schema(configuration):
+            return [{"table": configuration["name"], "primary_key": ["id"], "columns": {"id": "LONG"}}]
+        def update(configuration, state):
+            raise AssertionError
+    """
+    config = world.config(code, configuration={"name": "given"})
+    assert answer(config, "schema", print) == [
+        {"schema": "", "table": "given", "key": ["id"], "columns": {"id": "int64"}, "declared": True}
+    ]
+    with pytest.raises(ReadError, match="KeyError"):
+        answer(world.config(code), "schema", print)
+
+
+def test_what_is_wrong_ends_the_sync_before_update(world: World) -> None:
+    sync = world.sync("""
+        def schema(configuration):
+            return [{"table": "t", "columns": {"c": "INTEGER"}}]
+        def update(configuration, state):
+            log.info("was here")
+    """)
+    assert "table t, column c" in str(sync.error)
+    assert "was here" not in sync.said
+    assert sync.segments == []
