@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sdk_world import World
 
 from connector_world import Case, ConnectorWorld, MakeConnector
-from sdk_world import World
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from connector_world import World, types
+from sdk_world import World, types
 
 from instep.errors import ReadError
 from instep.sources.connector.segment import Counts

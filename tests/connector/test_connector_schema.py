@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from connector_world import World, types
+from sdk_world import World, types
 
 from instep.errors import ReadError
 from instep.sources.connector.child import answer

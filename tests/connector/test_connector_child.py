@@ -1,0 +1,238 @@
+"""A connector that hangs, ends, is killed, forks or takes too much harms only its own run, and leaves no process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from sdk_world import Sync, World, written
+
+from instep.errors import ProjectError, ReadError, SetupError
+from instep.sources.connector.config import MIB
+
+ROW = """
+def update(configuration, state):
+    op.upsert('t', {'n': 1})
+    op.checkpoint({'n': 1})
+    op.upsert('t', {'n': 2})
+"""
+SMALL = {"memory": 200 * MIB}
+PROGRAMS = """import subprocess, sys, time
+    words = [sys.executable, "-c", "x = bytearray(120 << 20); input()"]
+    programs = [subprocess.Popen(words, stdin=subprocess.PIPE) for _ in range(3)]
+    time.sleep(600)"""
+DISK = """import tempfile
+    with tempfile.TemporaryFile() as file:
+        while True:
+            file.write(bytes(1 << 20))
+            file.flush()"""
+PIPE = """import os
+    for number in range(3, 64):
+        try:
+            os.write(number, b"x" * 100)
+        except OSError:
+            pass
+    os._exit(0)"""
+FORK = """import os
+    if os.fork() == 0:
+        try:
+            op.upsert("t", {"n": 3})
+        except RuntimeError as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.wait()
+    raise KeyError("parent")"""
+ENDS = [
+    ("exits", "import sys; sys.exit(0)", {}, r"called exit\(0\) before update"),
+    ("exits by the builtin", "exit('enough')", {}, r"called exit\(enough\)"),
+    ("exits at once", "import os; os._exit(3)", {}, "ended by itself with exit code 3"),
+    ("kills itself", "import os; os.kill(os.getpid(), 9)", {}, "was killed by SIGKILL"),
+    ("breaks down", "import ctypes; ctypes.string_at(0)", {}, "was killed by SIGSEGV"),
+    ("closes everything", "import os, time; os.closerange(0, 100); time.sleep(600)", {}, "closed its way to us"),
+    ("hangs", "import time; time.sleep(600)", {"silence": 1.0}, "sent nothing for 1 s and was stopped"),
+    ("never ends", "import time\n    while True: log.info('x'); time.sleep(0.05)", {"seconds": 2.0}, "more than 2 s"),
+    ("same state", "while True: op.checkpoint({'n': 1})", {"checkpoints": 5}, "no progress: its last 5"),
+    ("memory bit by bit", "x = []\n    while True: x.append(bytearray(1 << 20))", SMALL, "memory that it may"),
+    ("memory at once", "x = bytearray(1 << 30)", SMALL, r"memory that it may use \(200 MiB\)"),
+    ("memory in programs", PROGRAMS, SMALL, "used more than 200 MiB"),
+    ("fills the disk", DISK, {"file_bytes": 5 * MIB}, "OSError.*File too large"),
+    ("writes into our pipe", PIPE, {}, "sent something that is no operation"),
+    ("operates from a fork", FORK, {}, "KeyError: 'parent'"),
+]
+
+
+@pytest.mark.parametrize(("more", "limits", "words"), [c[1:] for c in ENDS], ids=[c[0] for c in ENDS])
+def test_ends(world: World, more: str, limits: dict[str, float], words: str) -> None:
+    sync = world.sync(ROW + "    " + more, **limits)
+    assert isinstance(sync.error, ReadError)
+    assert sync.error.hint
+    with pytest.raises(ReadError, match=words):
+        raise sync.error
+    assert sync.rows("t")[0]["n"] == 1
+    assert all(s.state == {"n": 1} for s in sync.segments)
+    assert not list((world.folder / "spool").glob(f"segment-{len(sync.segments) + 1:05}"))
+    assert not left(world)
+
+
+def left(world: World) -> list[list[str]]:
+    """The processes that run in the connector's folder or were told of it."""
+    mine, found = str(world.folder), []
+    for process in psutil.process_iter(["pid"]):
+        try:
+            words, folder = process.cmdline(), process.cwd()
+        except psutil.Error:
+            continue
+        if process.pid != os.getpid() and (folder.startswith(mine) or any(mine in w for w in words)):
+            found.append(words)
+    return found
+
+
+def test_a_fork_may_not_operate(world: World) -> None:
+    sync = world.sync(ROW + "    " + FORK)
+    assert "not into one that it started" in sync.said
+    assert [r["n"] for r in sync.rows("t")] == [1]
+
+
+@pytest.mark.parametrize("way", ["os.setsid()", "os.setsid(); os.fork() and os._exit(0)"], ids=["left", "orphaned"])
+def test_programs_that_left_the_group_end_with_it(world: World, way: str) -> None:
+    sync = world.sync(f"""
+        import os, time
+        def update(configuration, state):
+            if os.fork() == 0:
+                {way}
+                time.sleep(600)
+            op.upsert("t", {{"n": 1}})
+    """)
+    assert sync.error is None
+    assert not left(world)
+
+
+def test_whoever_started_it_is_killed(world: World) -> None:
+    config = world.config("import time\ndef update(configuration, state):\n    op.checkpoint({})\n    time.sleep(600)")
+    code = f"""
+import os, signal
+from instep.sources.connector.config import ConnectorConfig
+from instep.sources.connector.spool import Segments
+config = ConnectorConfig({config.path!r}, environments={config.environments!r})
+segments = Segments(config, {str(world.folder / "spool")!r}, {{}}, print, print)
+segments.acknowledge(segments.next())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == -9, done.stderr
+    until = time.monotonic() + 60
+    while left(world) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not left(world)
+
+
+def test_nothing_secret_is_on_a_command_line_or_in_an_environment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INSTEP_TOKEN", "hunter2-environment")
+    sync = world.sync(
+        """
+        import os, subprocess
+        def update(configuration, state):
+            print(subprocess.run(["cat", "/proc/self/environ"], capture_output=True).stdout)
+            for folder in os.listdir("/proc"):
+                if folder.isdigit():
+                    try:
+                        print(open(f"/proc/{folder}/cmdline").read().replace(chr(0), " "))
+                    except OSError:
+                        pass
+            op.upsert("t", {"given": configuration["note"], "state": state["at"]})
+        """,
+        {"at": "hunter2-state"},
+        configuration={"note": "hunter2-value"},
+        environment={"SAID": "so"},
+    )
+    assert sync.error is None
+    assert sync.records("t") == [{"given": "hunter2-value", "state": "hunter2-state"}]
+    assert "hunter2" not in sync.said
+    assert "SAID=so" in sync.said
+    assert "FIVETRAN_CONNECTION_ID=connector" in sync.said
+
+
+def test_nothing_is_left_in_the_scratch_folder(world: World) -> None:
+    sync = world.sync("""
+        import os, tempfile
+        def update(configuration, state):
+            path = tempfile.mkstemp()[1]
+            op.upsert("t", {"file": path, "home": os.path.expanduser("~"), "here": os.getcwd()})
+    """)
+    (row,) = sync.records("t")
+    assert not Path(row["file"]).exists()
+    assert row["file"].startswith(row["home"])
+    assert row["here"] == str(world.folder / "source")
+
+
+def test_siblings_and_packages_of_the_project_are_found(world: World) -> None:
+    folder = written(
+        world.folder / "source",
+        "from settings import NAME\nfrom deep.inside import VALUE\nimport json\n"
+        "def update(configuration, state):\n    op.upsert('t', {'name': NAME, 'value': VALUE})\n",
+        settings__py="NAME = 'sibling'\n",
+    )
+    folder.joinpath("deep").mkdir()
+    folder.joinpath("deep", "inside.py").write_text("VALUE = 7\n")
+    assert world.sync(folder).records("t") == [{"name": "sibling", "value": 7}]
+    assert not list(folder.rglob("__pycache__"))
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise RuntimeError('at import')\nconnector = 1", "RuntimeError: at import"),
+        ("connector = 1", "no object `connector`"),
+        ("def update(:", "SyntaxError"),
+        ("import no_such_package\nconnector = 1", "ModuleNotFoundError: No module named 'no_such_package'"),
+        ("connector = Connector(update=None)", "update has to be a function"),
+    ],
+)
+def test_a_connector_that_cannot_be_loaded(world: World, code: str, words: str) -> None:
+    sync = world.sync(code)
+    assert words in str(sync.error)
+
+
+def test_a_folder_without_a_connector(world: World) -> None:
+    assert isinstance(world.sync(world.folder).error, ProjectError)
+
+
+def sandboxed(world: World, code: str) -> Sync:
+    return world.sync(code, sandbox=True)
+
+
+def test_a_sandbox_is_there_or_refused(world: World) -> None:
+    sync = sandboxed(world, """
+        import os
+        def update(configuration, state):
+            for path in ("/work", "/root", os.getcwd() + "/written"):
+                try:
+                    open(path + "/x", "w")
+                except OSError as error:
+                    log.info(type(error).__name__)
+            op.upsert("t", {"n": 1})
+    """)  # fmt: skip
+    if isinstance(sync.error, SetupError):
+        assert "bwrap" in str(sync.error)
+    elif sync.error is None:
+        assert sync.records("t") == [{"n": 1}]
+        assert len(sync.logs) == 3
+    else:
+        assert "bwrap" in sync.said
+
+
+def test_usage_is_told(world: World) -> None:
+    sync = world.sync(
+        "def update(configuration, state):\n    x = bytearray(50 << 20)\n    op.upsert('t', {'n': len(x)})"
+    )
+    assert sync.ended is not None
+    assert (sync.ended.code, sync.ended.cause) == (0, "")
+    assert sync.ended.peak > 50 * MIB
+    assert sync.ended.cpu > 0
