@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -69,8 +70,8 @@ def _place(config: ConnectorConfig) -> Path:
 
 
 def _digest(wanted: Sequence[str], base: str) -> str:
-    offered = [] if wanted else [(d.name, d.version) for d in _offered()]
-    said = [_VERSION, list(wanted), os.path.realpath(base), sys.version if not wanted else "", offered]
+    offered = [(d.name, d.version) for d in _offered()]
+    said = [_VERSION, list(wanted), os.path.realpath(base), sys.version, offered]
     return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:16]
 
 
@@ -83,19 +84,16 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _make(folder: Path, base: str, wanted: Sequence[str], name: str) -> None:
-    _run([base, "-m", "venv", *([] if wanted else ["--without-pip"]), str(folder)], name)
-    if not wanted:
-        _offer(folder)
-        return
-    texts = {"requirements.txt": "\n".join((*wanted, *_missing(wanted))), "constraints.txt": _REFUSED}
-    for file, text in texts.items():
-        (folder / file).write_text(text + "\n", encoding="utf-8")
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "-q"]
-    _run([*pip, "-r", str(folder / "requirements.txt"), "-c", str(folder / "constraints.txt")], name)
-
-
-def _missing(wanted: Sequence[str]) -> tuple[str, ...]:
-    return () if any(re.match(r"requests\b", line, re.IGNORECASE) for line in wanted) else ("requests",)
+    ours = importlib.util.find_spec("pip") is not None
+    _run([base, "-m", "venv", *(["--without-pip"] if ours or not wanted else []), str(folder)], name)
+    if wanted:
+        for file, text in {"requirements.txt": "\n".join(wanted), "constraints.txt": _REFUSED}.items():
+            (folder / file).write_text(text + "\n", encoding="utf-8")
+        python = str(folder / "bin" / "python")
+        pip = [sys.executable, "-m", "pip", "--python", python] if ours else [python, "-m", "pip"]
+        files = ["-r", str(folder / "requirements.txt"), "-c", str(folder / "constraints.txt")]
+        _run([*pip, "install", "-q", "--no-input", "--disable-pip-version-check", *files], name)
+    _offer(folder)
 
 
 def _run(command: Sequence[str], name: str) -> None:
@@ -122,9 +120,11 @@ def _offered() -> list[importlib.metadata.Distribution]:
 
 
 def _offer(folder: Path) -> None:
-    """`requests` as it is here, so that connectors that require nothing else need no package index."""
+    """`requests` as it is here, where pip has not brought it: connectors that require nothing need no package index."""
     (target,) = (folder / "lib").glob("python3*/site-packages")
     for distribution in _offered():
+        if (target / distribution.name.replace("-", "_")).exists():
+            continue
         for file in distribution.files or ():
             if ".." in file.parts or file.suffix == ".pyc":
                 continue

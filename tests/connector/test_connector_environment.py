@@ -1,0 +1,105 @@
+"""The virtual environment of a connector: its own, made once, without ours and without the SDK from elsewhere."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from sdk_world import World, written
+
+from instep.errors import ProjectError, SetupError
+from instep.sources.connector.environment import interpreter, requirements
+
+LOOKS = """
+import importlib, sys
+def update(configuration, state):
+    def has(name):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            return False
+        return True
+    import fivetran_connector_sdk
+    op.upsert("t", {"prefix": sys.prefix, "sdk": fivetran_connector_sdk.__file__, "path": ":".join(sys.path),
+                    **{n: has(n) for n in ("requests", "pyarrow", "instep", "pip", "tiny")}})
+"""
+
+
+def tiny_wheel(folder: Path) -> Path:
+    """A package with one module, as pip installs it."""
+    wheel = folder / "tiny-1.0-py3-none-any.whl"
+    info = "tiny-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tiny.py", "VALUE = 1\n")
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        file.writestr(f"{info}/RECORD", "tiny.py,,\n")
+    return wheel
+
+
+def test_a_connector_without_requirements_sees_requests_and_nothing_of_ours(world: World) -> None:
+    (row,) = world.sync(LOOKS).records("t")
+    assert {n: row[n] for n in ("requests", "pyarrow", "instep", "pip", "tiny")} == {
+        "requests": True, "pyarrow": False, "instep": False, "pip": False, "tiny": False
+    }  # fmt: skip
+    assert row["prefix"].startswith(str(world.environments))
+    assert row["sdk"].endswith("sources/connector/sdk/fivetran_connector_sdk/__init__.py")
+
+
+def test_an_environment_is_made_once(world: World, tmp_path: Path) -> None:
+    config = world.config(LOOKS)
+    first = interpreter(config)
+    marker = first.parent.parent / "marker"
+    marker.touch()
+    assert interpreter(config) == first
+    assert marker.exists()
+    (first.parent.parent / "ready").unlink()  # as if it had been left half made
+    assert interpreter(config) == first
+    assert not marker.exists()
+
+
+@pytest.mark.slow
+def test_requirements_are_installed(world: World) -> None:
+    folder = written(world.folder / "source", LOOKS)
+    wheel = tiny_wheel(world.folder)
+    folder.joinpath("requirements.txt").write_text(f"# ours\nfivetran_connector_sdk==3.1.0\n{wheel}\n")
+    sync = world.sync(folder)
+    assert sync.error is None
+    (row,) = sync.records("t")
+    assert (row["tiny"], row["requests"], row["pyarrow"]) == (True, True, False)
+    assert row["sdk"].endswith("sources/connector/sdk/fivetran_connector_sdk/__init__.py")
+
+
+@pytest.mark.slow
+def test_what_cannot_be_installed_is_told(world: World) -> None:
+    folder = written(world.folder / "source", LOOKS, requirements__txt="./no-such-package\n")
+    error = world.sync(folder).error
+    assert isinstance(error, SetupError)
+    assert "no-such-package" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        (
+            "requirements.txt",
+            "a==1 # why\n\n# none\nFivetran-Connector-SDK>=2\nfivetran_connector_sdk\nb",
+            ("a==1", "b"),
+        ),
+        ("pyproject.toml", '[project]\ndependencies = ["a>=1", "fivetran_connector_sdk[x]"]', ("a>=1",)),
+        ("pyproject.toml", "[tool.other]\n", ()),
+        ("other.txt", "a", ()),
+    ],
+)
+def test_requirements(tmp_path: Path, file: str, text: str, expected: tuple[str, ...]) -> None:
+    tmp_path.joinpath(file).write_text(text)
+    assert requirements(tmp_path) == expected
+
+
+def test_requirements_that_cannot_be_read(tmp_path: Path) -> None:
+    tmp_path.joinpath("pyproject.toml").write_text("[project")
+    with pytest.raises(ProjectError, match=r"pyproject\.toml"):
+        requirements(tmp_path)
