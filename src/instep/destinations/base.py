@@ -345,6 +345,16 @@ class Opens(Protocol):
 
 
 @runtime_checkable
+class Bears(Protocol):
+    """A destination whose new tables can appear together with their first rows."""
+
+    def born_with_rows(self) -> AbstractContextManager[None]:
+        """Within it a table that is made is known to this process alone until rows are committed to it; at its end
+        those that got none are made as they are. Nothing of them is there if it ends in an error."""
+        ...
+
+
+@runtime_checkable
 class Guarded(Protocol):
     """A destination whose tables have a layout of their own that stands on columns."""
 

@@ -18,7 +18,7 @@ from instep.errors import InstepError
 from instep.spark.executors import check_witness, slots, witness
 from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, extract_frames
-from instep.spark.watch import TaskProgress, collect
+from instep.spark.watch import Fresh, TaskProgress, collect, written
 from instep.stage.pace import task_count
 from instep.stage.pack import pack
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
@@ -40,13 +40,15 @@ def extract(
     *,
     tasks: int = 0,
     progress: Callable[[Counts], None] | None = None,
+    done: Callable[[list[ChunkResult]], None] | None = None,
 ) -> list[ChunkResult]:
     """Runs one job over `chunks` and returns one result each, in no order, or one with an `error` per failed table.
 
     `specs` names each table's StageSpec by `Chunk.table`. `tasks`: 0 for two a core; the reader's limits make them
     fewer. `progress` is told rows and
     bytes per table about twice a second, from this thread, and once at the end. A task whose worker dies runs
-    again under other file names; only what a finished task returned is in the result. Raises InstepError when
+    again under other file names; only what a finished task returned is in the result. `done` is given results while
+    others are still read, where tasks see this machine's files and none had to be done again. Raises InstepError when
     the job as a whole fails. KeyboardInterrupt cancels the job first.
     """
     if not chunks:
@@ -61,7 +63,15 @@ def extract(
     with told as folder, witness((spec.location for spec in by_table.values()), elsewhere(spark)) as seen:
         work = [_payload(reader, by_table, part, share) for part in parts]
         task = Task(tuple(work), folder, seen)
-        rows = Job(spark, task).run(lambda: progress(collect(folder)) if progress else None)
+        fresh = Fresh(folder)
+
+        def tick() -> None:
+            if progress:
+                progress(collect(folder))
+                if done:
+                    done(fresh.take())
+
+        rows = Job(spark, task).run(tick)
         results = [result for row in rows for result in pickle.loads(row)]
         if progress:
             progress(totals(results))
@@ -95,9 +105,11 @@ class Task:
         context = TaskContext.get()
         check_witness(self.seen)
         reader, specs, chunks, share = pickle.loads(self.work[number])
-        told = TaskProgress(self.folder, number) if self.folder and Path(self.folder).is_dir() else None
         attempt = context.attemptNumber() if context else 0
-        return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, told, share)))
+        if not (self.folder and Path(self.folder).is_dir()):
+            return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, None, share)))
+        results = run_chunks(reader, specs, chunks, attempt, TaskProgress(self.folder, number), share)
+        return pickle.dumps(list(written(self.folder, number, attempt, results)))
 
 
 class Job:

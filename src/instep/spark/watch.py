@@ -1,4 +1,4 @@
-"""Progress of running tasks: each replaces a small file, the driver reads them all.
+"""Progress of running tasks, and what they are done with: small files that the driver reads.
 
 Accumulators stay at zero until a task ends and do not exist on Spark Connect; files work everywhere.
 """
@@ -6,10 +6,13 @@ Accumulators stay at zero until a task ends and do not exist on Spark Connect; f
 from __future__ import annotations
 
 import json
+import pickle
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from instep.stage.spec import ChunkResult
 from instep.stage.task import Counts, Progress
 
 
@@ -46,3 +49,28 @@ def collect(folder: str) -> dict[str, tuple[int, int]]:
                 before = total.get(table, (0, 0))
                 total[table] = (before[0] + rows, before[1] + size)
     return total
+
+
+def written(folder: str, task: int, attempt: int, results: Iterable[ChunkResult]) -> Iterator[ChunkResult]:
+    """The results of a task, each of which the driver can read as soon as it is there."""
+    for number, result in enumerate(results):
+        place = Path(folder) / f"{task}-{attempt}-{number}.result"
+        with suppress(OSError):
+            place.with_suffix(".new").write_bytes(pickle.dumps(result))
+            place.with_suffix(".new").replace(place)
+        yield result
+
+
+class Fresh:
+    """The results in a folder that nobody has been given yet. Once a task is done again there are no more: results of
+    two attempts are never mixed."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self._given = Path(folder), set[str]()
+
+    def take(self) -> list[ChunkResult]:
+        places = [p for p in self._folder.glob("*.result") if p.name not in self._given]
+        if any(p.name.split("-")[1] != "0" for p in self._folder.glob("*.result")):
+            return []
+        self._given.update(p.name for p in places)
+        return [pickle.loads(p.read_bytes()) for p in places]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from instep.stage.pace import task_count
@@ -27,41 +27,53 @@ def extract_inline(
     *,
     threads: int = 0,
     progress: Callable[[Counts], None] | None = None,
+    done: Callable[[list[ChunkResult]], None] | None = None,
 ) -> list[ChunkResult]:
     """Reads `chunks` with `threads` connections (0: one a core), within the reader's limits, and returns one result
     each, in no order, or one with an `error` per failed table.
 
     `specs` names each table's StageSpec by `Chunk.table`. `progress` is told rows and bytes per table about twice a
-    second, from this thread, and once at the end. What interrupts this thread stops the others first.
+    second, from this thread, and once at the end. What interrupts this thread stops the others first. `done` is given
+    each result once, from this thread, while others are still read.
     """
     if not chunks:
         return []
-    tell = progress or _silent
+    tell, hear = progress or _silent, done or _silent
     limits, wanted = limits_of(reader), threads or os.cpu_count() or 1
     parts = pack(chunks, task_count(limits, wanted, wanted))
     share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
     if len(parts) == 1:
-        results = list(run_chunks(reader, by_table, parts[0], 0, _Tally(tell), share))
+        results = []
+        for result in run_chunks(reader, by_table, parts[0], 0, _Tally(tell), share):
+            results.append(result)
+            hear([result])
     else:
-        results = _together(lambda part, told: list(run_chunks(reader, by_table, part, 0, told, share)), parts, tell)
+        results = _together(lambda part, told: run_chunks(reader, by_table, part, 0, told, share), parts, tell, hear)
     tell(totals(results))
     return results
 
 
 def _together(
-    read: Callable[[Sequence[Chunk], _Tally], list[ChunkResult]],
+    read: Callable[[Sequence[Chunk], _Tally], Iterator[ChunkResult]],
     parts: Sequence[Sequence[Chunk]],
     tell: Callable[[Counts], None],
+    hear: Callable[[list[ChunkResult]], None],
 ) -> list[ChunkResult]:
-    """Each part on a thread of its own, while this one tells progress."""
-    tallies = [_Tally() for _ in parts]
+    """Each part on a thread of its own, while this one tells progress and hands on what is done."""
+    tallies, fresh = [_Tally() for _ in parts], _Fresh()
     with ThreadPoolExecutor(len(parts), thread_name_prefix="extract") as pool:
         try:
-            running = [pool.submit(read, part, tally) for part, tally in zip(parts, tallies, strict=True)]
+            running = [
+                pool.submit(lambda p, t: [fresh.add(r) for r in read(p, t)], part, tally)
+                for part, tally in zip(parts, tallies, strict=True)
+            ]
             while wait(running, timeout=_POLL).not_done:
                 tell(_sum(tallies))
-            return [result for done in running for result in done.result()]
+                hear(fresh.take())
+            results = [result for one in running for result in one.result()]
+            hear(fresh.take())
+            return results
         except BaseException:
             for tally in tallies:
                 tally.stop.set()
@@ -90,6 +102,23 @@ class _Tally:
             self._tell(self.now)
 
 
+class _Fresh:
+    """Results that nobody has been given yet."""
+
+    def __init__(self) -> None:
+        self._lock, self._results = threading.Lock(), list[ChunkResult]()
+
+    def add(self, result: ChunkResult) -> ChunkResult:
+        with self._lock:
+            self._results.append(result)
+        return result
+
+    def take(self) -> list[ChunkResult]:
+        with self._lock:
+            taken, self._results = self._results, []
+        return taken
+
+
 def _sum(tallies: Iterable[_Tally]) -> Counts:
     total: dict[str, tuple[int, int]] = {}
     for table, (rows, size) in ((t, c) for tally in tallies for t, c in tally.now.items()):
@@ -98,5 +127,5 @@ def _sum(tallies: Iterable[_Tally]) -> Counts:
     return total
 
 
-def _silent(counts: Counts) -> None:
+def _silent(told: object) -> None:
     pass

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from instep.crash import crashpoint
 from instep.errors import DestinationError, Fenced, InstepError
 from instep.model import Run
-from instep.schema.change import key
+from instep.schema.change import TableAdded, key
+from instep.schema.names import destination_ref
 from instep.schema.plan import Plan, plan_from_dict, plan_to_dict
 from instep.schema.step import RewriteColumn, Step
 from instep.schema.table import Catalog
@@ -142,6 +143,18 @@ def touched(pipe: Pipe) -> frozenset[Ref]:
     """The destination tables that plans have been at since one ended well: they may be half way between two states."""
     plans = (plan_from_dict(stored.plan) for stored in pipe.store.plans.unfinished(pipe.name))
     return frozenset(ref for plan in plans for group in plan.groups() for ref in refs_of(group))
+
+
+def unborn(pipe: Pipe, tables: frozenset[Ref]) -> frozenset[Ref]:
+    """Those of these destination tables that were added last by a run that has not ended well, and never loaded."""
+    known = pipe.store.loaded.of(pipe.name) if tables else {}
+    loaded = {destination_ref(t, pipe.naming) for t in pipe.store.accepted.catalog(pipe.name).tables if t.ref in known}
+    found: dict[Ref, str] = {}
+    for stored in reversed(pipe.store.plans.history(pipe.name) if tables - loaded else []):
+        added = {s.table for s in plan_from_dict(stored.plan).steps if isinstance(s.change, TableAdded)}
+        found |= dict.fromkeys(added & (tables - loaded), stored.run)
+    ended = {run: bool(run) and pipe.store.runs.get(run).status == "done" for run in set(found.values())}
+    return frozenset(ref for ref, run in found.items() if not ended[run])
 
 
 def applied_by(pipe: Pipe, plan: StoredPlan) -> tuple[str, ...]:

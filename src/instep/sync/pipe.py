@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from instep.destinations.base import Destination, Opens
+from instep.destinations.base import Bears, Destination, Opens
 from instep.model import LogNames, Run, TableSettings
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.limits import BackfillLimits
@@ -74,6 +74,10 @@ class Pipe:
     def destination_open(self) -> AbstractContextManager[None]:
         """For many operations in a row: a destination that has to be opened for each is opened once."""
         return self.destination.kept_open() if isinstance(self.destination, Opens) else nullcontext()
+
+    def tables_born(self) -> AbstractContextManager[None]:
+        """For a whole run: tables that it makes appear with their first rows where the destination can do that."""
+        return self.destination.born_with_rows() if isinstance(self.destination, Bears) else nullcontext()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

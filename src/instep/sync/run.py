@@ -15,7 +15,6 @@ from instep.errors import Blocked, Fenced
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, TableRun
 from instep.schema.change import describe
-from instep.schema.table import Catalog
 from instep.sources.base import Snapshot
 from instep.sources.stream import Streams
 from instep.sync.changes.apply import apply_plan, drop_named, let_go, make_plan
@@ -41,7 +40,8 @@ from instep.sync.rows.clean import PASSES, discard
 from instep.sync.rows.engine import Engine, OnSpark
 from instep.sync.rows.fill import Filling
 from instep.sync.rows.follow import Following
-from instep.sync.rows.load import Loaded, commit_all, stage
+from instep.sync.rows.load import Loaded
+from instep.sync.rows.loading import Loading
 from instep.sync.rows.loads import Load
 from instep.sync.rows.outcome import Outcome, Wanted
 from instep.sync.rows.planning import Pass, rows_of
@@ -68,7 +68,7 @@ def sync(
     check_unmoved(pipe)
     reconsider(pipe)
     rows_by = engine or on_spark(pipe)
-    with claimed(pipe, wanted.kind) as run:
+    with claimed(pipe, wanted.kind) as run, pipe.tables_born():
         rows_by.begin()
         pipe, outcome = replace(pipe, run=run), Outcome()
         told = progress or Silent()
@@ -154,18 +154,14 @@ class _Sync:
             self.told.tables(rows_of(detection, loads))
             if not loads:
                 return self.settled((), detection)
-            staged = stage(self.pipe, self.engine, snapshot, loads, self.run, self.told)
-            moved = snapshot.moved(Catalog.of(load.read.source for load in loads))
-        self.still_ours(loads)
+            loading = Loading(self.pipe, self.engine, loads, self.run, self.told, self.outcome.loaded.append)
+            loading.read(snapshot)
+        self.still_ours(loading.open)
         self.told.step("committing")
-        kept = [load for load in loads if load.read.source.ref not in moved]
-        with self.pipe.destination_open():
-            done = commit_all(self.pipe, self.engine, kept, staged, self.run, self.told)
-        self.outcome.loaded += done
-        for text in (text for one in done for text in one.changed):
+        loading.commit()
+        for text in (text for one in loading.done for text in one.changed):
             self.outcome.note(text)
-        again = self.unfinished([load for load in loads if load.read.source.ref in moved])
-        return again | self.settled(done, detection)
+        return self.unfinished(loading.moved) | self.settled(loading.done, detection)
 
     def settled(self, done: Sequence[Loaded], detection: Detection) -> frozenset[Ref]:
         """The tables that the source has more of."""

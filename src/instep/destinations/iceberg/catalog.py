@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+    from instep.destinations.iceberg.unborn import Unborn
+
 Metadata = Mapping[str, Any]
 
 FEW = 20
@@ -60,6 +62,16 @@ class IcebergConfig:
     quarantine_days: int = 30
 
 
+@dataclass
+class Births:
+    """Tables that wait for their first rows (see iceberg/unborn.py) while it is `open`, and what earlier processes left
+    of such: `abandoned` are names of folders by namespace."""
+
+    open: bool = False
+    unborn: dict[Ref, Unborn] = field(default_factory=dict)
+    abandoned: dict[str, list[str]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Lake:
     """The catalog of an `IcebergConfig`; opened when it is first needed, made when it is first written to."""
@@ -68,6 +80,7 @@ class Lake:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _namespaces: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _parsed: dict[str, Metadata] = field(default_factory=dict, repr=False, compare=False)
+    births: Births = field(default_factory=Births, repr=False, compare=False)
 
     @cached_property
     def warehouse(self) -> str:
@@ -214,6 +227,8 @@ class Lake:
         """The table with its newest metadata; None if there is none."""
         from pyiceberg.exceptions import NoSuchTableError
 
+        if ref in self.births.unborn:
+            return self.births.unborn[ref]
         if not self.exists():
             return None
         try:
@@ -237,6 +252,11 @@ class Lake:
         """The newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of ours are
         none of them, those of others are."""
         wanted = list(refs)
+        unborn = {ref: self.births.unborn[ref].described for ref in wanted if ref in self.births.unborn}
+        return unborn | self._recorded([ref for ref in wanted if ref not in unborn])
+
+    def _recorded(self, wanted: Sequence[Ref]) -> dict[Ref, Metadata]:
+        """Of the tables that the catalog has."""
         if not self.exists():
             return {}
         if not (self.is_sqlite and self.warehouse.startswith("file://")):
@@ -287,11 +307,13 @@ class Lake:
         catalog = ("uri", "credential", "token", "warehouse", "type")
         return {k: v for k, v in self.config.properties.items() if k not in catalog}
 
+    def place_of(self, namespace: str) -> str:
+        """Where the folders of a namespace's tables are."""
+        return f"{self.warehouse}/{_plain(namespace)}"
+
     def new_location(self, ref: Ref) -> str:
         """A folder of its own for every table ever made: names come back, folders do not."""
-        return "/".join([self.warehouse, *(re.sub(r"[^A-Za-z0-9_]+", "_", part)[:60] for part in ref)]) + (
-            f"-{uuid.uuid4().hex[:12]}"
-        )
+        return f"{self.place_of(ref[0])}/{_plain(ref[1])}-{uuid.uuid4().hex[:12]}"
 
     def redacted(self, message: str) -> str:
         """The message of a foreign library without the values of secret properties."""
@@ -327,6 +349,10 @@ class Lake:
 def local_path(uri: str) -> Path:
     """The path of a file URI, whose two spellings (pyiceberg's and Hadoop's) both occur in one table."""
     return Path(uri.removeprefix("file:").removeprefix("//"))
+
+
+def _plain(part: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]+", "_", part)[:60]
 
 
 def _is_empty_folder(folder: Path) -> bool:

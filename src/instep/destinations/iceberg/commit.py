@@ -33,6 +33,7 @@ from instep.destinations.iceberg.positions import Deletes, RowDelta
 from instep.destinations.iceberg.produce import Append, Producer
 from instep.destinations.iceberg.shard_table import ShardTable, let_go
 from instep.destinations.iceberg.shards import SHARD, totals
+from instep.destinations.iceberg.unborn import Unborn
 from instep.destinations.iceberg.updates import creation, set_properties, spec_is
 from instep.errors import Conflict, DestinationError
 
@@ -53,7 +54,8 @@ class Change:
     """Updates and requirements of one commit. It is tried once: a retry would rebase what was meant for one base."""
 
     def __init__(self, table: Table, created_by: tuple[TableUpdate, ...] = ()) -> None:
-        self._table, self._created_by = table, created_by
+        self._table = table
+        self._created_by = table.created_by if isinstance(table, Unborn) else created_by
         self._staged = _Staged(table)
         self._needs: tuple[Any, ...] = ()
 
@@ -61,6 +63,15 @@ class Change:
     def metadata(self) -> TableMetadata:
         """The table's metadata with what is staged so far."""
         return self._staged.table_metadata
+
+    @property
+    def table(self) -> Table:
+        return self._table
+
+    @property
+    def updates(self) -> tuple[TableUpdate, ...]:
+        """All that makes the table, or changes it."""
+        return (*self._created_by, *self._staged._updates)
 
     def update(self, *updates: TableUpdate) -> None:
         self._staged._updates += updates
@@ -120,6 +131,8 @@ class Change:
 
     def land(self, fence: int) -> Table:
         """Commits; raises Fenced if a later run has claimed the table, Conflict if it moved otherwise."""
+        if isinstance(self._table, Unborn):
+            return self.land_new()
         self._count()
         identity = AssertTableUUID(uuid=self._table.metadata.table_uuid)
         needs = (*fence_requirements(self._table, fence), identity, *self._staged._requirements, *self._needs)
@@ -144,7 +157,12 @@ class Change:
 
     def land_new(self) -> Table:
         """Commits the creation of a table; raises Conflict if it is there by now."""
-        return self._commit((*self._created_by, *self._staged._updates), (AssertCreate(),))
+        if not isinstance(self._table, Unborn):
+            return self._commit(self.updates, (AssertCreate(),))
+        self._table.leave()  # born or refused: from now on the catalog tells
+        made = self._commit(self.updates, (AssertCreate(),))
+        self._table.clear()
+        return made
 
     def _commit(self, updates: tuple[TableUpdate, ...], requirements: Sequence[Any]) -> Table:
         name = ".".join(self._table.name())

@@ -37,6 +37,7 @@ from instep.destinations.iceberg.records import (
 from instep.destinations.iceberg.rewrite import rewritten
 from instep.destinations.iceberg.schema import IcebergField, highest_id, is_stored_as
 from instep.destinations.iceberg.shards import part_properties, shape_of, shards_of
+from instep.destinations.iceberg.unborn import Unborn, bear, location_of_unborn
 from instep.destinations.iceberg.undo import (
     DROPPED,
     UNDO,
@@ -118,11 +119,16 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
     lake.ensure_namespace(ref[0])
     fields = first_fields(table)
     properties = _facts(table, fields, [s.id for s in steps], commit)
-    change = new_table(lake.catalog, ref, iceberg_schema(fields), lake.new_location(ref), properties)
+    waits = lake.births.open and commit.part is None and isinstance(lake.catalog, MetastoreCatalog)
+    place = location_of_unborn(lake, ref) if waits else lake.new_location(ref)
+    change = new_table(lake.catalog, ref, iceberg_schema(fields), place, properties)
     if commit.part:
         change.update(*partitioned_by(change.metadata, [PartitionTerm("identity", commit.part.column)]))
         change.properties(part_properties({}, commit.part))
     lay_out(change, steps, commit.part)
+    if waits:
+        lake.births.unborn[ref] = Unborn(lake, ref, change)
+        return
     if not isinstance(lake.catalog, MetastoreCatalog):
         change.append([], {})
     try:
@@ -276,6 +282,7 @@ def pending_fields(pending: Pending, metadata: Metadata) -> tuple[IcebergField, 
 
 
 def _rename(lake: Lake, ref: Ref, new: Ref) -> None:
+    bear(lake, ref)
     lake.ensure_namespace(new[0])
     try:
         lake.catalog.rename_table(ref, new)

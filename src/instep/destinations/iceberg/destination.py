@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -173,6 +174,11 @@ class IcebergDestination:
         from instep.destinations.iceberg import sweep as iceberg_sweep
 
         iceberg_sweep.sweep(self.lake, ref, runs)
+
+    def born_with_rows(self) -> AbstractContextManager[None]:
+        from instep.destinations.iceberg import unborn as iceberg_unborn
+
+        return iceberg_unborn.born_with_rows(self.lake)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         from instep.destinations.iceberg import ddl as iceberg_ddl

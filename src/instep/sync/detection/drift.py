@@ -18,7 +18,7 @@ from instep.schema.plan import Plan
 from instep.schema.policy import Decision
 from instep.schema.step import RecordIdentity, ReviveColumn, Step, step
 from instep.schema.table import Catalog, Table
-from instep.sync.journal import touched
+from instep.sync.journal import touched, unborn
 from instep.sync.pipe import Pipe, Ref
 
 KIND = DestinationDrifted.kind
@@ -63,8 +63,17 @@ def compare(pipe: Pipe, accepted: Catalog) -> Drift:
     refs = {t.ref: destination_ref(t, pipe.naming) for t in accepted.tables if not t.retained}
     left = {ref: table for ref, at in refs.items() if at not in half and (table := before.get(at))}
     there, _ = inspected(pipe, [refs[ref] for ref in left])
+    left = _ever_there(pipe, {ref: (table, there.get(refs[ref])) for ref, table in left.items()})
     pairs = {ref: differences(table, there.get(refs[ref]), pipe.naming.prefix) for ref, table in left.items()}
     return Drift({ref: found for ref, found in pairs.items() if found}, left)
+
+
+def _ever_there(pipe: Pipe, pairs: Mapping[Ref, tuple[Table, Table | None]]) -> dict[Ref, Table]:
+    """Without the tables that are not there because the run that accepted them has died, or has not come yet, to their
+    first rows, with which they appear."""
+    gone = {table.ref: ref for ref, (table, found) in pairs.items() if found is None}
+    never = {gone[at] for at in unborn(pipe, frozenset(gone))} if gone else set()
+    return {ref: table for ref, (table, _) in pairs.items() if ref not in never}
 
 
 def inspected(pipe: Pipe, refs: Sequence[Ref]) -> tuple[Catalog, Mapping[Ref, str]]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec
 
 Told = Callable[["Mapping[str, tuple[int, int]]"], None]
+Done = Callable[["list[ChunkResult]"], None]
 Say = Callable[[str], None]
 Start = Callable[[], "SparkSession"]
 
@@ -42,9 +43,10 @@ class Engine(Protocol):
         ...
 
     def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
     ) -> list[ChunkResult]:
-        """One result per chunk, or one with an `error` per failed table; InstepError if all failed together."""
+        """One result per chunk, or one with an `error` per failed table; InstepError if all failed together. `done` is
+        given results, from this thread, while others are still read; those that it was not given come at the end."""
         ...
 
 
@@ -76,11 +78,11 @@ class OnSpark:
         self.spark(say)
 
     def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
     ) -> list[ChunkResult]:
         from instep.spark.extract import extract
 
-        return extract(self.spark(_silent), reader, specs, chunks, progress=progress)
+        return extract(self.spark(_silent), reader, specs, chunks, progress=progress, done=done)
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,11 @@ class Inline:
         return None
 
     def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
     ) -> list[ChunkResult]:
         from instep.stage.inline import extract_inline
 
-        return extract_inline(reader, specs, chunks, threads=self.threads, progress=progress)
+        return extract_inline(reader, specs, chunks, threads=self.threads, progress=progress, done=done)
 
 
 @dataclass
@@ -135,11 +137,15 @@ class Auto:
         return self._spark.spark(say)
 
     def extract(
-        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
     ) -> list[ChunkResult]:
         by: Engine = Inline() if self.session is None else self._spark
-        return by.extract(reader, specs, chunks, progress)
+        return by.extract(reader, specs, chunks, progress, done)
 
 
 def _silent(step: str) -> None:
     pass
+
+
+def at_the_end(results: list[ChunkResult]) -> None:
+    """For `extract`: nothing is done before everything is read."""

@@ -36,7 +36,7 @@ from instep.sync.detection.detect import Detection, detect
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress
 from instep.sync.rows.clean import dead_runs, sweep
-from instep.sync.rows.engine import Engine
+from instep.sync.rows.engine import Engine, at_the_end
 from instep.sync.rows.load import Staged, verify
 from instep.sync.rows.loads import Load
 from instep.sync.rows.outcome import Outcome, Wanted
@@ -195,7 +195,7 @@ class Filling:
         specs = [w.spec for w in works.values()]
         results: dict[str, list[ChunkResult]] = defaultdict(list)
         self.engine.ready(chunks, self.told.step)
-        for result in self.engine.extract(snapshot.reader, specs, chunks, told):
+        for result in self.engine.extract(snapshot.reader, specs, chunks, told, at_the_end):
             results[result.table].append(result)
         planned: dict[str, set[int]] = defaultdict(set)
         for chunk in chunks:

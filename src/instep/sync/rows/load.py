@@ -1,12 +1,10 @@
-"""Moves the rows of many tables: one extract over all chunks, then one fenced commit a table."""
+"""The load of one table: what its rows are staged as, whether all of them are there, and its fenced commit."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +17,7 @@ from instep.schema.extra import gone
 from instep.schema.table import table_fingerprint
 from instep.sources.base import Snapshot
 from instep.stage.place import disk_error, keep_only
-from instep.stage.spec import Chunk, ChunkResult, StagedFile, StageSpec
+from instep.stage.spec import ChunkResult, StagedFile, StageSpec
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress
 from instep.sync.rows.altered import altered_rows
@@ -27,7 +25,7 @@ from instep.sync.rows.clean import discard
 from instep.sync.rows.engine import Engine
 from instep.sync.rows.history import merge_versions
 from instep.sync.rows.loads import Load
-from instep.sync.rows.specs import altered_spec, chunks_of, key_spec, stage_spec
+from instep.sync.rows.specs import altered_spec, key_spec, stage_spec
 from instep.sync.rows.unique import check_unique
 
 
@@ -64,51 +62,16 @@ class Staged:
     spec: StageSpec | None = None
     io: Mapping[str, str] = field(default_factory=dict)
 
-
-def stage(
-    pipe: Pipe, engine: Engine, snapshot: Snapshot, loads: Sequence[Load], run: Run, progress: Progress
-) -> dict[int, Staged | InstepError]:
-    """Runs the one extract; per load number its verified files, or why they are not there."""
-    specs: list[StageSpec] = []
-    chunks: list[Chunk] = []
-    failures: dict[int, Staged | InstepError] = {}
-    places: dict[int, StageSpec] = {}
-    synced = int(run.started.timestamp() * 1_000_000)
-    with pipe.destination_open():
-        for load in loads:
-            try:
-                own = _specs(pipe, load, snapshot, run.id, synced)
-                chunks += chunks_of(load, snapshot)
-                specs += own
-                places[load.number] = own[0]
-            except InstepError as error:
-                failures[load.number] = error
-    paths = {s: load.table.path for load in loads for s in (load.spec, load.key_spec, load.altered_spec)}
-
-    def told(rows: Mapping[str, tuple[int, int]]) -> None:
-        for spec, (count, size) in rows.items():
-            progress.table(paths[spec], rows=count, bytes=size, step="reading")
-
-    engine.ready(chunks, progress.step)
-    progress.step("reading rows")
-    results = engine.extract(snapshot.reader, specs, chunks, told)
-    crashpoint("sync.staged")
-    by_table: dict[str, list[ChunkResult]] = defaultdict(list)
-    planned: dict[str, set[int]] = defaultdict(set)
-    for result in results:
-        by_table[result.table].append(result)
-    for chunk in chunks:
-        planned[chunk.table].add(chunk.number)
-    verified = {load.number: failures.get(load.number) or verify(load, planned, by_table) for load in loads}
-    crashpoint("sync.verified")
-    return {number: _placed(files, places.get(number)) for number, files in verified.items()}
+    @property
+    def every(self) -> tuple[StagedFile, ...]:
+        return (*self.files, *self.keys, *self.altered)
 
 
-def _placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | InstepError:
+def placed(files: Staged | InstepError, spec: StageSpec | None) -> Staged | InstepError:
     return replace(files, folder=spec.location, io=spec.io, spec=spec) if isinstance(files, Staged) and spec else files
 
 
-def _specs(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
+def specs_of(pipe: Pipe, load: Load, snapshot: Snapshot, run: str, synced: int) -> list[StageSpec]:
     target, yields = pipe.destination.target(load.ref), snapshot.yields(load.wide)
     rows = stage_spec(pipe, load, target, yields, run, synced)
     keys = [key_spec(pipe, load, target, yields, run, synced)] if load.keys or load.asks else []
@@ -119,15 +82,14 @@ def verify(
     load: Load, planned: Mapping[str, Set[int]], results: Mapping[str, Sequence[ChunkResult]]
 ) -> Staged | InstepError:
     """Every planned chunk answered, and every row that was read is in a file or in quarantine."""
-    specs = (load.spec, load.key_spec, load.altered_spec)
-    rows, keys, altered = (results.get(spec, ()) for spec in specs)
+    rows, keys, altered = (results.get(spec, ()) for spec in load.specs)
     for result in (*rows, *keys, *altered):
         if result.error:
             return StageError(f"table {load.table.path}: {result.error.removeprefix(f'{result.table}: ')}")
         kept = sum(f.rows for f in result.files) + result.rejected
         if kept != result.read:
             return StageError(f"table {load.table.path}: {result.read:,} rows were read and {kept:,} staged")
-    for spec, own in zip(specs, (rows, keys, altered), strict=True):
+    for spec, own in zip(load.specs, (rows, keys, altered), strict=True):
         if planned.get(spec, frozenset()) != {r.chunk for r in own} or len(planned.get(spec, ())) != len(own):
             return StageError(f"table {load.table.path}: not every chunk was read", hint="run the sync again")
     casts: dict[str, int] = {}
@@ -145,33 +107,7 @@ def verify(
     )
 
 
-def commit_all(
-    pipe: Pipe,
-    engine: Engine,
-    loads: Sequence[Load],
-    staged: Mapping[int, Staged | InstepError],
-    run: Run,
-    progress: Progress,
-) -> list[Loaded]:
-    """Commits each load by itself; one that fails leaves the others alone."""
-    done: list[Loaded] = []
-    with ThreadPoolExecutor(max_workers=2 * (os.cpu_count() or 1), thread_name_prefix="commit") as pool:
-        futures: dict[Future[Loaded], Load] = {}
-        for load in loads:
-            files = staged[load.number]
-            if isinstance(files, InstepError):
-                discard(pipe, [load])
-                done.append(failed(load, run, files))
-                continue
-            progress.table(load.table.path, step="committing")
-            futures[pool.submit(_commit, pipe, engine, load, files, run, progress)] = load
-        for future in as_completed(futures):
-            done.append(_settle(pipe, futures[future], future, run))
-            progress.table(futures[future].table.path, step=done[-1].result.status)
-    return sorted(done, key=lambda d: d.load.number)
-
-
-def _settle(pipe: Pipe, load: Load, future: Future[Loaded], run: Run) -> Loaded:
+def settled(pipe: Pipe, load: Load, future: Future[Loaded], run: Run) -> Loaded:
     try:
         return future.result()
     except InstepError as error:
@@ -191,7 +127,7 @@ def failed(load: Load, run: Run, error: InstepError) -> Loaded:
     return Loaded(load, result, error=error)
 
 
-def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
+def commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
     begun = time.monotonic()
     if load.declared:
         check_unique(load, pipe.destination.target(load.ref), staged.files)
@@ -199,7 +135,7 @@ def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, pr
     crashpoint("sync.commit.before")
     outcome = _publish(pipe, engine, load, staged, commit, progress)
     crashpoint("sync.commit.after")
-    _clear(load, staged)
+    clear(load, staged)
     crashpoint("sync.cleared")
     result = TableRun(
         run.id, load.table.ref, "done", load.choice.mode, staged.read, outcome.inserted, outcome.updated,
@@ -209,7 +145,7 @@ def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, pr
     return Loaded(load, result, staged.misfits + staged.rejected, staged.casts)
 
 
-def _clear(load: Load, staged: Staged) -> None:
+def clear(load: Load, staged: Staged) -> None:
     """Merged files have served; among adopted ones may stand those of task attempts that died."""
     adopted = [] if load.merges else [f.path for f in staged.files]
     assert staged.folder, "nothing is cleared that no task was told to write"

@@ -113,6 +113,11 @@ class Load:
         """The key in chunks of this load's rows of which only some columns are given."""
         return f"{self.number}a"
 
+    @property
+    def specs(self) -> tuple[str, str, str]:
+        """All of its keys in chunks, whether or not it reads anything under them: rows, keys, altered rows."""
+        return self.spec, self.key_spec, self.altered_spec
+
 
 def plan_load(
     number: int,
