@@ -206,6 +206,27 @@ class CopyPurged(Event):
 
 
 @dataclass(frozen=True)
+class ActAskedFor(Event):
+    """Under four_eyes a person has asked for what takes two: somebody else has to ask for the same. `act` is the
+    command, `what` all that matters of it."""
+
+    type: ClassVar[str] = "act.asked_for"
+    act: str
+    what: str
+    who: str
+
+
+@dataclass(frozen=True)
+class ActDone(Event):
+    """What two people have asked for was carried out, for the second one."""
+
+    type: ClassVar[str] = "act.done"
+    act: str
+    what: str
+    who: str
+
+
+@dataclass(frozen=True)
 class OldNameKept(Event):
     """What a table or column was called is shown in a view until `until` (ISO time in UTC)."""
 

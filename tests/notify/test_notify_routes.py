@@ -139,13 +139,13 @@ def test_every_event_is_meant_to_be_told_or_not() -> None:
         "event", "change.approved", "change.rejected", "change.snoozed", "table.restored", "selection.changed",
         "table.key_set", "table.cursor_set", "table.copy_purged", "old_name.kept", "old_name.ended", "run.started",
         "table.loaded", "table.failed", "table.maintained", "connection.deleted", "rollout.applied",
-        "rollout.taken_back",
+        "rollout.taken_back", "act.done",
     }  # fmt: skip
     told = {
         "change.detected", "change.review_needed", "change.rename_suspected", "change.ignored", "change.waiting",
         "change.reopened", "change.mapped", "change.applied", "change.undone", "connection.paused",
         "connection.resumed", "run.ended", "detection.finished", "detector.disabled", "detector.enabled", "job.dead",
-        "rollout.moved",
+        "rollout.moved", "act.asked_for",
     }  # fmt: skip
     kinds = {kind.type for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, Event)}
     assert kinds == silent | told

@@ -14,7 +14,7 @@ from fastapi.encoders import jsonable_encoder
 from starlette.responses import JSONResponse, Response
 
 from instep.api.access import The, Who
-from instep.api.problems import Problem
+from instep.api.problems import MEDIA_TYPE, Problem
 from instep.api.server import Caller
 from instep.store.idempotency import Given
 from instep.store.store import Store
@@ -106,7 +106,8 @@ class Write:
             self.store.idempotency.keep(self.caller.key.id, self.token, Given(self.request, answer.status, body))
 
     def _response(self, body: Mapping[str, Any], status: int, more: Mapping[str, str] | None = None) -> Response:
-        return JSONResponse(jsonable_encoder(body), status, {**self.headers, **(more or {})})
+        media = MEDIA_TYPE if status >= 400 else None
+        return JSONResponse(jsonable_encoder(body), status, {**self.headers, **(more or {})}, media)
 
 
 async def write(

@@ -94,6 +94,9 @@ def _line(store: Store, told: Told) -> Line:
             return replace(line, what="resumed", status=f"by {event.who}", table=event.table)
         case events.DetectorEnabled():
             return replace(line, what="detection switched on", status=f"by {event.who}")
+        case events.ActAskedFor():
+            why = f"{event.what}; somebody else has to ask for the same"
+            return replace(line, what=event.act, status=f"asked for by {event.who}", why=why)
         case events.DetectionEnded() | events.JobDead():
             return _stopped(line, event)
         case events.DetectorDisabled():

@@ -22,9 +22,11 @@ from instep.sources.log import ChangeLog, Logs
 from instep.store.copies import Copy
 from instep.sync.claim import claimed
 from instep.sync.pipe import Pipe
+from instep.sync.two_people import two_people
 
 Ref = tuple[str, str]
 Fate = Literal["keep", "drop"]
+DELETION = "connection delete"
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,23 @@ def belongings(pipe: Pipe) -> Belongings:
 def leave(pipe: Pipe, fate: Fate, *, named: str, abandon: bool = False) -> Left:
     """Ends a connection. Its tables stay, or are dropped; rows of other shards are never touched.
 
-    Blocked unless `named` is its name; RunInProgress while a run of it is alive. A source or destination that cannot
-    be reached is an error, and nothing is forgotten; with `abandon` what is there is left behind, and told."""
+    Blocked unless `named` is its name, and if four_eyes want a second person; RunInProgress while a run of it is alive.
+    A source or destination that cannot be reached is an error, and nothing is forgotten; with `abandon` what is there
+    is left behind, and told."""
     if named != pipe.name:
         raise Blocked(
             f"connection {pipe.name} is deleted only by its name, which was not given", hint=f"name it: {pipe.name}"
         )
+    with two_people(pipe, DELETION, leaving(fate, abandon=abandon)):
+        return _leave(pipe, fate, abandon=abandon)
+
+
+def leaving(fate: Fate, *, abandon: bool) -> str:
+    """What matters of a deletion, for four_eyes."""
+    return f"its tables are {'DROPPED' if fate == 'drop' else 'kept'}{', what is not reached stays behind' * abandon}"
+
+
+def _leave(pipe: Pipe, fate: Fate, *, abandon: bool) -> Left:
     left, there = Left(pipe.name), belongings(pipe)
     with claimed(pipe, "delete", paused_too=True) as run:
         with _or_left(left, abandon, f"slot {there.log}"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -99,11 +99,22 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
 @router.delete("/connections/{id}")
 def delete(id: Name, desk: Asked) -> JSONResponse:
     item = desk.connection(id)
-    if item.kind == "connection" and not item.in_file and desk.ports.project(id).log_names(id) is not None:
-        _leave_log(desk, id)
-    else:
-        desk.ports.objects.delete(item.kind, id, desk.caller.name)
+    with _agreed(desk, item):
+        if item.kind == "connection" and not item.in_file and desk.ports.project(id).log_names(id) is not None:
+            _leave_log(desk, id)
+        else:
+            desk.ports.objects.delete(item.kind, id, desk.caller.name)
     return success(f"Connection with id '{id}' has been deleted")
+
+
+def _agreed(desk: Desk, item: Item) -> AbstractContextManager[None]:
+    """With four_eyes the second person's request deletes what has run."""
+    if item.kind != "connection" or item.in_file or not desk.ports.project(item.name).model.four_eyes:
+        return nullcontext()
+    from instep.sync.leave import DELETION, leaving
+    from instep.sync.two_people import Act, second_person
+
+    return second_person(desk.ports.store, Act(item.name, DELETION, leaving("keep", abandon=False)), desk.caller.name)
 
 
 def _leave_log(desk: Desk, name: str) -> None:

@@ -14,7 +14,7 @@ from instep.api.access import The, Who
 from instep.api.common import REHEARSED, ConnectionName, router
 from instep.api.matrix import PREFIX
 from instep.api.paging import Cursor, Limit, paged, place
-from instep.api.problems import Problem, unknown
+from instep.api.problems import Problem, of_error, unknown
 from instep.api.server import Caller, Server
 from instep.api.wire.base import Page
 from instep.api.wire.work import Applying, BackfillOut, Filling, JobDone, JobOut, Look, Undoing
@@ -103,13 +103,36 @@ def delete_connection(
     tables: Annotated[Literal["keep", "drop"], Query(description="What becomes of its tables.")] = "keep",
     abandon: Annotated[bool, Query(description="Leave behind what is at ends that cannot be reached.")] = False,
 ) -> Response:
-    """Its slot at the source, all that is recorded of it, and if asked for its tables."""
+    """Its slot at the source, all that is recorded of it, and if asked for its tables. With four_eyes the first person
+    who asks is answered 409, and the same request of a second one within a week is carried out."""
     name = the.connection(who, connection)
     if the.app.objects.get("connection", name).by == "file":
         raise Problem(409, "conflict", f"connection {name} is managed by a file", "take it out of the file")
     if confirm != name:
         raise Problem(409, "blocked", f"connection {name} is deleted only by its name", f"send confirm={name}")
+    if the.project.model.four_eyes and (waits := _second_person(the, writes, name, tables, abandon)) is not None:
+        return waits
     return _ask(the, writes, name, "delete", {"tables": tables, "named": confirm, "abandon": abandon}, "")
+
+
+def _second_person(
+    the: Server, writes: Write, name: str, fate: Literal["keep", "drop"], abandon: bool
+) -> Response | None:
+    """The refusal of a deletion that nobody else has asked for; the request is kept, unless this is a rehearsal."""
+    from instep.sync.leave import DELETION, leaving
+    from instep.sync.two_people import Act, asked_alone
+
+    act = Act(name, DELETION, leaving(fate, abandon=abandon))
+    with the.store.transaction():
+        refused = asked_alone(the.store, act, writes.caller.who)
+        if refused is None:
+            return None
+        if writes.dry_run:
+            raise refused
+        problem = of_error(refused)
+        return writes.run(
+            "connection.delete.asked", name, lambda: Answer(problem.document(), problem.status, vars(act))
+        )
 
 
 @routes.get("/jobs/{job}", response_model=JobDone)

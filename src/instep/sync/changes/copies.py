@@ -10,11 +10,14 @@ from instep.events import CopyPurged
 from instep.store.copies import Copy
 from instep.sync.claim import claimed
 from instep.sync.pipe import Pipe
+from instep.sync.two_people import two_people
 
 
 def purge(pipe: Pipe, copies: Sequence[Copy]) -> None:
-    """Deletes them as one run, the destination's side first: one that is gone there is fine."""
-    with claimed(pipe, "apply") as run:
+    """Deletes them as one run, the destination's side first: one that is gone there is fine. Blocked if four_eyes want
+    a second person."""
+    what = ", ".join(sorted(".".join(copy.place) for copy in copies))
+    with two_people(pipe, "table purge", what), claimed(pipe, "apply") as run:
         pipe = replace(pipe, run=run)
         for copy in copies:
             if isinstance(pipe.destination, Keeps):

@@ -23,6 +23,7 @@ from instep.sync.changes.setting import Found, find_table, settle
 from instep.sync.claim import claimed
 from instep.sync.detection.filters import where_of
 from instep.sync.pipe import Pipe
+from instep.sync.two_people import two_people
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,10 @@ def _check_value(name: str, kind: DataType, text: str) -> None:
 
 
 def carry_out(pipe: Pipe, made: NewCursor) -> int:
-    """Does it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since."""
-    with claimed(pipe, "apply") as run:
+    """Does it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
+    Blocked if four_eyes want a second person."""
+    what = f"{made.table.path}: cursor {made.cursor or 'none'}{made.start and f' from {made.start} on'}"
+    with two_people(pipe, "table set-cursor", what), claimed(pipe, "apply") as run:
         pipe = replace(pipe, run=run)
         store, ref = pipe.store, made.table.ref
         after = store.accepted.catalog(pipe.name).put(replace(made.table, cursor=made.cursor or None))

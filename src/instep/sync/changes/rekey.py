@@ -28,6 +28,7 @@ from instep.sync.changes.setting import Found, find_table, recorded_tables, sett
 from instep.sync.claim import claimed
 from instep.sync.detection.chosen import with_key
 from instep.sync.pipe import Pipe, Ref
+from instep.sync.two_people import two_people
 
 Way = Literal["rekey", "rebuild", "clear"]
 WAYS: tuple[Way, ...] = ("rekey", "rebuild", "clear")
@@ -132,15 +133,16 @@ def _plan(pipe: Pipe, found: Found, key: tuple[str, ...], way: Way) -> Plan:
 def carry_out(pipe: Pipe, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:
     """Does it as one run; answers the accepted version and where the old table is kept, if it is.
 
-    Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, StalePlan if the
-    accepted schema has moved since `prepare`.
+    Raises Blocked if rows would be lost or are emptied without `allowed` (patterns) naming the table, or if four_eyes
+    want a second person; StalePlan if the accepted schema has moved since `prepare`.
     """
     if why := made.why_not:
         raise Blocked(why, hint=_instead(made))
     path = made.table.path
     if made.way == "clear" and not any(fnmatchcase(path, pattern) for pattern in allowed):
         raise Blocked(f"{path} would be emptied: {made.rows:,} rows", hint=f"name it: --allow-destructive '{path}'")
-    with claimed(pipe, "apply") as run:
+    what = f"{path}: key ({', '.join(made.key)}), {made.way}"
+    with two_people(pipe, "table set-key", what), claimed(pipe, "apply") as run:
         pipe = replace(pipe, run=run)
         if fingerprint(pipe.store.accepted.catalog(pipe.name)) != made.plan.base_accepted:
             raise StalePlan("the accepted schema has moved since this was looked at", hint="run the command again")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
@@ -25,6 +25,7 @@ from instep.schema.table import Table, table_fingerprint
 from instep.sync.claim import claimed
 from instep.sync.detection.chosen import settings_of
 from instep.sync.pipe import Pipe, Ref
+from instep.sync.two_people import two_people
 
 
 @dataclass(frozen=True)
@@ -164,12 +165,15 @@ def _point(path: str, points: Sequence[Savepoint], snapshot: int | None, at: dat
 
 
 def restore(pipe: Pipe, made: Restoring, allowed: Iterable[str] = ()) -> Run:
-    """Does it as one run. Blocked unless one of the patterns `allowed` names the table, Conflict if the table has moved
-    since `prepare`. Interrupted, the table is either as before or put back whole."""
+    """Does it as one run. Blocked unless one of the patterns `allowed` names the table, and if four_eyes want a second
+    person; Conflict if the table has moved since `prepare`. Interrupted, the table is either as before or put back
+    whole."""
     path = made.table.path
     if not any(fnmatchcase(path, pattern) for pattern in allowed):
         raise Blocked(f"the rows of {path} are put back", hint=f"name it: --allow-destructive '{path}'")
-    with claimed(pipe, "restore", paused_too=True) as run:
+    what = f"{path}: rows as of snapshot {made.point.id}"
+    agreed = nullcontext() if made.interrupted else two_people(pipe, "restore", what)
+    with agreed, claimed(pipe, "restore", paused_too=True) as run:
         held = replace(pipe, run=run)
         if made.interrupted:
             if _interrupted(pipe, made.ref) != made.interrupted:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from hashlib import sha256
 
 from instep.destinations.base import Target
 from instep.errors import InstepError
@@ -27,6 +28,7 @@ from instep.sync.named import unknown_table
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.rows.clean import dead_runs, sweep, uncommitted
 from instep.sync.tidy import is_first_today
+from instep.sync.two_people import two_people
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 KEPT_RUNS = 100
@@ -103,8 +105,9 @@ def _hider(pipe: Pipe, table: Table) -> Callable[[str, str | None], str | None]:
 
 def discard(pipe: Pipe, tables: Collection[str] = (), ids: Collection[str] = ()) -> list[Entry]:
     """Lets go of what these tables hold, or of the entries whose ids start so; their originals are deleted, and the
-    same value held again stays discarded. Raises InstepError for an id that is none, or not clear."""
-    with claimed(pipe, "discard", paused_too=True) as run:
+    same value held again stays discarded. Raises InstepError for an id that is none, or not clear, Blocked if four_eyes
+    want a second person."""
+    with two_people(pipe, "quarantine discard", _named(tables, ids)), claimed(pipe, "discard", paused_too=True) as run:
         found = list(holdings(pipe, tables, run))
         chosen = set(resolved(found, ids)) if ids else {e.id for h in found for e in h.held}
         gone: list[Entry] = []
@@ -115,6 +118,14 @@ def discard(pipe: Pipe, tables: Collection[str] = (), ids: Collection[str] = ())
                 let_go = {e.id: replace(e, status="discarded", original=None) for e in mine}
                 settle(holding, let_go, run)
         return gone
+
+
+def _named(tables: Collection[str], ids: Collection[str]) -> str:
+    """Which entries, without telling what they hold; thousands of ids by a digest of them."""
+    if not ids:
+        return f"all of {', '.join(sorted(tables)) or 'every table'}"
+    known = ",".join(sorted(ids))
+    return known if len(ids) <= 3 else f"{len(ids):,} entries ({sha256(known.encode()).hexdigest()[:12]})"
 
 
 def erase(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> int:

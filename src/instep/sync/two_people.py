@@ -1,0 +1,73 @@
+"""Four eyes for what is done on a person's word: it is carried out for the second one who asks for the same.
+
+A request is an event. So it is told as a notice, it is on record for good, and nothing has to be cleaned up: it counts
+for a week, until the act is done, or until the connection is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+
+from instep.errors import Blocked
+from instep.events import ActAskedFor, ActDone, ConnectionDeleted
+from instep.store.store import Store
+from instep.sync.pipe import Pipe
+
+COUNTS = timedelta(days=7)
+_TYPES = (ActAskedFor.type, ActDone.type, ConnectionDeleted.type)
+
+
+@dataclass(frozen=True)
+class Act:
+    """`name` is the command; `what` says all that matters of it: two requests are the same if it is equal."""
+
+    connection: str
+    name: str
+    what: str
+
+
+def asked_alone(store: Store, act: Act, who: str) -> Blocked | None:
+    """The refusal of a request that nobody else has made within a week; it is kept for whoever comes next. None if
+    `who` is the second."""
+    with store.transaction():
+        people = _people(store, act)
+        if people - {who}:
+            return None
+        if who not in people:
+            store.events.add(ActAskedFor(act.connection, act.name, act.what, who))
+    said = f"{act.name}: {act.what}: with four_eyes this takes two people, and only {who} has asked for it"
+    return Blocked(said, hint=f"let somebody else ask for the same within {COUNTS.days} days")
+
+
+@contextmanager
+def second_person(store: Store, act: Act, who: str) -> Iterator[None]:
+    """Around what an act does. Raises Blocked before it for the first who asks; a request is used up by an act that
+    came to its end, so that one that was interrupted goes on."""
+    if refused := asked_alone(store, act, who):
+        raise refused
+    yield
+    store.events.add(ActDone(act.connection, act.name, act.what, who))
+
+
+def two_people(pipe: Pipe, name: str, what: str) -> AbstractContextManager[None]:
+    """The same for a connection, if four_eyes are on."""
+    if not pipe.four_eyes:
+        return nullcontext()
+    return second_person(pipe.store, Act(pipe.name, name, what), pipe.who)
+
+
+def _people(store: Store, act: Act) -> set[str]:
+    """Whose requests for the act count now."""
+    since, found = store.looks.now() - COUNTS, set[str]()
+    for event in store.events.latest(connection=act.connection, types=_TYPES, limit=1000):
+        if event.type == ConnectionDeleted.type or event.at < since:
+            break
+        if (event.data["act"], event.data["what"]) != (act.name, act.what):
+            continue
+        if event.type == ActDone.type:
+            break
+        found.add(event.data["who"])
+    return found

@@ -1,0 +1,97 @@
+"""Four eyes over the end of a connection, by both APIs and by the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import Api, serve
+from compat_world import Compat, compatible
+
+from instep.bootstrap import open_server
+from instep.cli.main import main
+from instep.control import keys
+from instep.worker.perform import perform
+
+FILE = """\
+engine: inline
+four_eyes: true
+sources: {db: {type: sqlite, path: shop.db}}
+destinations: {lake: {type: duckdb, path: l.duckdb}}
+"""
+MINE = {"confirm": "mine", "tables": "drop"}
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    tmp_path.joinpath("instep.yml").write_text(FILE)
+    with open_server(tmp_path, insecure_dev=True) as app:
+        made = serve(app)
+        made.call("POST", "/connections", body={"name": "mine", "spec": {"source": "db", "destination": "lake"}})
+        yield made
+
+
+def ends(api: Api, who: str = "", **params: Any) -> Any:
+    """A deletion that the admin asks for, or the admin called `who`."""
+    headers: dict[str, str] = {}
+    if who:
+        if who not in api.secrets:
+            api.secrets[who] = keys.create(api.store, who, "admin", "test").secret
+        headers = {"Authorization": f"Bearer {api.secrets[who]}"}
+    return api.call("DELETE", "/connections/mine", params={**MINE, **params}, headers=headers)
+
+
+def test_the_first_is_refused_and_the_second_begins_it(api: Api) -> None:
+    rehearsed = ends(api, dry_run="true")
+    assert (rehearsed.status_code, api.store.events.latest(types=("act.asked_for",))) == (409, [])
+    refused = ends(api)
+    assert (refused.status_code, refused.json()["code"]) == (409, "blocked")
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert "its tables are DROPPED: with four_eyes this takes two people" in refused.json()["detail"]
+    assert ends(api).status_code == 409
+    assert ends(api, "other", tables="keep").status_code == 409, "it is another request"
+    assert api.store.jobs.counts() == {}
+    assert [e.action for e in api.store.audit.page()].count("connection.delete.asked") == 3
+    assert ends(api, "other").status_code == 202
+    job = api.store.jobs.claim("test")
+    assert job is not None
+    assert perform(api.app, job).error == ""
+    assert api.store.objects.get("connection", "mine") is None
+
+
+def test_a_job_cannot_get_around_it(api: Api) -> None:
+    job, _ = api.store.jobs.enqueue("mine", "delete", options={"tables": "keep", "named": "mine"}, who="mallory")
+    claimed = api.store.jobs.claim("test")
+    assert claimed is not None
+    assert claimed.id == job.id
+    ended = perform(api.app, claimed)
+    assert "only mallory has asked for it" in ended.error
+    assert not ended.transient
+    assert api.store.objects.get("connection", "mine") is not None
+
+
+@pytest.fixture
+def compat(tmp_path: Path) -> Iterator[Compat]:
+    with compatible(tmp_path, file="four_eyes: true\n") as opened:
+        yield opened
+
+
+def test_the_compatible_api_asks_for_two_as_well(compat: Compat) -> None:
+    said = compat.ask("DELETE", "/connections/shop", status=409)
+    assert "takes two people" in said["message"]
+    assert compat.store.objects.get("connection", "shop") is not None
+    other = keys.create(compat.store, "other", "admin", "test")
+    answer = compat.client.delete("/v1/connections/shop", auth=(other.key.id, other.secret))
+    assert answer.status_code == 200, answer.text
+    assert compat.store.objects.get("connection", "shop") is None
+
+
+def test_the_command_says_who_is_missing(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--project", str(api.app.project.root), "connection", "delete", "mine", "--confirm", "mine"]
+    api.app.project.root.joinpath("instep.yml").write_text(FILE + "connections: {mine: {}}\n")
+    assert main(words) == 3
+    said = capsys.readouterr().err
+    assert "connection delete: its tables are kept: with four_eyes this takes two people" in said
+    assert "let somebody else ask for the same within 7 days" in said

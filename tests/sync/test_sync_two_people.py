@@ -1,0 +1,202 @@
+"""Four eyes over what is done on a person's word: nothing is done for the first, all of it for the second."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from instep.bootstrap import App
+from instep.crash import Crashed
+from instep.errors import Blocked
+from instep.project.load import load
+from instep.store.store import Store
+from instep.sync.changes import copies, recursor, rekey, restore
+from instep.sync.held import quarantine
+from instep.sync.leave import leave
+from instep.sync.pipe import Pipe
+from instep.sync.run import Wanted, sync
+
+FILE = """\
+engine: inline
+four_eyes: {on}
+sources: {{db: {{type: sqlite, path: shop.db}}}}
+destinations: {{lake: {{type: iceberg}}}}
+connections: {{shop: {{}}}}
+channels: {{mail: {{type: email, to: [data@example.org], sender: instep@example.org}}}}
+"""
+TABLES = """
+    create table item (id integer primary key, sku text not null unique, size integer);
+    insert into item values (1, 'a', 'wide'), (2, 'b', 3);
+"""
+
+
+@dataclass
+class Shop:
+    """A lake that was synced twice, with a held value and a copy of a table; four eyes are `on` from then on."""
+
+    folder: Path
+    on: bool
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __post_init__(self) -> None:
+        self.folder.joinpath("instep.yml").write_text(FILE.format(on=str(self.on).lower()))
+        (self.folder / ".instep").mkdir()
+        store = Store(f"sqlite:///{self.folder / '.instep' / 'state.db'}", now=lambda: self.now)
+        self.app = App(load(self.folder), store)
+        self.sql(TABLES)
+        self.sync()
+        self.sql("create table box (id integer primary key, n integer not null); insert into box values (1, 1)")
+        self.sync()
+        self.sql("insert into box values (2, 2)")
+        self.sync()
+
+    def sql(self, script: str) -> None:
+        with closing(sqlite3.connect(self.folder / "shop.db")) as connection:
+            connection.executescript(script)
+
+    def alone(self) -> Pipe:
+        """One person is enough."""
+        return replace(self.app.pipe("shop"), four_eyes=False)
+
+    def sync(self) -> None:
+        sync(self.alone(), Wanted(), engine=self.app.engine("shop"))
+
+    def by(self, who: str) -> Pipe:
+        return replace(self.app.pipe("shop"), who=who)
+
+    def runs(self) -> int:
+        return len(self.app.store.runs.history("shop", limit=100))
+
+    def acts(self) -> list[tuple[str, str]]:
+        """(event, who), the oldest first."""
+        found = self.app.store.events.after(connection="shop", types=("act.asked_for", "act.done"))
+        return [(e.type, e.data["who"]) for e in found]
+
+
+def _set_key(pipe: Pipe) -> None:
+    rekey.carry_out(pipe, rekey.prepare(pipe, "main.item", ["sku"], "rekey"))
+
+
+def _set_cursor(pipe: Pipe, column: str | None = "id") -> None:
+    recursor.carry_out(pipe, recursor.prepare(pipe, "main.item", column))
+
+
+def _restore(pipe: Pipe) -> None:
+    point = restore.savepoints(pipe, "main.box")[1][1]
+    restore.restore(pipe, restore.prepare(pipe, "main.box", point.id), ["*"])
+
+
+def _discard(pipe: Pipe) -> None:
+    held = [e.id for h in quarantine.holdings(pipe) for e in h.held]
+    assert len(quarantine.discard(pipe, ids=held)) == 1
+
+
+def _purge(pipe: Pipe) -> None:
+    copies.purge(pipe, pipe.store.copies.standing("shop"))
+
+
+def _leave(pipe: Pipe) -> None:
+    assert leave(pipe, "keep", named="shop").kept
+
+
+ACTS: dict[str, Callable[[Pipe], None]] = {
+    "table set-key": _set_key, "table set-cursor": _set_cursor, "restore": _restore, "quarantine discard": _discard,
+    "table purge": _purge, "connection delete": _leave,
+}  # fmt: skip
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[[bool], Shop]]:
+    opened: list[Shop] = []
+
+    def one(on: bool) -> Shop:
+        opened.append(Shop(tmp_path, on))
+        return opened[-1]
+
+    yield one
+    for shop in opened:
+        shop.app.store.close()
+
+
+@pytest.fixture
+def shop(make: Callable[[bool], Shop]) -> Shop:
+    return make(True)
+
+
+def _ready(shop: Shop, name: str) -> None:
+    """What an act needs to be there."""
+    if name == "table purge":
+        made = rekey.prepare(shop.alone(), "main.item", ["sku"], "rebuild")
+        rekey.carry_out(shop.alone(), made)
+        shop.sync()
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_the_second_person_s_is_carried_out(shop: Shop, name: str) -> None:
+    _ready(shop, name)
+    before = shop.runs()
+    for _ in range(2):
+        with pytest.raises(Blocked, match=f"{name}: .* only alice has asked for it") as refused:
+            ACTS[name](shop.by("alice"))
+    assert "somebody else" in refused.value.hint
+    assert (shop.runs(), shop.acts()) == (before, [("act.asked_for", "alice")]), "nothing was done, and told once"
+    ACTS[name](shop.by("bob"))
+    assert shop.acts() == [("act.asked_for", "alice"), ("act.done", "bob")]
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_without_the_option_one_is_enough(make: Callable[[bool], Shop], name: str) -> None:
+    shop = make(False)
+    _ready(shop, name)
+    ACTS[name](shop.by("alice"))
+    assert shop.acts() == []
+
+
+def test_a_request_is_for_one_act_once_and_for_a_week(shop: Shop) -> None:
+    def asks(who: str, column: str | None) -> bool:
+        try:
+            _set_cursor(shop.by(who), column)
+        except Blocked:
+            return False
+        return True
+
+    assert [asks("alice", "id"), asks("bob", None), asks("bob", "id")] == [False, False, True]
+    assert [asks("bob", "id"), asks("carol", "id")] == [False, True], "the one before is used up"
+    assert asks("alice", None), "bob's of the other kind still counts"
+    assert not asks("alice", "id")
+    shop.now += timedelta(days=7, seconds=1)
+    assert not asks("bob", "id")
+
+
+def test_one_that_was_interrupted_goes_on_without_a_third(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Blocked):
+        _leave(shop.by("alice"))
+    monkeypatch.setenv("INSTEP_CRASH", "leave.tables.after=raise")
+    with pytest.raises(Crashed):
+        _leave(shop.by("bob"))
+    monkeypatch.delenv("INSTEP_CRASH")
+    _leave(shop.by("bob"))
+    assert shop.app.store.connections.get("shop") is not None
+    with pytest.raises(Blocked):
+        _leave(shop.by("bob"))
+
+
+def test_it_is_told_to_whoever_may_be_the_second(shop: Shop) -> None:
+    with pytest.raises(Blocked):
+        _set_key(shop.by("alice"))
+    shop.app.store.outbox.gather()
+    delivery = shop.app.store.outbox.claim()
+    assert delivery is not None
+    [line] = [one for one in shop.app.sender().message(delivery).lines if one.type == "act.asked_for"]
+    assert (line.what, line.status, line.severity) == ("table set-key", "asked for by alice", "warning")
+    assert "main.item: key (sku), rekey" in line.why
+
+
+def test_erasing_a_person_s_traces_takes_one(shop: Shop) -> None:
+    assert quarantine.erase(shop.by("alice"), "main.item", {"id": "1"}) == 1
