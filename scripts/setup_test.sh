@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only the tests need: a MariaDB server, sshd, PgBouncer and an S3 server. Without them their tests say that they are skipped.
+# What only the tests need: a MariaDB server, sshd, PgBouncer, an S3 server and hadolint. Without them their tests say that they are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 programs=.cache/programs
@@ -36,5 +36,17 @@ if [ "$(cat "$programs/s3/.made" 2>/dev/null)" != "$(sha256sum <scripts/s3_serve
     sha256sum <scripts/s3_server.lock >"$programs/s3/.made"
   else
     echo "setup: no S3 server here, its tests are skipped" >&2
+  fi
+fi
+
+# A tool under the GPL that is run and never shipped: apart from all that is.
+if [ "$(cat "$programs/hadolint/.made" 2>/dev/null)" != "$(sha256sum <scripts/hadolint.lock)" ]; then
+  echo "setup: making an environment with hadolint" >&2
+  rm -rf "$programs/hadolint"
+  if .venv/bin/python -m venv "$programs/hadolint" &&
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$programs/hadolint/bin/pip" install -q --require-hashes -r scripts/hadolint.lock; then
+    sha256sum <scripts/hadolint.lock >"$programs/hadolint/.made"
+  else
+    echo "setup: no hadolint here, its test is skipped" >&2
   fi
 fi

@@ -20,7 +20,13 @@ PROGRAMS = Path(__file__).parents[1] / ".cache" / "programs"
 
 def program(name: str) -> str:
     """Its path; skips the test where it is missing, but not in CI."""
-    folders = [PROGRAMS / "usr" / "sbin", PROGRAMS / "usr" / "bin", "/usr/sbin", "/usr/bin"]
+    folders = [
+        PROGRAMS / "usr" / "sbin",
+        PROGRAMS / "usr" / "bin",
+        PROGRAMS / "hadolint" / "bin",
+        "/usr/sbin",
+        "/usr/bin",
+    ]
     found = shutil.which(name, path=":".join([os.environ.get("PATH", ""), *map(str, folders)]))
     if found:
         return found

@@ -6,6 +6,7 @@ import configparser
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 from typer.main import get_command
 
 from instep.cli.main import app
+from programs import program
 
 FOLDER = Path(__file__).parents[2] / "packaging"
 SKIPPED = ("#",)
@@ -47,6 +49,19 @@ def test_the_image_has_stages_pinned_bases_and_no_root() -> None:
     assert names.index("USER") > max(i for i, word in enumerate(names) if word == "RUN"), (
         "nothing is done after as root"
     )
+
+
+@pytest.mark.slow
+def test_a_linter_finds_nothing() -> None:
+    """hadolint, with the shell parts of RUN; nothing is ignored but what the file itself says, with its reason."""
+    done = subprocess.run(
+        [program("hadolint"), "--no-color", "--failure-threshold", "style", str(FOLDER / "Dockerfile")],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+    bad = subprocess.run([program("hadolint"), "-"], input="FROM debian\n", capture_output=True, text=True, check=False)
+    assert (bad.returncode, "DL3006" in bad.stdout) == (1, True), "it would say so"
+    assert re.findall("hadolint ignore=.*", (FOLDER / "Dockerfile").read_text()) == ["hadolint ignore=DL3008"]
 
 
 def test_the_image_keeps_nothing_that_it_does_not_need() -> None:
