@@ -47,7 +47,7 @@ class ConnectorLimits(Section):
     silence: Seconds = 3600
     memory: Size = "2GB"
     file: Size = "4GB"
-    checkpoints: Annotated[int, Field(ge=0)] = 1000
+    checkpoints: Annotated[int, Field(ge=0)] = 10_000
     ahead: Annotated[int, Field(ge=1, le=1000)] = 4
 
     def arguments(self) -> dict[str, Any]:

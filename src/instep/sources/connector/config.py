@@ -24,7 +24,7 @@ class Limits:
     silence: float = 3600.0
     memory: int = 2 * GIB
     file_bytes: int = 4 * GIB
-    checkpoints: int = 1000
+    checkpoints: int = 10_000
     ahead: int = 4
 
 
