@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from instep.egress.guard import Guard
     from instep.notify.channel import Channel
     from instep.notify.deliver import Sender
+    from instep.ops.lineage import Lineage
+    from instep.ops.traces import Traces
     from instep.project.project import Project, Settings
     from instep.project.reference import Opens
     from instep.schema.given import Given
@@ -101,6 +103,7 @@ class App:
         if store is not None:
             self.store = self._telling(store)
         self.before_close: Callable[[App], None] | None = None
+        self._traces: Traces | None = None
 
     @cached_property
     def store(self) -> Store:
@@ -155,8 +158,27 @@ class App:
 
         return _channel(self.project.channel(name), Guard(self.project.model.egress.allow))
 
+    def traced(self) -> None:
+        """From now on this process's spans go to the project's collector, if it names one."""
+        if self._traces is None and self.project.model.traces.url:
+            from instep.egress.guard import Guard
+            from instep.ops.traces import TraceSettings, trace_to
+
+            self._traces = trace_to(Guard(self.project.model.egress.allow), TraceSettings(**self.project.traces()))
+
+    def lineage(self) -> Lineage | None:
+        """What tells runs as OpenLineage events, if the project says where to."""
+        if not self.project.model.lineage.on:
+            return None
+        from instep.egress.guard import Guard
+        from instep.ops.lineage import Lineage, LineageSettings
+
+        settings = LineageSettings(**self.project.lineage())
+        return Lineage(self.store, self.project, settings, Guard(self.project.model.egress.allow))
+
     def sender(self) -> Sender:
         """What sends the notices that are due."""
+        self.traced()
         from instep.notify.deliver import Sender
         from instep.store.store import utc_now
 
@@ -187,6 +209,7 @@ class App:
 
     def pipe(self, connection: str) -> Pipe:
         """Everything that one connection's run needs."""
+        self.traced()
         from instep.schema.names import Naming
         from instep.sync.changes.selected import chosen
         from instep.sync.changes.shards import of_shard
@@ -302,6 +325,8 @@ class App:
                     self.before_close(self)
             finally:
                 self.store.close()
+        if self._traces is not None:
+            self._traces.flush()
 
 
 def opens(secrets: Secrets) -> Opens:

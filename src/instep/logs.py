@@ -87,6 +87,11 @@ def bound(**ids: str) -> Iterator[None]:
         _context.reset(token)
 
 
+def context() -> Mapping[str, str]:
+    """The fields of `bound` here."""
+    return _context.get()
+
+
 def fields(record: logging.LogRecord) -> dict[str, Any]:
     """What a line says beside its text: the ids of the work, and what was given as `extra`."""
     given = {name: value for name, value in vars(record).items() if name not in _STANDARD}

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from instep.model import Deletes
-from instep.project import channels, models, policies, reach
+from instep.project import channels, models, policies, reach, telemetry
 from instep.project.load import load
 from instep.project.project import Project
 from instep.project.values import Section
@@ -33,6 +33,8 @@ SECTIONS: dict[str, type[Section]] = {
     "Destinations: PostgreSQL": models.PostgresDestination,
     "Policies": policies.PolicySection,
     "Policies: rules": policies.RuleSection,
+    "Traces": telemetry.Traces,
+    "Lineage": telemetry.LineageSection,
     "Connections": models.Connection,
     "Connections: tables": models.TableSection,
     "Connections: log": models.Log,
@@ -151,5 +153,5 @@ def test_the_example_shows_every_section() -> None:
     example = section("A complete example")
     shown = set(re.findall(r"(\w+):", example))
     assert set(models.ProjectFile.model_fields) - shown == {
-        "channels", "notify", "egress", "server_url", "four_eyes", "retention",
+        "channels", "notify", "egress", "server_url", "four_eyes", "retention", "traces", "lineage",
     }  # fmt: skip

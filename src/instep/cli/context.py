@@ -65,8 +65,13 @@ def open_app() -> App:
 
 
 def _tell(app: App) -> None:
-    """Sends the notices that this command has caused, for a few seconds: the rest is for the next command or a worker.
-    What cannot be sent fails no command."""
+    """Sends the lineage and the notices that this command has caused, for a few seconds: the rest is for the next
+    command or a worker. What cannot be sent fails no command."""
+    try:
+        if lineage := app.lineage():
+            lineage.send(NOTICE_SECONDS)
+    except InstepError as error:
+        say(f"lineage was not sent: {error.message}")
     if not app.store.outbox.written:
         return
     try:

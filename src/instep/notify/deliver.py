@@ -13,6 +13,7 @@ from instep.notify.channel import Channel, NotDelivered
 from instep.notify.counts import counted
 from instep.notify.lines import Link, lines_of
 from instep.notify.message import Message
+from instep.spans import span, tell
 from instep.store.outbox import Delivery
 from instep.store.store import Store
 
@@ -54,7 +55,9 @@ class Sender:
             delivery = self.store.outbox.claim()
             if delivery is None:
                 break
-            done.append(self._one(delivery))
+            with span("notify", channel=delivery.channel, delivery=delivery.id):
+                done.append(self._one(delivery))
+                tell(error=done[-1].error)
         if done:
             self.store.outbox.forget(self.kept)
         return done

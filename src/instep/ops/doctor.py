@@ -23,7 +23,8 @@ LEAST_FREE = 1.0
 LATE = timedelta(minutes=30)
 SKEWED = 5.0
 """Seconds by which a database's clock may differ."""
-EXTRAS = {"lineage": "sqlglot", "server": "fastapi", "mysql": "pymysql", "apprise": "apprise"}
+EXTRAS = {"lineage": "sqlglot", "server": "fastapi", "mysql": "pymysql", "apprise": "apprise",
+          "otel": "opentelemetry-sdk"}  # fmt: skip
 
 
 @dataclass(frozen=True)

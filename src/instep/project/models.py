@@ -22,6 +22,7 @@ from instep.project.reach import Server, Tls, former
 from instep.project.reference import Reference
 from instep.project.retention import RetentionSection
 from instep.project.schedule import schedule, time_zone
+from instep.project.telemetry import LineageSection, Traces
 from instep.project.values import (
     SECRET_NAME,
     URL_PASSWORD,
@@ -486,3 +487,5 @@ class ProjectFile(Section):
     server_url: ServerUrl = ""
     retention: RetentionSection = RetentionSection()
     four_eyes: bool = False
+    traces: Traces = Traces()
+    lineage: LineageSection = LineageSection()

@@ -169,6 +169,14 @@ class Project:
             raise self._unknown("channel", name, self.model.channels)
         return self._settings(self.model.channels[name], ("channels", name))
 
+    def traces(self) -> Settings:
+        """Where spans go, secrets included."""
+        return self._settings(self.model.traces, ("traces",))
+
+    def lineage(self) -> Settings:
+        """Where OpenLineage events go, secrets included."""
+        return self._settings(self.model.lineage, ("lineage",))
+
     def salt(self, connection: str) -> bytes:
         """The secret for hashed columns, empty if none are hashed."""
         section = self.connection(connection)

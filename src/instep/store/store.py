@@ -37,6 +37,7 @@ from instep.store.outbox import Outbox
 from instep.store.pages import Pages
 from instep.store.pauses import Pauses
 from instep.store.plans import Plans, Steps
+from instep.store.positions import Positions
 from instep.store.prune import Prune
 from instep.store.reviews import Reviews
 from instep.store.rollouts import Rollouts
@@ -119,6 +120,7 @@ class Store:
         self.pages = Pages(self._db)
         self.rollouts = Rollouts(self._db, lease)
         self.totals = Totals(self._db)
+        self.positions = Positions(self._db)
         self.prune = Prune(self._db)
         self.standing = Standings(self._db, self.workers, self.outbox)
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from instep.store.database import Database
 from instep.store.logged import LoggedEvent
+from instep.store.positions import KEPT_APART
 from instep.store.tables import events
 from instep.store.total_tables import totals
 
@@ -43,7 +44,7 @@ class Totals:
     def all(self) -> dict[Total, float]:
         """What is counted so far, without events that were not folded yet."""
         with self._db.read() as transaction:
-            rows = transaction.execute(select(totals).where(totals.c.name != _FOLDED[0])).all()
+            rows = transaction.execute(select(totals).where(totals.c.name.not_in((_FOLDED[0], *KEPT_APART)))).all()
         return {(row.name, tuple(sorted(json.loads(row.labels).items()))): row.value for row in rows}
 
     def fold(self, count: Callable[[Sequence[LoggedEvent]], Counted], batch: int = BATCH) -> int:

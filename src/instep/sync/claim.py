@@ -10,6 +10,7 @@ from instep.errors import Blocked
 from instep.events import RunEnded, RunStarted
 from instep.logs import bound
 from instep.model import Run, RunKind, RunStatus, TableRun
+from instep.spans import span, tell
 from instep.store.heartbeat import Heartbeat
 from instep.sync.pipe import Pipe
 
@@ -26,17 +27,19 @@ def claimed(pipe: Pipe, kind: RunKind, *, paused_too: bool = False) -> Iterator[
     crashpoint("sync.claim.before")
     run = pipe.store.runs.claim(pipe.name, kind, pipe.who)
     crashpoint("sync.claim.after")
-    with bound(connection=pipe.name, run=run.id):
+    with bound(connection=pipe.name, run=run.id), span(kind, who=pipe.who):
         pipe.store.events.add(RunStarted(pipe.name, run.id, kind))
         try:
             with Heartbeat(pipe.store.runs, run):
                 yield run
         except BaseException as error:
             text = str(error) or type(error).__name__
-            status: RunStatus = "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
-            _end(pipe, run, "blocked" if isinstance(error, Blocked) else status, text)
+            ended: RunStatus = "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
+            _end(pipe, run, "blocked" if isinstance(error, Blocked) else ended, text)
             raise
-        _end(pipe, run, status_of(pipe.store.runs.tables(run.id)), "")
+        status = status_of(pipe.store.runs.tables(run.id))
+        tell(status=status)
+        _end(pipe, run, status, "")
         crashpoint("sync.done.after")
 
 

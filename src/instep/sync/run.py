@@ -17,6 +17,7 @@ from instep.model import Run, TableRun
 from instep.schema.change import describe
 from instep.sources.base import Snapshot
 from instep.sources.stream import Streams
+from instep.spans import span, tell
 from instep.sync.changes.apply import apply_plan, drop_named, let_go, make_plan
 from instep.sync.changes.extras import EXTRA
 from instep.sync.changes.map import resume_mappings
@@ -202,7 +203,8 @@ class _Sync:
         pipe, outcome = self.pipe, self.outcome
         resume_undos(pipe, self.run)
         resume_mappings(pipe, self.run)
-        discovery, relied = seen_now(pipe, snapshot, rely=attempt == 0 and isinstance(self.follow, Following))
+        with span("discover"):
+            discovery, relied = seen_now(pipe, snapshot, rely=attempt == 0 and isinstance(self.follow, Following))
         if attempt == 0:
             check_named(pipe, self.wanted.tables, discovery)
             if self.wanted.drop_retained:
@@ -210,9 +212,11 @@ class _Sync:
             if self.wanted.drop_columns:
                 drop_named(pipe, self.run, self.wanted.drop_columns)
         count = attempt == 0 and not relied
-        detection = detect(pipe, discovery, count=count, stored=relied, snapshot=snapshot)
-        crashpoint("sync.detected")
-        reviews = record(pipe, detection, count=count)
+        with span("detect"):
+            detection = detect(pipe, discovery, count=count, stored=relied, snapshot=snapshot)
+            crashpoint("sync.detected")
+            reviews = record(pipe, detection, count=count)
+            tell(changes=tuple(sorted(r.id for r in reviews.values())))
         crashpoint("sync.recorded")
         hold(pipe, detection, reviews)
         crashpoint("sync.held")

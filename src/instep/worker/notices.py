@@ -6,9 +6,13 @@ import logging
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from instep.errors import InstepError
 from instep.worker.lane import Opened, Opener
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
 
 _log = logging.getLogger("instep.worker")
 LOOK = 1.0
@@ -44,15 +48,23 @@ class NoticeThread:
         opened.close()
 
     def _send(self, opened: Opened, seconds: float, patience: float) -> None:
-        """A store or file that cannot be read for a moment loses no notice."""
+        """A store or file that cannot be read for a moment loses nothing."""
         try:
             app = opened.current()
             if app.project.model.channels and app.store.outbox.due():
                 for one in app.sender().send(seconds=seconds, patience=timedelta(seconds=patience)):
                     if one.error:
                         self._said(f"channel {one.delivery.channel} was not reached: {one.error}")
+            self._lineage(app, seconds)
         except InstepError as error:
             self._said(f"notices were not sent: {error.message}")
         except Exception as error:  # the thread goes on: nobody else would send
             self._said(f"notices were not sent: {type(error).__name__}")
             _log.exception("notices were not sent")
+
+    def _lineage(self, app: App, seconds: float) -> None:
+        try:
+            if lineage := app.lineage():
+                lineage.send(seconds)
+        except InstepError as error:
+            self._said(f"lineage was not sent: {error.message}")

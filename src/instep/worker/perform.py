@@ -13,6 +13,7 @@ from instep.control import detector
 from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress
 from instep.logs import bound
 from instep.model import Job, JobKind
+from instep.spans import span, tell
 from instep.sync.pipe import Pipe
 from instep.worker import decided, rollouts
 
@@ -40,7 +41,11 @@ class Ended:
 def perform(app: App, job: Job) -> Ended:
     """Does a job. Every error becomes its end; nothing of the job is written to the queue from here."""
     with bound(job=job.id, connection=job.connection, kind=job.kind, attempt=str(job.attempt)):
-        return _perform(app, job)
+        app.traced()
+        with span("job", priority=job.priority):
+            ended = _perform(app, job)
+            tell(**({"error": ended.error} if ended.error else {}))
+            return ended
 
 
 def _perform(app: App, job: Job) -> Ended:
@@ -145,8 +150,11 @@ def _detect(app: App, job: Job) -> Ended:
     if why := detector.idle(app.store, app.project, job):
         return Ended(result={"skipped": why})
     pipe = _pipe(app, job)
-    begun, (found, theirs) = app.store.looks.now(), _seen(app, pipe, job)
-    reviews = record(pipe, found)
+    begun = app.store.looks.now()
+    with span("detect"):
+        found, theirs = _seen(app, pipe, job)
+        reviews = record(pipe, found)
+        tell(changes=tuple(sorted(r.id for r in reviews.values())), shared=theirs)
     if not theirs:
         detector.share(app.store, app.project, job.connection, begun)
     hold(pipe, found, reviews)

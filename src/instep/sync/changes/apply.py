@@ -25,6 +25,7 @@ from instep.schema.selection import column_is_on
 from instep.schema.step import RewriteColumn
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.widen import widens
+from instep.spans import span, tell
 from instep.store.backfills import Backfill, Scope
 from instep.sync.changes.extras import record_extra, want_values
 from instep.sync.changes.fill_plan import follow_columns
@@ -132,10 +133,10 @@ def apply_plan(
 ) -> int:
     """Executes a plan, with a record of each step, and accepts its catalog; returns the accepted version. `detection`
     is the one that the plan was made from, if this run made it; `id` the plan's, if people know it already."""
-    with journal(pipe, run, made, id) as record:
+    with span("apply.ddl", steps=len(made.steps)), journal(pipe, run, made, id) as record:
         for group in made.groups():
             crashpoint("apply.table.before")
-            with record.taking(group.steps):
+            with span("apply.table", table=".".join(group.ref), steps=len(group.steps)), record.taking(group.steps):
                 pipe.destination.claim(group.ref, run.fence)
                 changes = tuple(s.id for s in group.steps)
                 commit = Commit(run.id, run.fence, changes=changes)
@@ -173,6 +174,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
         if detection is not None and detection.rebound:
             remember(pipe, detection)
         answered = {reviews[key(d.change)].id for d in applied}
+        tell(changes=tuple(sorted(answered)))
         version = _keep(pipe, made, why or "refreshed", answered)
         follow(pipe, {old: new for old, new in places.moves.items() if old not in made.refused})
         follow_columns(pipe, applied, places)

@@ -48,6 +48,7 @@ from instep.schema.switch import Switch, moves, said, sides
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.types import String
 from instep.sources.base import Discovery, Snapshot, TableStats
+from instep.spans import span, tell
 from instep.store.discoveries import CachedDiscovery
 from instep.store.reviews import Finding
 from instep.sync.choose import with_settings
@@ -159,7 +160,9 @@ def detect(
     source = _settled(pipe, access.source, accepted)
     answers = store.reviews.standing(pipe.name)
     compared = _compared(pipe, source, accepted, access)
-    changes = [*diff(*compared), *(AccessLost(r, *why) for r, why in access.lost.items())]
+    with span("diff"):
+        changes = [*diff(*compared), *(AccessLost(r, *why) for r, why in access.lost.items())]
+        tell(found=len(changes))
     drift = Drift() if recalled else compare(pipe, accepted)
     changes += remembered(answers) if recalled else drift.changes
     personal = suspects(pipe, changes, source, answers, look=assumed is None)

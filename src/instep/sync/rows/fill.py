@@ -26,6 +26,7 @@ from instep.schema.names import destination_ref
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog
 from instep.sources.base import CursorRange, Snapshot
+from instep.spans import span
 from instep.stage.constants import value_of
 from instep.stage.place import disk_error, remove
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, SystemColumns
@@ -80,7 +81,9 @@ class Filling:
             self.pipe.store.backfills.cancel(backfill.number)
         found = [w for w in wishes(self.pipe, accepted) if self._may(w)]
         if found:
-            self._carry_out_all(found)
+            changes = tuple(sorted({b.change for w in found for b in w.backfills if b.change}))
+            with span("backfill", tables=tuple(w.table.path for w in found), changes=changes):
+                self._carry_out_all(found)
         if self.by_person and not self.outcome.filled:
             raise Blocked("nothing was filled: the whole table has to be read first", hint="run `instep sync`")
 

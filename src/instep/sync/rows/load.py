@@ -16,6 +16,7 @@ from instep.model import Run, TableRun
 from instep.schema.extra import gone
 from instep.schema.table import table_fingerprint
 from instep.sources.base import Snapshot
+from instep.spans import span, tell
 from instep.stage.place import disk_error, keep_only
 from instep.stage.spec import ChunkResult, StagedFile, StageSpec
 from instep.sync.pipe import Pipe
@@ -128,6 +129,14 @@ def failed(load: Load, run: Run, error: InstepError) -> Loaded:
 
 
 def commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
+    with span("commit", table=load.table.path, mode=load.choice.mode):
+        done = _commit(pipe, engine, load, staged, run, progress)
+        result = done.result
+        tell(read=result.read, inserted=result.inserted, updated=result.updated, deleted=result.deleted)
+        return done
+
+
+def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
     begun = time.monotonic()
     if load.declared:
         check_unique(load, pipe.destination.target(load.ref), staged.files)

@@ -18,6 +18,7 @@ from instep.errors import Fenced, InstepError
 from instep.model import Run
 from instep.schema.table import Catalog
 from instep.sources.base import Snapshot
+from instep.spans import span, within
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress
@@ -57,7 +58,7 @@ class Loading:
         self.engine.ready(chunks, self.progress.step)
         self.progress.step("reading rows")
         specs = [spec for own in self._specs.values() for spec in own]
-        with self._pool() as pool:
+        with span("extract", tables=len(self.loads), chunks=len(chunks)), self._pool() as pool:
             try:
                 results = self.engine.extract(
                     snapshot.reader, specs, chunks, self._told(), lambda fresh: self._hear(fresh, snapshot, pool)
@@ -178,7 +179,8 @@ class Loading:
             self._end(failed(load, self.run, files))
             return
         self.progress.table(load.table.path, step="committing")
-        self._running[pool.submit(commit, self.pipe, self.engine, load, files, self.run, self.progress)] = load
+        does = within(commit, self.pipe, self.engine, load, files, self.run, self.progress)
+        self._running[pool.submit(does)] = load
 
     def _wait(self) -> None:
         """For the commits that are under way; one that fails leaves the others alone."""

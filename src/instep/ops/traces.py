@@ -1,0 +1,141 @@
+"""Spans as traces of OpenTelemetry, sent to a collector in its protocol (OTLP over HTTP) by our own guarded requests.
+
+The extra `otel` is imported here alone, and this module only where a project names a collector.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from instep import __version__
+from instep.egress.guard import Guard
+from instep.egress.http import post
+from instep.errors import InstepError, SetupError
+from instep.logs import bound, clean, context
+from instep.spans import Fact, listen
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+    from opentelemetry.trace import Span, Status, StatusCode
+except ImportError as error:
+    raise SetupError("traces need the extra `otel`", hint="pip install 'instep[otel]'") from error
+
+_log = logging.getLogger("instep.traces")
+LONGEST = 500
+"""Characters of an error's text."""
+_current: Traces | None = None
+
+
+@dataclass(frozen=True)
+class TraceSettings:
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    sample: float = 1.0
+    timeout: float = 10.0
+    ca: str = ""
+
+
+class Exporter(SpanExporter):
+    """Posts batches. What cannot be delivered is dropped with a line in the logs: no run waits for a collector."""
+
+    def __init__(self, guard: Guard, settings: TraceSettings) -> None:
+        self._guard, self._settings = guard, settings
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        said, body = self._settings, gzip.compress(encode_spans(spans).SerializeToString())
+        headers = {**said.headers, "Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+        try:
+            answer = post(self._guard, said.url, body, headers, timeout=said.timeout, ca=said.ca)
+        except InstepError as error:
+            return self._dropped(len(spans), error.message)
+        if not 200 <= answer.status < 300:
+            return self._dropped(len(spans), f"the collector answers {answer.status}")
+        return SpanExportResult.SUCCESS
+
+    def _dropped(self, count: int, why: str) -> SpanExportResult:
+        _log.warning("%d spans were not delivered: %s", count, why)
+        return SpanExportResult.FAILURE
+
+
+def trace_to(guard: Guard, settings: TraceSettings) -> Traces:
+    """What listens to the spans of this process, with these settings; there is one at a time."""
+    global _current
+    if _current is None or _current.made_of != (guard, settings):
+        end()
+        _current = Traces(guard, settings)
+    return _current
+
+
+def end() -> None:
+    """Nothing listens any more; what is left is sent."""
+    global _current
+    if _current is not None:
+        _current.close()
+    _current = None
+
+
+class Traces:
+    """Listens to the spans of this process until it is closed, or the process ends."""
+
+    def __init__(self, guard: Guard, settings: TraceSettings) -> None:
+        self.made_of = guard, settings
+        named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": "instep"}
+        resource = Resource.create({**named, "service.version": __version__})
+        sampler = ParentBased(TraceIdRatioBased(settings.sample))
+        self._provider = TracerProvider(sampler, resource, shutdown_on_exit=True)
+        self._provider.add_span_processor(BatchSpanProcessor(Exporter(guard, settings)))
+        self._tracer = self._provider.get_tracer("instep", __version__)
+        listen(self._open, _tell)
+
+    @contextmanager
+    def _open(self, name: str, facts: Mapping[str, Fact]) -> Iterator[None]:
+        """With the ids of the work, which the lines of the logs have as well."""
+        said = _attributes({**context(), **facts})
+        with self._tracer.start_as_current_span(
+            name, attributes=said, record_exception=False, set_status_on_exception=False
+        ) as opened, bound(trace_id=trace.format_trace_id(opened.get_span_context().trace_id)):  # fmt: skip
+            try:
+                yield
+            except BaseException as error:
+                _failed(opened, error)
+                raise
+
+    def flush(self) -> None:
+        """Sends what has ended."""
+        self._provider.force_flush()
+
+    def close(self) -> None:
+        """Sends what is left."""
+        listen(None)
+        self._provider.shutdown()
+
+
+def _tell(facts: Mapping[str, Fact]) -> None:
+    trace.get_current_span().set_attributes(_attributes(facts))
+
+
+def _failed(opened: Span, error: BaseException) -> None:
+    """Not as an exception with its stack: frames and causes may hold anything."""
+    opened.set_attribute("error.type", type(error).__name__)
+    opened.set_status(Status(StatusCode.ERROR, clean(str(error))[:LONGEST]))
+
+
+def _attributes(facts: Mapping[str, Fact]) -> dict[str, Fact]:
+    """`instep.` before each name, and no secret in a text."""
+    return {f"instep.{name}": _clean(value) for name, value in facts.items() if name != "trace_id"}
+
+
+def _clean(value: Fact) -> Fact:
+    if isinstance(value, tuple):
+        return tuple(clean(part) for part in value)
+    return clean(value) if isinstance(value, str) else value

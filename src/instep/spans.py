@@ -1,0 +1,44 @@
+"""The parts of what is done, timed and within each other. They cost a look-up while nobody listens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+Fact = str | int | float | bool | tuple[str, ...]
+Opens = Callable[[str, Mapping[str, Fact]], AbstractContextManager[None]]
+Tells = Callable[[Mapping[str, Fact]], None]
+P = ParamSpec("P")
+T = TypeVar("T")
+_NOTHING: AbstractContextManager[None] = nullcontext()
+_listening: tuple[Opens, Tells] | None = None
+
+
+def span(name: str, **facts: Fact) -> AbstractContextManager[None]:
+    """Around one part. `facts` are names, ids and counts, never values of rows."""
+    return _listening[0](name, facts) if _listening is not None else _NOTHING
+
+
+def tell(**facts: Fact) -> None:
+    """What is known only within the part."""
+    if _listening is not None:
+        _listening[1](facts)
+
+
+def within(does: Callable[P, T], *given: P.args, **named: P.kwargs) -> Callable[[], T]:
+    """`does` for another thread: its parts are within the one that is open here."""
+    if _listening is None:
+        return partial(does, *given, **named)
+    return partial(copy_context().run, partial(does, *given, **named))
+
+
+def listen(opens: Opens | None, tells: Tells | None = None) -> None:
+    """From now on this process's parts are told to these; to nobody with None."""
+    global _listening
+    _listening = (opens, tells or _ignored) if opens is not None else None
+
+
+def _ignored(_facts: Mapping[str, Any]) -> None: ...
