@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,6 +18,8 @@ from sqlalchemy import text
 from worker_world import Shop, kill, lanes_of, until
 
 from instep.control import queue
+from instep.model import JobKind
+from instep.store.logged import LoggedEvent
 from instep.store.store import Store
 
 TABLES = """
@@ -28,25 +30,30 @@ TABLES = """
 
 @dataclass
 class Asks:
-    """Asks for `count` syncs by turns of all connections; before each one there is a row more in its source. `ask` is
-    called with connection and number until it answers the id of a job."""
+    """Asks for `count` jobs by turns of all connections: each `syncs`-th is a sync, before which there is a row more in
+    its source, the others are detections, which take a quarter of the time. `ask` is called with connection, kind and
+    number until it answers the id of a job."""
 
     shop: Shop
     count: int
-    ask: Callable[[str, int], str]
+    ask: Callable[[str, JobKind, int], str]
+    syncs: int = 1
     jobs: list[str] = field(default_factory=list)
 
     def run(self) -> None:
         for number in range(self.count):
             name = self.shop.names[number % len(self.shop.names)]
+            if number % self.syncs:
+                self.jobs.append(self.ask(name, "detect", number))
+                continue
             with closing(sqlite3.connect(self.shop.folder / f"{name}.db", timeout=60)) as source, source:
                 source.execute("insert into item (name) values (?)", (f"n{number}",))
                 source.execute("insert into tick values ('tock')")
-            self.jobs.append(self.ask(name, number))
+            self.jobs.append(self.ask(name, "sync", number))
 
 
-def by_store(store: Store) -> Callable[[str, int], str]:
-    return lambda name, number: queue.ask(store, name, "sync", "ann", {"why": number}, attempts=20).job.id
+def by_store(store: Store) -> Callable[[str, JobKind, int], str]:
+    return lambda name, kind, number: queue.ask(store, name, kind, "ann", {"why": number}, attempts=20).job.id
 
 
 @dataclass
@@ -72,7 +79,7 @@ class Served:
             kill(self.process.pid)
             self.process.wait()
 
-    def ask(self, name: str, number: int) -> str:
+    def ask(self, name: str, kind: JobKind, number: int) -> str:
         """A sync that begins after this call: one that runs already may have read before."""
         for again in range(10_000):
             found = self._answer(name, f"{number}-{again}")
@@ -135,8 +142,8 @@ class Killer:
 
 
 def ended(store: Store) -> int:
-    """Syncs that are over; a detection that one of them has set off is not counted."""
-    query = "select count(*) from jobs where kind = 'sync' and status not in ('queued', 'running')"
+    """Jobs that are over; a detection that one of them has set off is not counted."""
+    query = "select count(*) from jobs where who like 'ann%' and status not in ('queued', 'running')"
     with store._db.read() as transaction:
         return int(transaction.execute(text(query)).scalar_one())
 
@@ -155,8 +162,8 @@ def run(shop: Shop, store: Store, asks: Asks, killer: Killer, kills: int, others
     asker.start()
     try:
         for _ in range(kills):
-            goal = ended(store) + killer.random.randrange(1, max(2, 2 * asks.count // kills - 3))
-            until(lambda goal=goal: ended(store) >= goal or not asker.is_alive(), 300)  # type: ignore[misc]
+            goal = min(asks.count, ended(store) + killer.random.randrange(1, max(2, 2 * asks.count // kills - 3)))
+            until(lambda goal=goal: ended(store) >= goal, 600)  # type: ignore[misc]
             time.sleep(killer.random.random())
             killer.strike()
             others()
@@ -171,10 +178,11 @@ def check(shop: Shop, store: Store, asks: Asks) -> None:
     """None lost, none doubled, none at the same time as another of its connection."""
     assert len(asks.jobs) == asks.count
     found = [store.jobs.get(one) for one in dict.fromkeys(asks.jobs)]
-    assert {one.id for one in found} == {one.id for one in store.jobs.find(kind="sync", limit=100_000)}
+    known = [one for one in store.jobs.find(limit=100_000) if one.who.startswith("ann")]
+    assert {one.id for one in found} == {one.id for one in known}
     assert [(one.id, one.status, one.error) for one in found if one.status != "done"] == []
     for name in shop.names:
-        jobs = [one for one in found if one.connection == name]
+        jobs = [one for one in found if one.connection == name and one.kind == "sync"]
         runs = {one.id: one for one in store.runs.history(name, limit=10_000)}
         done = [one for one in runs.values() if one.status == "done"]
         assert {one.run for one in jobs} <= {one.id for one in done}
@@ -187,7 +195,9 @@ def check(shop: Shop, store: Store, asks: Asks) -> None:
         arrived(shop, name)
     ends = Counter(_ends(store))
     assert set(ends.values()) == {1}, "a run ended twice"
-    assert {one.run for one in found} <= ends.keys()
+    assert {one.run for one in found if one.kind == "sync"} <= ends.keys()
+    looked = {str(e.event.job) for e in _events(store, "detection.finished")}  # type: ignore[attr-defined]
+    assert {one.id for one in found if one.kind == "detect"} <= looked
 
 
 def apart(name: str, spans: list[tuple[object, object]]) -> None:
@@ -205,8 +215,11 @@ def arrived(shop: Shop, name: str) -> None:
 
 
 def _ends(store: Store) -> list[str]:
-    found, after = [], 0
-    while page := store.events.after(after, types=["run.ended"]):
-        found += [str(logged.event.run) for logged in page]  # type: ignore[attr-defined]
+    return [str(logged.event.run) for logged in _events(store, "run.ended")]  # type: ignore[attr-defined]
+
+
+def _events(store: Store, type: str) -> Iterator[LoggedEvent]:
+    after = 0
+    while page := store.events.after(after, types=[type]):
+        yield from page
         after = page[-1].number
-    return found
