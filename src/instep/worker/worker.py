@@ -77,6 +77,7 @@ class JobWorker:
         self._said(f"worker {self._me.id}: {self._limits.lanes} lane(s)")
         self._notices.start()
         try:
+            self._bury()
             while not self._over(drain):
                 self._turn(drain)
         finally:
