@@ -48,7 +48,7 @@ class ConnectorLimits(Section):
     memory: Size = "2GB"
     file: Size = "4GB"
     checkpoints: Annotated[int, Field(ge=0)] = 10_000
-    ahead: Annotated[int, Field(ge=1, le=1000)] = 4
+    ahead: Annotated[int, Field(ge=1, le=1000)] = 16
 
     def arguments(self) -> dict[str, Any]:
         return {

@@ -47,7 +47,7 @@ from instep.sync.rows.loads import Load
 from instep.sync.rows.outcome import Outcome, Wanted
 from instep.sync.rows.planning import Pass, rows_of
 from instep.sync.rows.promote import promote_first, promote_rest
-from instep.sync.rows.streaming import Streaming
+from instep.sync.rows.streaming import Streaming, sent_again
 from instep.sync.tidy import forget_dropped, forget_old_names
 
 __all__ = ["Wanted", "sync"]
@@ -75,7 +75,9 @@ def sync(
         told = progress or Silent()
         streams = isinstance(pipe.source, Streams)
         anew = wanted.full or wanted.kind == "backfill"
-        follow = Streaming(pipe, run, wanted, outcome, told) if streams else Following(pipe, run, anew, outcome.note)
+        follow: Following | Streaming = Following(pipe, run, anew, outcome.note)
+        if streams:
+            follow = Streaming(pipe, run, wanted, outcome, told, anew or sent_again(pipe, wanted, outcome))
         work = _Sync(pipe, run, wanted, told, rows_by, outcome, follow)
         try:
             if not wanted.columns or streams:
@@ -251,8 +253,9 @@ class _Sync:
         crashpoint("sync.done.before")
         pipe, run, tables = self.pipe, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
-        sent_again = isinstance(self.follow, Streaming) and self.follow.anew and not self.follow.broken
-        whole = {load.table.ref for load in loaded if load.complete or sent_again}
+        whole = {load.table.ref for load in loaded if load.complete}
+        if isinstance(self.follow, Streaming):
+            whole |= self.follow.whole
         served = {number for load in loaded for number in load.serves}
         with pipe.transaction():
             pipe.store.runs.record_tables(*tables)

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from instep.errors import Blocked
 from instep.schema.names import destination_ref, quote
 from instep.schema.read import TableRead
 from instep.sources.base import CursorRange, Snapshot
+from instep.sources.stream import Streams
 from instep.stage.conform import Conformer
 from instep.stage.in_duckdb import in_duckdb
 from instep.sync.changes.selected import selected_reads
@@ -50,6 +52,11 @@ class _Side:
 
 def verify(pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | None = None) -> list[Verdict]:
     """One verdict a table, of those that are accepted, switched on and not missing."""
+    if isinstance(pipe.source, Streams):
+        raise Blocked(
+            f"connection {pipe.name} has nothing to compare with: a connector sends what has changed, once",
+            hint="`instep sync --full` lets it send everything again",
+        )
     told = progress or Silent()
     verdicts = []
     with pipe.source.snapshot() as snapshot:
@@ -156,10 +163,11 @@ def _keys(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns:
         connection.register("destination_rows", _destination_rows(pipe, read, columns).read_all())
         found = connection.execute(
             f"select case when s.there is null then 'only in the destination' when d.there is null then 'missing' "  # noqa: S608
-            f"else 'differs' end as what, count(*) over (partition by what), concat_ws(', ', {shown}) "
+            f"else 'differs' end as _instep_found, count(*) over (partition by _instep_found), "
+            f"concat_ws(', ', {shown}) "
             f"from (select *, true as there from source_rows) s full join "
             f"(select *, true as there from destination_rows) d on {same} "
             f"where s.there is null or d.there is null or {differ} "
-            f"qualify row_number() over (partition by what order by {shown}) <= {SHOWN} order by 1, 3"
+            f"qualify row_number() over (partition by _instep_found order by {shown}) <= {SHOWN} order by 1, 3"
         ).fetchall()
     return [f"{what} ({count:,} rows): key {values}" for what, count, values in found]

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from instep.api.compat import connections, groups, lists, metadata, schemas, syncs, users, webhooks
+from instep.api.compat import connections, groups, lists, metadata, schemas, state, syncs, users, webhooks
 from instep.api.compat.envelope import Refusal, new_id, refused
 from instep.api.compat.ports import Allowance, Ports
 from instep.errors import InstepError
@@ -46,7 +46,7 @@ def create_compatible(ports: Ports) -> FastAPI:
     """The application over these ports."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.ports = ports
-    for room in (syncs, schemas, connections, groups, users, webhooks, metadata, lists):
+    for room in (syncs, schemas, state, connections, groups, users, webhooks, metadata, lists):
         app.include_router(room.router)
     for kind in (Refusal, InstepError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)

@@ -128,14 +128,6 @@ def _leave_log(desk: Desk, name: str) -> None:
         desk.ports.objects.delete("source", source, desk.caller.name)
 
 
-@router.get("/connections/{id}/state")
-@router.patch("/connections/{id}/state")
-def state(id: Name, desk: Asked) -> JSONResponse:
-    """Only connectors that keep their own state have one; none of the services here does."""
-    desk.connection(id)
-    raise Refusal(405, f"The service of connection '{id}' has no state that could be read or set.")
-
-
 def _view(desk: Desk, item: Item) -> dict[str, Any]:
     [found] = shown(desk.ports, [item])
     return found

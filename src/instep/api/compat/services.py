@@ -11,6 +11,7 @@ from instep.project.values import SECRET_NAME
 MASK = "******"
 SERVICES: Mapping[str, str] = {
     "postgres": "postgres", "mysql": "mysql", "mariadb": "maria", "sqlite": "sqlite", "files": "files", "jdbc": "jdbc",
+    "connector": "connector_sdk",
 }  # fmt: skip
 """Type of a source to service."""
 TYPES: Mapping[str, str] = {

@@ -12,7 +12,7 @@ from instep.destinations.duckdb.file import Session
 from instep.destinations.duckdb.shape import arrow_type, sql_type
 from instep.destinations.sql.merge import q
 from instep.schema.table import Column
-from instep.schema.types import DataType, Json
+from instep.schema.types import Boolean, DataType, Json
 
 BATCH = 100_000
 
@@ -25,9 +25,11 @@ def rewrite(session: Session, table: str, place: str, before: DataType, column: 
     value = f"{q(place)}::VARCHAR" if isinstance(before, Json) else q(place)
     sql = f"SELECT rowid AS n, {value} AS v FROM {table} WHERE {q(place)} IS NOT NULL"
 
+    # a boolean comes as an 8-bit integer of its own type, whose text would be a number
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in session.batches(sql, BATCH):
-            values = cast_all(column.name, batch.column(1), before, column.type, target)
+            own = batch.column(1).cast(pa.bool_()) if isinstance(before, Boolean) else batch.column(1)
+            values = cast_all(column.name, own, before, column.type, target)
             yield pa.record_batch([batch.column(0), values], schema=schema)
 
     made = pa.Table.from_batches(list(batches()), schema)

@@ -25,7 +25,7 @@ class Limits:
     memory: int = 2 * GIB
     file_bytes: int = 4 * GIB
     checkpoints: int = 10_000
-    ahead: int = 4
+    ahead: int = 16
 
 
 @dataclass(frozen=True)

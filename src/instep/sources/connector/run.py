@@ -2,7 +2,7 @@
 
 The child may be a few segments ahead: a checkpoint returns to it once its segment is on disk, and its state is saved
 once everything before it is at the destination. Segments that are ready together are one group, so that many small
-checkpoints do not cost a commit each.
+checkpoints do not cost a commit each; it has at most as many as the child may be ahead.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from instep.sources.connector.source import Memory
 
 Ref = tuple[str, str]
-GROUP = 64
-"""Segments of one group at most."""
 GROUP_BYTES = 256 << 20
+"""Of files, after which a group takes no more segments."""
 
 
 class ConnectorRun:
@@ -138,8 +137,8 @@ class _Ahead:
     """The child's segments, taken by a thread, which answers each checkpoint."""
 
     def __init__(self, segments: Segments, ahead: int) -> None:
-        self._segments = segments
-        self._ready: Queue[Segment | BaseException | None] = Queue(max(ahead, 1))
+        self._segments, self._most = segments, max(ahead, 1)
+        self._ready: Queue[Segment | BaseException | None] = Queue(self._most)
         self._next: BaseException | None = None
         self._over = False
         self._stop = Event()
@@ -174,7 +173,7 @@ class _Ahead:
             return ()
         found: list[Segment] = []
         size = 0
-        while len(found) < GROUP and size < GROUP_BYTES:
+        while len(found) < self._most and size < GROUP_BYTES:
             try:
                 one = self._ready.get(block=not found)
             except Empty:

@@ -82,6 +82,9 @@ class Pass:
             if isinstance(self.follow, Streaming) and self.follow.is_quiet(read):
                 self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
                 continue
+            if isinstance(self.follow, Streaming) and self.follow.is_late(ref, anew):
+                self._leave(ref, "paused", "it is built anew: the next sync lets the connector send everything again")
+                continue
             if (why := waiting.get(ref)) and not isinstance(self.follow, Streaming):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
             try:

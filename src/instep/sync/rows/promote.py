@@ -16,6 +16,7 @@ from instep.errors import InstepError
 from instep.model import Run, TableRun
 from instep.schema.names import destination_ref
 from instep.schema.table import Table
+from instep.sources.stream import Streams
 from instep.store.backfills import Backfill
 from instep.sync.changes.extras import EXTRA, is_read, waiting
 from instep.sync.changes.selected import selected_reads
@@ -25,11 +26,13 @@ from instep.sync.rows.outcome import Outcome
 
 
 def promote_first(pipe: Pipe, run: Run, detection: Detection, outcome: Outcome) -> None:
-    """Before the loads: what the source does not have any more."""
+    """Before the loads: what the source does not have any more, or does not send again."""
     if wanted := waiting(pipe):
+        once = isinstance(pipe.source, Streams)
         reads = {r.table.ref: r for r in selected_reads(pipe, detection)[0]}
         stopped = {*pipe.store.pauses.tables(pipe.name), *detection.unkeyed, *detection.denied}
-        _promote(pipe, run, [b for b in wanted if b.table not in stopped and not is_read(b, reads)], outcome)
+        only_here = [b for b in wanted if b.table not in stopped and (once or not is_read(b, reads))]
+        _promote(pipe, run, only_here, outcome)
 
 
 def promote_rest(pipe: Pipe, run: Run, outcome: Outcome) -> None:

@@ -23,6 +23,7 @@ from instep.schema.read import TableRead
 from instep.sources.base import Snapshot
 from instep.sources.stream import Operations, Stream, Streams
 from instep.sync.changes.apply import rebuilds
+from instep.sync.changes.fill_plan import whole_tables
 from instep.sync.detection.detect import Detection
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.progress import FollowsConnector, Progress
@@ -34,20 +35,30 @@ LOG = logging.getLogger("instep.connector")
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
+def sent_again(pipe: Pipe, wanted: Wanted, outcome: Outcome) -> bool:
+    """Whether some table waits for all of its rows, which only a run from the start brings."""
+    if wanted.tables or not (tables := whole_tables(pipe)):
+        return False
+    names = ", ".join(sorted(".".join(filter(None, ref)) for ref in tables))
+    outcome.note(f"{names} waits for all of its rows, so the connector sends everything again")
+    return True
+
+
 def _unheard(counts: object) -> None:
     pass
 
 
 @dataclass
 class Streaming:
-    """Of one run; `tables` of a group are by their source name, everything else by the accepted one. With tables
-    `wanted` only those are sent again, from the start, and no state is saved."""
+    """Of one run; `tables` of a group are by their source name, everything else by the accepted one. `anew`: everything
+    is sent again, from the start; with tables `wanted` only those are taken, and no state is saved."""
 
     pipe: Pipe
     run: Run
     wanted: Wanted
     outcome: Outcome
     told: Progress
+    anew: bool
     saved: Mapping[Ref, str] = field(default_factory=dict)
     pending: frozenset[Ref] = frozenset()
     broken: bool = False
@@ -55,10 +66,6 @@ class Streaming:
     _rebuilt: set[Ref] = field(default_factory=set)
     _stopped: Mapping[Ref, tuple[str, str]] = field(default_factory=dict)
     _reads: Mapping[Ref, TableRead] = field(default_factory=dict)
-
-    @property
-    def anew(self) -> bool:
-        return self.wanted.full or self.wanted.kind == "backfill"
 
     @property
     def alone(self) -> bool:
@@ -90,11 +97,28 @@ class Streaming:
         if follows:
             follows.said(line)
 
+    @property
+    def whole(self) -> frozenset[Ref]:
+        """The tables of which everything was sent, if this run has asked for that and went to its end."""
+        if not self.anew or self.broken:
+            return frozenset()
+        refs = {r.table.ref: r.table.path for r in self._reads.values()}
+        late = rebuilds(self.pipe) - self._rebuilt
+        return frozenset(
+            ref for ref, path in refs.items() if ref not in late and path in (self.wanted.tables or {path})
+        )
+
     def next(self) -> bool:
         """Whether there is another group, which is at hand then."""
         self.told.step("waiting for the connector")
-        if self.broken or not self.stream.next():
+        if self.broken:
             return False
+        try:
+            if not self.stream.next():
+                return False
+        except BaseException:
+            self.broken = True
+            raise
         for text in self.stream.warnings:
             self.outcome.note(f"the connector warns: {text}")
         return True
@@ -107,6 +131,10 @@ class Streaming:
         """Whether the group has nothing for the table."""
         return not self.stream.tables.get(read.source.ref)
 
+    def is_late(self, ref: Ref, rebuilt: frozenset[Ref]) -> bool:
+        """Whether the table is to be built anew, for which this run does not bring all of its rows."""
+        return ref in rebuilt and not self.anew
+
     def is_idle(self, load: Load) -> bool:
         return False
 
@@ -115,11 +143,6 @@ class Streaming:
         assert isinstance(snapshot, Operations)
         ref, brought = load.table.ref, snapshot.brought(load.read.source.ref)
         cursor = json.dumps({"stream": {"run": self.run.id, "segment": self.stream.number}})
-        if rebuild and not self.anew and ref not in self._rebuilt:
-            raise Blocked(
-                f"{load.table.path} is built anew, which needs all of its rows",
-                hint=f"let the connector send them again: instep sync --full --table {load.table.path}",
-            )
         first = state is None or (rebuild and ref not in self._rebuilt)
         if rebuild:
             self._rebuilt.add(ref)

@@ -1,0 +1,208 @@
+"""What becomes of tables and columns as a connector's records and declarations change (one row of docs each)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
+from instep.errors import InstepError, ReadError
+from sync_world import preset
+
+KEY = [{"table": "t", "primary_key": ["id"]}]
+
+
+def typed(**columns: Any) -> list[dict[str, Any]]:
+    return [{"table": "t", "primary_key": ["id"], "columns": {"id": "LONG", **columns}}]
+
+
+@pytest.fixture
+def world(make_connector: MakeConnector) -> ConnectorWorld:
+    world = make_connector(declared=KEY)
+    world.play(*upserts("t", {"id": 1, "a": "x"}), CHECKPOINT)
+    return world
+
+
+def test_a_new_table_is_made_once_rows_of_it_come(world: ConnectorWorld) -> None:
+    world.play(*upserts("t", {"id": 2}), CHECKPOINT, *upserts("later", {"v": 1}), CHECKPOINT)
+    assert world.tables() == {"t": "t", "later": "later"}
+    assert world.rows("later", "v") == [(1,)]
+
+
+def test_a_table_that_is_not_sent_any_more_stays(world: ConnectorWorld) -> None:
+    world.declared = []
+    for _ in range(3):
+        assert world.play(CHECKPOINT).status == "done"
+    assert world.rows("t") == [(1, "x")]
+    assert not world.accepted("t").retained
+
+
+def test_a_declaration_without_rows_that_is_dropped_is_a_removed_table(make_connector: MakeConnector) -> None:
+    world = make_connector(declared=[*KEY, {"table": "empty", "columns": {"v": "LONG"}}])
+    world.play(*upserts("t", {"id": 1}), CHECKPOINT)
+    assert world.tables() == {"t": "t", "empty": "empty"}
+    world.declared = KEY
+    world.play(CHECKPOINT)
+    assert world.tables() == {"t": "t", "empty": "empty"}
+    world.play(CHECKPOINT)
+    assert world.tables() == {"t": "t", "empty": "empty~"}
+
+
+def test_a_renamed_table_is_a_new_one(world: ConnectorWorld) -> None:
+    world.declared = [{"table": "u", "primary_key": ["id"]}]
+    world.play(*upserts("u", {"id": 1, "a": "y"}), CHECKPOINT)
+    assert (world.rows("t"), world.rows("u")) == ([(1, "x")], [(1, "y")])
+
+
+def test_a_new_column_is_made_with_its_first_value(world: ConnectorWorld) -> None:
+    world.play(*upserts("t", {"id": 2, "b": None}), CHECKPOINT)
+    assert world.schema("t") == "id int64!, a string"
+    world.play(*upserts("t", {"id": 3, "b": 1}), CHECKPOINT)
+    assert world.schema("t") == "id int64!, a string, b int64"
+    assert world.rows("t") == [(1, "x", None), (2, None, None), (3, None, 1)]
+
+
+def test_a_column_that_is_not_sent_any_more_stays_and_is_null_in_new_rows(world: ConnectorWorld) -> None:
+    world.play(*upserts("t", {"id": 2}), CHECKPOINT)
+    assert world.rows("t") == [(1, "x"), (2, None)]
+    assert world.reviews() == {}
+
+
+def test_a_renamed_column_is_a_new_one(world: ConnectorWorld) -> None:
+    world.play(*upserts("t", {"id": 2, "b": "y"}), CHECKPOINT)
+    assert world.rows("t") == [(1, "x", None), (2, None, "y")]
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "kind", "values"),
+    [
+        (1, "text", "string", ["1", "text"]),
+        (1, 2**70, "decimal(38,0)", [1, 2**70]),
+        (True, "yes", "string", ["true", "yes"]),
+        (1.5, 2, "float64", [1.5, 2.0]),
+        ("text", 2, "string", ["2", "text"]),
+        ({"a": 1}, "text", "string", ["text", '{"a":1}']),
+    ],
+)
+def test_an_inferred_type_becomes_wider(
+    make_connector: MakeConnector, first: Any, then: Any, kind: str, values: list[Any]
+) -> None:
+    world = make_connector(declared=KEY)
+    world.play(*upserts("t", {"id": 1, "v": first}), CHECKPOINT)
+    assert world.play(*upserts("t", {"id": 2, "v": then}), CHECKPOINT).status == "done"
+    assert world.schema("t") == f"id int64!, v {kind}"
+    assert sorted(str(v).replace(" ", "") for (v,) in world.rows("t", "v")) == [str(v) for v in values]
+
+
+def test_a_declared_type_becomes_wider_and_never_narrower(make_connector: MakeConnector) -> None:
+    world = make_connector(declared=typed(v="INT"))
+    world.play(*upserts("t", {"id": 1, "v": 1}), CHECKPOINT)
+    assert world.schema("t") == "id int64!, v int32"
+    world.declared = typed(v="LONG")
+    world.play(*upserts("t", {"id": 2, "v": 2**40}), CHECKPOINT)
+    assert world.schema("t") == "id int64!, v int64"
+    world.declared = typed(v="INT")
+    world.play(*upserts("t", {"id": 3, "v": 3}), CHECKPOINT)
+    assert world.schema("t") == "id int64!, v int64"
+    assert world.rows("t", "v") == [(1,), (2**40,), (3,)]
+
+
+def test_a_value_that_does_not_match_its_declaration_ends_the_sync(make_connector: MakeConnector) -> None:
+    world = make_connector(declared=typed(v="LONG"))
+    with pytest.raises(ReadError, match=r"table t.*column v|v.*seven"):
+        world.play(*upserts("t", {"id": 1, "v": 1}), CHECKPOINT, *upserts("t", {"id": 2, "v": "seven"}), CHECKPOINT)
+    assert world.rows("t", "v") == [(1,)]
+    assert world.state == {"at": 2}
+
+
+def test_a_key_that_changes_needs_a_decision_and_all_rows_again(world: ConnectorWorld) -> None:
+    world.declared = [{"table": "t", "primary_key": ["id", "part"], "columns": {"id": "LONG", "part": "LONG"}}]
+    report = world.play(*upserts("t", {"id": 1, "part": 1, "a": "x"}), CHECKPOINT)
+    assert world.statuses(report) == {"t": "paused"}
+    assert world.rows("t", "id") == [(1,)]
+    world.answer("approved")
+    world.steps = [*upserts("t", {"id": 1, "part": 1, "a": "x"}, {"id": 1, "part": 2, "a": "y"}), CHECKPOINT]
+    assert world.statuses(world.play(CHECKPOINT)) == {"t": "paused"}
+    assert world.rows("t", "id") == [(1,)]
+    for _ in range(2):
+        assert world.statuses(world.play()) == {"t": "done"}
+    assert world.rows("t", "id", "part", "a") == [(1, 1, "x"), (1, 2, "y")]
+    assert world.store.backfills.waiting("shop") == []
+
+
+def test_a_composite_key(make_connector: MakeConnector) -> None:
+    world = make_connector(declared=[{"table": "t", "primary_key": ["b", "a"]}])
+    world.play(*upserts("t", {"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 1, "b": "x", "v": 2}), CHECKPOINT)
+    assert world.rows("t", "a", "b", "v") == [(1, "x", 2), (1, "y", None)]
+    world.play(["delete", "t", {"b": "y", "a": 1}], CHECKPOINT)
+    assert world.rows("t", "a", "b", "v") == [(1, "x", 2)]
+
+
+def test_records_without_a_key_have_one_row_each(make_connector: MakeConnector) -> None:
+    world = make_connector()
+    world.play(*upserts("t", {"a": 1, "b": "x"}, {"b": "x", "a": 1}), CHECKPOINT, *upserts("t", {"a": 1}), CHECKPOINT)
+    world.play(*upserts("t", {"a": 1, "b": "x", "c": None}, {"a": 1, "c": 5}), CHECKPOINT)
+    assert world.rows("t", "a", "b", "c") == [(1, "x", None), (1, None, 5), (1, None, None)]
+    ids = [i for (i,) in world.rows("t", "_instep_id")]
+    assert len(set(ids)) == 3
+    assert {len(i) for i in ids} == {64}
+    assert world.schema("t").startswith("_instep_id string!")
+
+
+@pytest.mark.parametrize("name", ["block_all", "approve"])
+def test_values_of_a_column_that_is_not_let_in_are_kept(make_connector: MakeConnector, name: str) -> None:
+    world = make_connector(declared=KEY)
+    world.play(*upserts("t", {"id": 1, "a": "x"}), CHECKPOINT)
+    world.policy = preset(name)
+    world.play(*upserts("t", {"id": 1, "a": "y", "b": 5}, {"id": 2, "b": 6}), CHECKPOINT)
+    world.play(["update", "t", {"id": 2, "a": "z"}], ["update", "t", {"id": 1, "b": 7}], CHECKPOINT)
+    assert world.schema("t") == "id int64!, a string"
+    assert world.rows("t", "id", "a", "_instep_extra") == [(1, "y", '{"b":7}'), (2, "z", '{"b":6}')]
+    if name == "approve":
+        world.answer("approved", "column.added")
+    else:
+        world.policy = preset("allow_all")
+    world.play(CHECKPOINT)
+    assert world.rows("t", "id", "a", "b") == [(1, "y", 7), (2, "z", 6)]
+
+
+def test_operations_on_a_table_in_review_wait_for_the_answer(world: ConnectorWorld) -> None:
+    world.policy = preset("approve")
+    world.play(*upserts("new", {"v": 1}), *upserts("t", {"id": 2}), CHECKPOINT)
+    world.play(*upserts("new", {"v": 2}), CHECKPOINT)
+    assert world.tables() == {"t": "t"}
+    assert world.rows("t", "id") == [(1,), (2,)]
+    world.answer("approved", "table.added", "schema.added")
+    world.play(*upserts("new", {"v": 3}), CHECKPOINT)
+    assert world.rows("new", "v") == [(1,), (2,), (3,)]
+    assert world.store.connectors.held("shop") == []
+
+
+def test_rows_of_a_table_that_is_off_are_sent_again_by_a_full_sync(world: ConnectorWorld) -> None:
+    world.policy = preset("block_all")
+    report = world.play(*upserts("new", {"v": 1}), CHECKPOINT)
+    assert any("sync --full" in note for note in report.notes)
+    world.policy = preset("allow_all")
+    world.play(full=True)
+    assert world.rows("new", "v") == [(1,)]
+
+
+def test_operations_on_a_paused_table_wait_until_it_goes_on(world: ConnectorWorld) -> None:
+    world.store.pauses.pause("shop", "for a test", table=("", "t"))
+    report = world.play(*upserts("t", {"id": 2, "a": "y"}), CHECKPOINT, ["delete", "t", {"id": 1}], CHECKPOINT)
+    assert world.statuses(report) == {"t": "paused"}
+    assert (world.rows("t"), world.state) == ([(1, "x")], {"at": 6})
+    world.store.pauses.resume("shop", who="test", table=("", "t"))
+    world.play(["update", "t", {"id": 2, "a": "z"}], CHECKPOINT)
+    assert world.rows("t") == [(2, "z")]
+
+
+def test_one_table_is_sent_again(world: ConnectorWorld) -> None:
+    world.play(*upserts("other", {"v": 1}), CHECKPOINT)
+    state = world.state
+    report = world.play(full=True, tables=frozenset({"t"}))
+    assert world.statuses(report) == {"t": "done"}
+    assert world.state == state
+    with pytest.raises(InstepError, match="brings all of its tables together"):
+        world.play(tables=frozenset({"t"}))
