@@ -98,6 +98,19 @@ def test_a_fork_may_not_operate(world: World) -> None:
     assert [r["n"] for r in sync.rows("t")] == [1]
 
 
+def test_memory_that_forks_share_counts_once(world: World) -> None:
+    sync = world.sync("""
+        import os, time
+        def update(configuration, state):
+            mine = bytearray(os.urandom(1 << 20)) * 100
+            forks = [os.fork() or (time.sleep(3), os._exit(0)) for _ in range(4)]
+            time.sleep(1)
+            op.upsert("t", {"n": len(forks)})
+    """, memory=200 * MIB)  # fmt: skip
+    assert sync.error is None
+    assert sync.records("t") == [{"n": 4}]
+
+
 @pytest.mark.parametrize("way", ["os.setsid()", "os.setsid(); os.fork() and os._exit(0)"], ids=["left", "orphaned"])
 def test_programs_that_left_the_group_end_with_it(world: World, way: str) -> None:
     sync = world.sync(f"""

@@ -15,7 +15,6 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 _DEATH_SIGNAL, _SUBREAPER = 1, 36  # of prctl
@@ -84,7 +83,9 @@ def _watched(child: int, memory: int) -> tuple[int | None, str, int]:
             return status, "", peak
         if select.select([0], [], [], _EVERY)[0] and not os.read(0, 4096):
             return None, "stopped", peak
-        used = sum(map(_private, _descendants()))
+        used = _used()
+        if memory and used > memory:
+            used = _used_exactly()
         peak = max(peak, used)
         if memory and used > memory:
             return None, "memory", peak
@@ -103,20 +104,54 @@ def _reaped(child: int) -> int | None:
             return None
 
 
-def _descendants() -> Iterator[int]:
+def _descendants() -> list[int]:
     """Whose parents lead to this process: those that are orphaned become its children."""
-    parents = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-    mine, found = os.getpid(), {os.getpid()}
-    while more := {n for n, parent in parents.items() if parent in found} - found:
-        found |= more
-    yield from found - {mine}
+    found, left = [], [os.getpid()]
+    while left:
+        more = _children(left.pop())
+        found += more
+        left += more
+    return found
+
+
+def _children(number: int) -> list[int]:
+    """Of all threads of a process; by looking at every process where the kernel keeps no such list."""
+    try:
+        threads = os.listdir(f"/proc/{number}/task")
+    except OSError:
+        return []
+    found: list[int] = []
+    for thread in threads:
+        try:
+            with open(f"/proc/{number}/task/{thread}/children", "rb") as file:
+                found += map(int, file.read().split())
+        except FileNotFoundError:
+            if not os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
+                return _children_of_all(number)
+        except OSError:
+            continue
+    return found
+
+
+def _children_of_all(number: int) -> list[int]:
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", "rb") as file:
+                if int(file.read().rpartition(b")")[2].split()[1]) == number:
+                    found.append(int(name))
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def _used() -> int:
+    return sum(map(_private, _descendants()))
+
+
+def _used_exactly() -> int:
+    """Pages that processes share after a fork are counted once, which takes longer to find out."""
+    return sum(map(_proportional, _descendants()))
 
 
 def _private(number: int) -> int:
@@ -127,6 +162,15 @@ def _private(number: int) -> int:
     except OSError:
         return 0
     return (int(fields[1]) - int(fields[2])) * _PAGE if len(fields) > 2 else 0
+
+
+def _proportional(number: int) -> int:
+    try:
+        with open(f"/proc/{number}/smaps_rollup", "rb") as file:
+            lines = dict(line.split(b":", 1) for line in file if b":" in line)
+    except OSError:
+        return _private(number)
+    return int(lines[b"Pss_Anon"].split()[0]) * 1024 if b"Pss_Anon" in lines else _private(number)
 
 
 def _kill_all(child: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
@@ -75,12 +76,14 @@ def _whole(value: Any, name: str) -> int:
         return int(value)
     if isinstance(value, str) and len(value) < 50 and _WHOLE.fullmatch(value):
         return int(value.partition(".")[0])
+    if hasattr(value, "__index__"):
+        return operator.index(value)
     raise ValueError(f"is no {name}: send a whole number")
 
 
 def floating(name: str, most: float) -> Convert:
     def convert(value: Any) -> float:
-        if not isinstance(value, (int, float, str)) or isinstance(value, bool):
+        if isinstance(value, bool) or not (isinstance(value, str) or hasattr(value, "__float__")):
             raise ValueError(f"is no {name}: send a number")
         try:
             number = float(value)
