@@ -310,6 +310,21 @@ def test_log_lines_of_every_kind(world: World) -> None:
     assert "hunter2" not in sync.said
 
 
+def test_a_loop_that_logs_fills_no_store(world: World) -> None:
+    sync = world.sync("""
+        def update(configuration, state):
+            for n in range(4000):
+                log.info(f"line {n}")
+                print(f"out {n}")
+            log.error("heard all the same")
+    """)
+    assert sync.error is None
+    assert len(sync.logs) < 8000
+    assert "heard all the same" in sync.said
+    assert sync.logs[-1].origin == "instep"
+    assert "log lines were left out" in sync.logs[-1].message
+
+
 def test_a_state_is_what_the_connector_said(world: World) -> None:
     state: dict[str, Any] = {"deep": {"list": [1, 2.5, None, "é"]}, "empty": {}}
     sync = world.sync(f"def update(configuration, state):\n    op.checkpoint({state!r})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -70,6 +72,28 @@ def test_declared_tables_are_there_without_a_row(world: World) -> None:
     assert [c.name for c in table.columns if c.key] == ["a", "z"]
     assert [c.name for c in table.columns if not c.declared] == ["z"]
     assert segment.table("t", "s") is not None
+
+
+def test_values_of_every_declared_type_arrive(world: World) -> None:
+    row = {
+        "a": True, "b": 15, "c": "7", "d": 2**62, "e": "105.34", "f": 10.5, "g": 1e-4, "h": "2007-12-03",
+        "i": "2007-12-03T10:15:30", "j": "2007-12-03T10:15:30.123+01:00", "k": b"\x00\x01", "l": "<a/>", "m": 5,
+        "n": {"a": [10, None]}, "z": 1,
+    }  # fmt: skip
+    sync = world.sync(f"""
+        def schema(configuration):
+            return [{{"table": "all", "primary_key": ["z"], "columns": {ALL!r}}}]
+        def update(configuration, state):
+            op.upsert("all", {row!r})
+            op.upsert("all", {{**dict.fromkeys({list(ALL)!r}), "z": 2}})
+    """)
+    assert sync.error is None
+    first, second = sync.records("all")
+    assert first == {
+        **row, "c": 7, "e": Decimal("105.34"), "h": date(2007, 12, 3), "i": datetime(2007, 12, 3, 10, 15, 30),
+        "j": datetime(2007, 12, 3, 9, 15, 30, 123_000, tzinfo=UTC), "m": "5", "n": '{"a":[10,null]}',
+    }  # fmt: skip
+    assert second == {**dict.fromkeys(row), "z": 2}
 
 
 def test_the_schema_alone(world: World) -> None:

@@ -16,6 +16,7 @@ from instep.schema.types import parse
 from instep.sources.connector.child import Child, Ended, failed, line_of
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.frames import Frame
+from instep.sources.connector.paced import Paced
 from instep.sources.connector.segment import (
     DELETE,
     UPDATE,
@@ -36,7 +37,8 @@ _PATIENCE = 10.0  # seconds that the process may take to end after update() has 
 class Segments:
     """Runs the connector beside this process and writes what it sends below `folder`.
 
-    `told` gets the counts of the whole sync about once a second, `log` every log line.
+    `told` gets the counts of the whole sync about once a second, `log` the log lines, from several threads but one at
+    a time. A segment has to be acknowledged before the connector goes on to the next one.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Segments:
         log: Callable[[LogLine], None],
     ) -> None:
         settle()
-        self._config, self._told, self._log = config, told, log
+        self._config, self._told, self._log = config, told, Paced(log)
         self._folder = Path(folder)
         self._number, self._ended = 0, False
         self._declared: list[Declaration] = []
@@ -57,7 +59,7 @@ class Segments:
         self._warnings: list[str] = []
         self._counts, self._at = Counts(), 0.0
         self._state, self._same = json.dumps(dict(state), sort_keys=True), 0
-        self._child = Child(config, log)
+        self._child = Child(config, self._log)
         self._child.start("update", state)
 
     @property
@@ -103,6 +105,7 @@ class Segments:
         for spool in self._tables.values():
             spool.discard()
         self._child.close()
+        self._log.close()
         return self._child.ended
 
     def _begin(self) -> None:
