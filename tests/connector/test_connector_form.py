@@ -23,7 +23,7 @@ def update(configuration, state):
     pass
 def reachable(configuration):
     log.info("testing")
-    return Test().success() if configuration.get("url") else Test().failure("no url")
+    return Test.success() if configuration.get("url") else Test().failure("no url")
 def breaks(configuration):
     raise ValueError("broken")
 def configuration_form():

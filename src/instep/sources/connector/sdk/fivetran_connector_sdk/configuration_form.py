@@ -6,25 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .form_field import FormField
+from .test import Test
 
 SetupTest = Callable[[dict[str, Any]], Any]
-
-
-class Test:
-    """The outcome of a setup test."""
-
-    __test__ = False
-
-    def __init__(self) -> None:
-        self.ok, self.message = True, ""
-
-    def success(self, message: str = "") -> Test:
-        self.ok, self.message = True, message
-        return self
-
-    def failure(self, message: str = "") -> Test:
-        self.ok, self.message = False, message
-        return self
 
 
 class ConfigurationForm:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import rows
-from .files import FileUpload, uploaded
+from .file_upload import FileUpload, uploaded
 from .outlet import current
 
 

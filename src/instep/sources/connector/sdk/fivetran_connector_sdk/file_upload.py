@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
-PATH_COLUMN = "_fivetran_file_path"
+
+class ByteStream(Protocol):
+    def read(self, size: int = -1) -> bytes: ...
 
 
 class FileUpload:
     """A file that belongs to a row. `stream` has `read(size)`; `expected_bytes` is compared with what it gives."""
 
-    def __init__(self, path: str, stream: BinaryIO | Any, expected_bytes: int | None = None) -> None:
+    def __init__(self, path: str, stream: ByteStream, expected_bytes: int | None = None) -> None:
         if not isinstance(path, str) or not path:
             raise ValueError("FileUpload: `path` has to be a text")
         if not callable(getattr(stream, "read", None)):
