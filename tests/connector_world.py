@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from instep.destinations.base import Destination
+from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableSettings
@@ -87,6 +88,8 @@ class ConnectorWorld(World):
     def _destination(self) -> Destination:
         if self.into == "iceberg":
             return IcebergDestination(IcebergConfig("lake", str(self.folder / "lake")))
+        if self.into == "delta":
+            return DeltaDestination(DeltaConfig("delta", str(self.folder / "delta")))
         return DuckDbDestination(DuckDbConfig("duck", str(self.folder / "warehouse.db")))
 
     @property

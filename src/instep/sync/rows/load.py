@@ -26,6 +26,7 @@ from instep.sync.rows.clean import discard
 from instep.sync.rows.engine import Engine
 from instep.sync.rows.history import merge_versions
 from instep.sync.rows.loads import Load
+from instep.sync.rows.removed import mark_removed
 from instep.sync.rows.specs import altered_spec, key_spec, stage_spec
 from instep.sync.rows.unique import check_unique
 
@@ -192,9 +193,14 @@ def _publish(pipe: Pipe, engine: Engine, load: Load, staged: Staged, commit: Com
     )
     if load.action == "append" and load.since is not None:
         merge = replace(merge, key=(), cursor="", complete=False, since=(cursor, load.since))
+    removed = 0
+    if merge.asked and not pipe.destination.capabilities.merges_asked:
+        removed = mark_removed(pipe, load, merge.asked, _spec(staged), commit)
+        merge = replace(merge, asked=())
     merged = partial(_merge, pipe, engine, progress, ref)
     if not load.versioned:
-        return merged(staged.files, merge, commit)
+        outcome = merged(staged.files, merge, commit)
+        return replace(outcome, deleted=outcome.deleted + removed)
     return merge_versions(pipe, load, staged.files, merge, _spec(staged), commit, merged)
 
 
