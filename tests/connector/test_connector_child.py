@@ -53,7 +53,6 @@ ENDS = [
     ("exits at once", "import os; os._exit(3)", {}, "ended by itself with exit code 3"),
     ("kills itself", "import os; os.kill(os.getpid(), 9)", {}, "was killed by SIGKILL"),
     ("breaks down", "import ctypes; ctypes.string_at(0)", {}, "was killed by SIGSEGV"),
-    ("closes everything", "import os, time; os.closerange(0, 100); time.sleep(600)", {}, "closed its way to us"),
     ("hangs", "import time; time.sleep(600)", {"silence": 1.0}, "sent nothing for 1 s and was stopped"),
     ("never ends", "import time\n    while True: log.info('x'); time.sleep(0.05)", {"seconds": 2.0}, "more than 2 s"),
     ("same state", "while True: op.checkpoint({'n': 1})", {"checkpoints": 5}, "no progress: its last 5"),
@@ -66,7 +65,14 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("more", "limits", "words"), [c[1:] for c in ENDS], ids=[c[0] for c in ENDS])
+CLOSES = "import os, time; os.closerange(0, 100); time.sleep(600)"
+ALL = [
+    *(pytest.param(*case[1:], id=case[0]) for case in ENDS),
+    pytest.param(CLOSES, {}, "closed its way to us", id="closes everything", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("more", "limits", "words"), ALL)
 def test_ends(world: World, more: str, limits: dict[str, float], words: str) -> None:
     sync = world.sync(ROW + "    " + more, **limits)
     assert isinstance(sync.error, ReadError)

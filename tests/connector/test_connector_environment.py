@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -24,6 +27,13 @@ def update(configuration, state):
     op.upsert("t", {"prefix": sys.prefix, "sdk": fivetran_connector_sdk.__file__, "path": ":".join(sys.path),
                     **{n: has(n) for n in ("requests", "pyarrow", "instep", "pip", "tiny")}})
 """
+
+
+def interpreter_of(minor: int) -> str | None:
+    """The Python of that version, if it is here and works."""
+    if (path := shutil.which(f"python3.{minor}")) is None:
+        return None
+    return path if subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0 else None
 
 
 def tiny_wheel(folder: Path) -> Path:
@@ -103,3 +113,32 @@ def test_requirements_that_cannot_be_read(tmp_path: Path) -> None:
     tmp_path.joinpath("pyproject.toml").write_text("[project")
     with pytest.raises(ProjectError, match=r"pyproject\.toml"):
         requirements(tmp_path)
+
+
+OTHERS = [path for minor in (10, 12, 13, 14) if (path := interpreter_of(minor))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", OTHERS or [sys.executable], ids=lambda path: Path(path).name)
+def test_other_interpreters(world: World, python: str) -> None:
+    sync = world.sync(
+        """
+        import sys, requests
+        from datetime import datetime, timezone
+        def schema(configuration):
+            return [{"table": "t", "primary_key": ["id"], "columns": {"at": "UTC_DATETIME", "day": "NAIVE_DATE",
+                     "n": {"type": "DECIMAL", "precision": 9, "scale": 3}}}]
+        def update(configuration, state):
+            op.upsert("t", {"id": sys.version, "at": "2026-01-01T00:00:00.5+01:00", "day": "2026-01-31", "n": "1.5"})
+            op.update("t", {"id": 1, "at": datetime.now(timezone.utc), "doc": {"a": [1]}})
+            op.checkpoint({"at": 1})
+            try:
+                op.upsert("t", {"id": 2, "day": "x"})
+            except ValueError as error:
+                log.info(str(error))
+        """,
+        python=python,
+    )
+    assert sync.error is None
+    assert len(sync.rows("t")) == 2
+    assert "'x' is no NAIVE_DATE" in sync.said
