@@ -5,10 +5,10 @@ BIN   := $(VENV)/bin
 STAMP := $(VENV)/.ready
 export INSTEP_CACHE ?= $(CURDIR)/.cache/instep
 
-.PHONY: help setup setup-test demo test test-fast test-slow lint bench clean
+.PHONY: help setup setup-test demo connector-demo test test-fast test-slow lint bench clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
 
 setup: $(STAMP) ## make .venv with the locked dependencies, check Java, fetch the pinned jars once
 
@@ -22,6 +22,9 @@ setup-test: $(STAMP)
 demo: $(STAMP) ## two databases change under a running pipeline: plan, quarantine, backfill, undo, renames, verify
 	@$(BIN)/instep init --demo --project demo --run
 
+connector-demo: $(STAMP) ## five syncs of a connector whose records change shape: plan, decision and result of each
+	@$(BIN)/instep connector demo --project connector-demo
+
 test: setup-test ## all tests but the crash and load suites
 	@$(BIN)/pytest -m "not slow" -n 2 --dist loadgroup
 
@@ -32,8 +35,8 @@ test-slow: setup-test ## crash points and load
 	@$(BIN)/pytest -m slow -n 2 --dist loadgroup
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, sizes
-	@$(BIN)/ruff check src tests scripts bench
-	@$(BIN)/ruff format --check src tests scripts bench
+	@$(BIN)/ruff check src tests scripts bench examples
+	@$(BIN)/ruff format --check src tests scripts bench examples
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/size_check.py
@@ -42,4 +45,4 @@ bench: $(STAMP) ## side by side with dlt, ingestr and sling (pinned, in environm
 	@$(BIN)/python bench/run.py $(BENCH)
 
 clean: ## remove what the targets made (not the jars)
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo connector-demo .pytest_cache .mypy_cache .ruff_cache

@@ -20,12 +20,13 @@ def schema(configuration: dict):
 def update(configuration: dict, state: dict):
     with closing(connect(configuration)) as database:
         for name in names(database):
-            columns = [c["name"] for c in described(database, name)]
+            columns = described(database, name)
             rows = database.execute(f"SELECT * FROM {quoted(name)}").fetchall()
             log.info(f"{name}: {len(rows)} rows")
             op.truncate(table=name)  # what the database no longer has is deleted
             for row in rows:
-                op.upsert(table=name, data=dict(zip(columns, row, strict=True)))
+                data = {c["name"]: sent(value, c["type"]) for c, value in zip(columns, row, strict=True)}
+                op.upsert(table=name, data=data)
         op.checkpoint(state={"tables": names(database)})
 
 
@@ -55,6 +56,11 @@ def declared(database: sqlite3.Connection, name: str) -> dict:
 def described(database: sqlite3.Connection, name: str) -> list:
     found = database.execute(f"PRAGMA table_info({quoted(name)})")
     return [{"name": row[1], "type": row[2].upper(), "place": row[5]} for row in found]
+
+
+def sent(value, type: str):
+    """SQLite keeps decimals as numbers; a DECIMAL is sent as text, which rounds nothing."""
+    return str(value) if value is not None and type.startswith("DECIMAL") else value
 
 
 def type_of(text: str):

@@ -24,7 +24,10 @@ REMOTE = frozenset({
 })  # fmt: skip
 """What works over a server."""
 
-HERE = frozenset({"version", "init", "demo up", "demo down", "demo change", "demo play"})
+HERE = frozenset({
+    "version", "init", "demo up", "demo down", "demo change", "demo play",
+    "connector init", "connector debug", "connector run", "connector check", "connector reset", "connector demo",
+})  # fmt: skip
 """What is about this machine alone, whatever server is named."""
 
 _OVER_THERE = "run it where the server's project is, without --server and INSTEP_SERVER, or use the API"

@@ -54,7 +54,7 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
         if c["waiting_changes"]:
             out.print(f"  {c['waiting_changes']} change(s) wait for a review: instep changes list", style="yellow")
         for pause in c["pauses"]:
-            what = ".".join(pause["table"]) if pause["table"] else "the connection"
+            what = ".".join(filter(None, pause["table"])) if pause["table"] else "the connection"
             out.write(f"  paused: {what}: {pause['reason']}", "yellow")
         for b in c["backfills"]:
             what = ".".join(filter(None, (*b["table"], b["column"])))
@@ -73,7 +73,7 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
         for t in c["tables"]:
             if t["status"] != "done":
                 why = "; ".join(line.strip() for line in t["error"].splitlines())
-                out.write(f"  {'.'.join(t['table'])}: {t['status']}: {why}", "red")
+                out.write(f"  {'.'.join(filter(None, t['table']))}: {t['status']}: {why}", "red")
         for table, held_there in c["quarantine"].items():
             out.write(f"  {table}: {held_there:,} value(s) or rows in quarantine", "yellow")
 

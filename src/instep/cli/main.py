@@ -23,6 +23,7 @@ from instep.cli import (
     backfill,
     changes,
     connection,
+    connector,
     contract,
     db,
     demo,
@@ -88,7 +89,7 @@ def shared(
 for room in (
     setup, doctor, sources, changes, contract, migration, impact, undo, restore, policy, move, backfill, maintain, look,
     history, quarantine, notify, selection, table, connection, transfer, queue, detector, rollout, server, secrets, db,
-    demo,
+    demo, connector,
 ):  # fmt: skip
     room.register(app)
 

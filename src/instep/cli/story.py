@@ -18,14 +18,16 @@ MORE = (
 
 def play(folder: Path) -> None:
     """The whole story, each command as a user would type it in `folder`; InstepError where one fails."""
-    story = _Story(options.color)
+    story = Story(options.color)
     with contextlib.chdir(folder):
         for chapter in _CHAPTERS:
             chapter(story)
     _end(folder)
 
 
-class _Story:
+class Story:
+    """Tells chapters and runs the commands in them."""
+
     def __init__(self, color: bool) -> None:
         self.number, self.color = 0, color
 
@@ -51,13 +53,13 @@ class _Story:
                 out.print(f"{where}> {line}", style="magenta")
 
 
-def _first_sync(story: _Story) -> None:
+def _first_sync(story: Story) -> None:
     story.tell("A PostgreSQL shop and a SQLite till are replicated into one lake.")
     story.run("sync", "shop")
     story.run("sync", "till")
 
 
-def _sources_change(story: _Story) -> None:
+def _sources_change(story: Story) -> None:
     from instep.project.demo import server, till
     from instep.project.demo.change import change_sources
 
@@ -67,62 +69,62 @@ def _sources_change(story: _Story) -> None:
     change_sources(Path())
 
 
-def _plan(story: _Story) -> None:
+def _plan(story: Story) -> None:
     story.tell("What would happen, which rule decides, what it touches, and who breaks.")
     story.run("plan", "shop", "-o", "plan.json")
 
 
-def _apply(story: _Story) -> None:
+def _apply(story: Story) -> None:
     story.tell("The plan is applied as it was reviewed. What waits stops nothing else.")
     story.run("apply", "plan.json", "--yes")
 
 
-def _fill(story: _Story) -> None:
+def _fill(story: Story) -> None:
     story.tell("Old orders have no discount yet. The whole table again, or one column:")
     story.run("backfill", "public.order", "-c", "shop", "--dry-run")
     story.run("backfill", "public.order", "-c", "shop", "--column", "discount", "--dry-run")
 
 
-def _second_sync(story: _Story) -> None:
+def _second_sync(story: Story) -> None:
     story.tell("instep.yml says `backfill: column`, so the sync fills it, without asking.")
     story.run("sync", "shop")
 
 
-def _undo(story: _Story) -> None:
+def _undo(story: Story) -> None:
     story.tell("The view call_list needs its phone: the rename is undone, in all rows.")
-    story.run("undo", _change_of("shop", "column.renamed"), "--yes")
+    story.run("undo", change_of("shop", "column.renamed"), "--yes")
     story.run("query", "select id, name, phone from shop.customer order by id limit 3")
 
 
-def _held(story: _Story) -> None:
+def _held(story: Story) -> None:
     story.tell("40 warranties are no numbers any more: their rows came, the values wait.")
     story.run("quarantine", "list", "public.product", "-c", "shop", "--rows", "2")
 
 
-def _approve(story: _Story) -> None:
+def _approve(story: Story) -> None:
     story.tell("A person approves the new type, and keeps the dropped column's values.")
     story.run("changes", "approve", "--match", "public.product.*", "-c", "shop", "--yes")
     story.run("apply", "shop", "--yes")
 
 
-def _replay(story: _Story) -> None:
+def _replay(story: Story) -> None:
     story.tell("Now the held values fit: each goes into its row, never over a newer one.")
     story.run("quarantine", "replay", "-c", "shop")
     story.run("query", "select id, warranty, legacy_code from shop.product where id in (49, 50) order by id")
 
 
-def _evidence(story: _Story) -> None:
+def _evidence(story: Story) -> None:
     story.tell("SQLite's columns have no ids: is it a rename? The rows tell.")
     story.run("plan", "till")
 
 
-def _map(story: _Story) -> None:
+def _map(story: Story) -> None:
     story.tell("A person says yes: one column with all its values, under its new name.")
-    story.run("changes", "map", _change_of("till", ""), "--yes")
+    story.run("changes", "map", change_of("till", ""), "--yes")
     story.run("sync", "till")
 
 
-def _prove(story: _Story) -> None:
+def _prove(story: Story) -> None:
     story.tell("Sources and lake are equal: counts and checksums of every column.")
     story.run("verify", "shop")
     story.run("verify", "till")
@@ -134,7 +136,7 @@ _CHAPTERS = (
 )  # fmt: skip
 
 
-def _change_of(connection: str, kind: str) -> str:
+def change_of(connection: str, kind: str) -> str:
     """The id of the applied change of this kind; without a kind, of the proposal that is open."""
     from instep.bootstrap import open_project
     from instep.schema.likeness import PROPOSAL

@@ -1,0 +1,1 @@
+"""A connector whose records change shape from day to day: `make connector-demo`."""

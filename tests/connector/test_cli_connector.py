@@ -1,0 +1,254 @@
+"""`instep connector ...`: what is written, said and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trial_world import CODE, Trial
+
+from instep.cli.main import main
+
+
+@pytest.fixture
+def trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Trial:
+    return Trial(tmp_path / "parts", capsys)
+
+
+ONE = 'op.upsert("part", {"id": 1, "name": "nut"})\nop.checkpoint({"at": 1})'
+
+
+def test_init_writes_a_connector_that_runs_and_reads_on(trial: Trial) -> None:
+    said = trial.ok("init")
+    assert said.out.splitlines()[0] == f"wrote {trial.folder}/connector.py"
+    assert "instep connector debug" in said.err
+    assert trial.json("debug")["operations"]["upserts"] == 2
+    assert [row[0] for row in trial.rows("event")] == [1, 2]
+    assert trial.state == {"lines": 2}
+    again = trial.json("debug")
+    assert (again["operations"]["upserts"], again["schema"]) == (0, [])
+    assert trial.ok("check").out.endswith("nothing looks wrong\n")
+
+
+def test_init_replaces_nothing(trial: Trial) -> None:
+    trial.write(ONE)
+    said = trial.run("init")
+    assert (said.code, "connector.py exists already" in said.err) == (1, True)
+    assert {p.name for p in trial.folder.iterdir()} == {"connector.py"}
+
+
+def test_debug_counts_operations_and_tells_what_changed(trial: Trial) -> None:
+    trial.write(
+        """
+if not state:
+    for n in range(3):
+        op.upsert("part", {"id": n, "name": f"p{n}"})
+    op.checkpoint({"n": 3})
+    return
+op.update("part", {"id": 1, "name": "bolt"})
+op.delete("part", {"id": 2})
+op.checkpoint({"n": 4})
+op.truncate("bin")
+op.upsert("bin", {"shelf": 1})
+op.upsert("part", {"id": 0, "size": 2.5})
+op.checkpoint({"n": 5})
+"""
+    )
+    first = trial.ok("debug").out
+    assert "+ table part added (2 columns)" in first
+    assert "id int32, key 1, not null" in first
+    assert counts(first) == {
+        "upserts": 3,
+        "updates": 0,
+        "deletes": 0,
+        "truncates": 0,
+        "schema changes": 1,
+        "checkpoints": 1,
+    }
+    said = trial.ok("debug").out
+    assert counts(said) == {
+        "upserts": 2,
+        "updates": 1,
+        "deletes": 1,
+        "truncates": 1,
+        "schema changes": 2,
+        "checkpoints": 2,
+    }
+    assert "+ table bin added" in said
+    assert "+ column part.size added (float64)" in said
+    assert str(trial.folder / "files" / "state.json") in said
+    assert trial.rows("part", "id, name, size, _instep_deleted") == [
+        (0, None, 2.5, False), (1, "bolt", None, False), (2, "p2", None, True),
+    ]  # fmt: skip
+    assert trial.state == {"n": 5}
+
+
+def counts(out: str) -> dict[str, int]:
+    """The numbers below "Operations"."""
+    lines = out.splitlines()
+    assert lines[0] == "Operations"
+    return {name.strip(): int(number) for name, _, number in (line.rpartition(" ") for line in lines[1:7])}
+
+
+def test_debug_begins_from_the_state_that_is_given(trial: Trial) -> None:
+    trial.write('n = state.get("n", 0)\nop.upsert("part", {"id": n})\nop.checkpoint({"n": n + 1})')
+    trial.ok("debug")
+    trial.ok("debug")
+    other = trial.folder / "other.json"
+    other.write_text('{"n": 70}')
+    trial.ok("debug", "--state", str(other))
+    assert [row[0] for row in trial.rows("part", "id")] == [0, 1, 70]
+    assert (trial.state, other.read_text().split()) == ({"n": 2}, ["{", '"n":', "71", "}"])
+
+
+def test_the_configuration_reaches_the_connector_and_no_file(trial: Trial) -> None:
+    trial.write('op.upsert("part", {"id": len(configuration["api_key"])})')
+    trial.configure(api_key="s3cr3t-of-13-")
+    trial.ok("debug")
+    assert trial.rows("part", "id") == [(13,)]
+    written = [p for p in trial.folder.joinpath("files").rglob("*") if p.is_file()]
+    assert [p for p in written if b"s3cr3t" in p.read_bytes()] == []
+    other = trial.folder / "other.json"
+    other.write_text('{"api_key": "xx"}')
+    trial.ok("debug", "--configuration", str(other))
+    assert trial.rows("part", "id") == [(2,), (13,)]
+
+
+def test_what_a_trial_has_brought_is_a_project_for_other_commands(trial: Trial) -> None:
+    trial.write(ONE)
+    trial.ok("debug")
+    trial.capsys.readouterr()
+    files = str(trial.folder / "files")
+    assert main(["--project", files, "query", "select name from part"]) == 0
+    assert "nut" in trial.capsys.readouterr().out
+    assert main(["--project", files, "history", "part.name", "-c", "debug"]) == 0
+    assert main(["--project", files, "status"]) == 0
+
+
+def test_a_run_keeps_its_state_with_its_destination(trial: Trial) -> None:
+    trial.write('n = state.get("n", 0)\nop.upsert("part", {"id": n})\nop.checkpoint({"n": n + 1})')
+    lake = str(trial.folder / "there.duckdb")
+    assert [trial.json("run", "--destination", lake)["operations"]["upserts"] for _ in range(2)] == [1, 1]
+    trial.ok("debug")
+    assert trial.state == {"n": 1}
+    assert (trial.folder / "there.duckdb").exists()
+
+
+def test_what_was_sent_before_an_error_is_kept_up_to_its_checkpoint(trial: Trial) -> None:
+    trial.write(ONE + '\nop.upsert("part", {"id": 2})\nraise ValueError("no more parts")')
+    said = trial.run("debug")
+    assert said.code == 1
+    assert "no more parts" in said.err
+    assert "1 checkpoints" in said.err
+    assert trial.state == {"at": 1}
+    assert trial.rows("part", "id") == [(1,)]
+
+
+REFUSED: list[tuple[str, dict[str, str], list[str], str]] = [
+    ("no connector.py", {}, [], "no connector.py in"),
+    ("a syntax error", {"connector.py": "def update(:\n"}, [], "SyntaxError: invalid syntax (connector.py, line 1)"),
+    ("no object of that name", {"connector.py": CODE.replace("connector =", "mine =").replace("BODY", "pass")}, [],
+     "connector.py has no object `connector`"),
+    ("configuration that is no JSON", {"configuration.json": '{\n"a": }'}, [], "configuration.json:2: not JSON"),
+    ("configuration of another kind", {"configuration.json": "[]"}, [], "holds no JSON object"),
+    ("a value that is no string", {"configuration.json": '{"pages": 3}'}, [], "pages is of type int"),
+    ("too many values", {"configuration.json": str({f"k{n}": "" for n in range(101)}).replace("'", '"')}, [],
+     "has 101 fields"),
+    ("a configuration that is not there", {}, ["--configuration", "nowhere.json"], "nowhere.json"),
+    ("a state that is not there", {}, ["--state", "nowhere.json"], "nowhere.json does not exist"),
+    ("a state that is no object", {"files/state.json": "7"}, [], "state.json holds no JSON object"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "words", "said"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
+def test_what_cannot_run_is_told(trial: Trial, files: dict[str, str], words: list[str], said: str) -> None:
+    trial.write(ONE)
+    if said.startswith("no connector.py"):
+        (trial.folder / "connector.py").unlink()
+    for name, text in files.items():
+        file = trial.folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    answer = trial.run("debug", *words)
+    assert (answer.code, answer.out) == (1, "")
+    assert said in answer.err
+    assert answer.err.count("error:") == 1
+    assert not (trial.folder / "files" / "warehouse.db").exists()
+
+
+def test_the_value_of_a_wrong_configuration_is_not_shown(trial: Trial) -> None:
+    trial.write(ONE)
+    trial.folder.joinpath("configuration.json").write_text('{"token": ["hunter2"]}')
+    said = trial.run("check")
+    assert "token is of type list" in said.err
+    assert "hunter2" not in said.err + said.out
+
+
+def test_check_finds_names_that_are_misspelt_and_writes_nothing(trial: Trial) -> None:
+    trial.write(
+        """
+op.upsert("prt", {"id": 1, "name": "nut"})
+for n in range(40):
+    op.upsert("bin", {"shelf": n, "colour": "red"} if n else {"shelf": n, "color": "red"})
+op.checkpoint({})
+op.upsert("bin", {"shelf": "top", "colour": "red"})
+"""
+    )
+    said = trial.run("check")
+    assert said.code == 1
+    found = [line.split()[:2] for line in said.out.splitlines() if line.startswith(("warn", "note"))]
+    assert found == [
+        ["warn", "bin.color"], ["warn", "bin.shelf"], ["warn", "prt"], ["note", "bin"], ["note", "prt"],
+    ]  # fmt: skip
+    assert {p.name for p in trial.folder.iterdir()} <= {"connector.py", "__pycache__"}
+
+
+def test_notes_alone_are_no_failure(trial: Trial) -> None:
+    trial.write('op.upsert("part", {"id": 1})\nop.upsert("bin", {"shelf": 1})')
+    answer: dict[str, Any] = trial.json("check")
+    assert answer["operations"]["upserts"] == 2
+    assert [(f["severity"], f["kind"]) for f in answer["findings"]] == [("note", "table.keyless")]
+
+
+def test_reset_asks_and_forgets(trial: Trial) -> None:
+    trial.write(ONE)
+    trial.ok("debug")
+    asked = trial.run("reset")
+    assert (asked.code, "nothing was forgotten" in asked.err) == (3, True)
+    assert trial.rows("part") == [(1, "nut")]
+    gone = trial.json("reset", "--yes")["forgotten"]
+    assert {Path(p).name for p in gone} >= {"warehouse.db", "state.json"}
+    assert trial.json("reset", "--yes")["forgotten"] == []
+    assert trial.json("debug")["operations"]["schema_changes"] == 1
+
+
+def test_reset_of_one_table_leaves_the_others(trial: Trial) -> None:
+    trial.write(
+        'if not state:\n    op.upsert("part", {"id": 1})\n    op.upsert("bin", {"shelf": 1})\nop.checkpoint({"n": 1})'
+    )
+    trial.ok("debug")
+    wrong = trial.run("reset", "--table", "prt", "--yes")
+    assert (wrong.code, "did you mean part?" in wrong.err) == (1, True)
+    trial.ok("reset", "--table", "part", "--yes")
+    assert trial.rows("bin", "shelf") == [(1,)]
+    assert not (trial.folder / "files" / "state.json").exists()
+    said = trial.ok("debug").out
+    assert "+ table part added" in said
+    assert "table bin added" not in said
+    assert trial.rows("part", "id") == [(1,)]
+
+
+def test_reset_where_nothing_ran(trial: Trial) -> None:
+    trial.write(ONE)
+    assert trial.json("reset", "--yes") == {"format_version": 1, "forgotten": []}
+    said = trial.run("reset", "--table", "part", "--yes")
+    assert (said.code, "no run has brought a table part" in said.err) == (1, True)
+
+
+def test_a_warehouse_that_somebody_deleted_is_made_anew(trial: Trial) -> None:
+    trial.write(ONE)
+    trial.ok("debug")
+    (trial.folder / "files" / "warehouse.db").unlink()
+    assert trial.json("debug")["operations"]["schema_changes"] == 1
+    assert trial.rows("part") == [(1, "nut")]
