@@ -42,13 +42,3 @@ def test_a_sync_that_fails_sets_off_one(base: Base, monkeypatch: pytest.MonkeyPa
     job, ended = base.did[-1]
     assert (job.kind, job.options["triggered_by_error"], ended.error) == ("detect", True, "")
     assert base.lake()["bag"] == ["id"]
-
-
-@pytest.mark.parametrize("setting", ["propagate_columns", "propagate_fully", "ignore", "disable"])
-def test_breaking_changes_pause_at_once_under_every_setting(base: Base, setting: str) -> None:
-    base.write(f"detect_and_propagate_schema_changes: {setting}")
-    assert base.do("sync").error == ""
-    base.sql("alter table item drop constraint item_pkey")
-    assert base.do("detect").error == ""
-    assert base.paused().startswith("primary key of public.item removed")
-    assert base.waiting() == ["key.removed"]

@@ -123,7 +123,7 @@ def carry_out(pipe: Pipe, made: NewCursor) -> int:
     """Does it as one run; answers the accepted version. Raises StalePlan if the accepted schema has moved since,
     Blocked if four_eyes want a second person."""
     what = f"{made.table.path}: cursor {made.cursor or 'none'}{made.start and f' from {made.start} on'}"
-    with two_people(pipe, "table set-cursor", what), claimed(pipe, "apply") as run:
+    with two_people(pipe, "table set-cursor", what), claimed(pipe, "apply", paused_too=True) as run:
         pipe = replace(pipe, run=run)
         store, ref = pipe.store, made.table.ref
         after = store.accepted.catalog(pipe.name).put(replace(made.table, cursor=made.cursor or None))

@@ -142,7 +142,7 @@ def carry_out(pipe: Pipe, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[
     if made.way == "clear" and not any(fnmatchcase(path, pattern) for pattern in allowed):
         raise Blocked(f"{path} would be emptied: {made.rows:,} rows", hint=f"name it: --allow-destructive '{path}'")
     what = f"{path}: key ({', '.join(made.key)}), {made.way}"
-    with two_people(pipe, "table set-key", what), claimed(pipe, "apply") as run:
+    with two_people(pipe, "table set-key", what), claimed(pipe, "apply", paused_too=True) as run:
         pipe = replace(pipe, run=run)
         if fingerprint(pipe.store.accepted.catalog(pipe.name)) != made.plan.base_accepted:
             raise StalePlan("the accepted schema has moved since this was looked at", hint="run the command again")
