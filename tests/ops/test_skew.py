@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from functools import partial
@@ -12,6 +13,7 @@ from starlette.testclient import TestClient
 
 from instep.api.app import create_app
 from instep.bootstrap import open_project
+from instep.cli.main import main
 from instep.errors import Conflict
 from instep.worker import worker
 from instep.worker.worker import JobWorker, Limits
@@ -55,3 +57,29 @@ def test_a_worker_ends_then_and_another_does_not_start(folder: Path, monkeypatch
     assert any("version 9999" in text for text in said)
     with pytest.raises(Conflict, match="newer instep"):
         JobWorker(partial(open_project, folder), Limits(lanes=1), said.append).run()
+
+
+def test_the_doctor_tells_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_project(folder) as app:
+        assert app.store.outgrown() == ""
+    newer(folder)
+    assert main(["--project", str(folder), "doctor", "--output", "json"]) == 1
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["store"]["state"] == "bad"
+    assert "9999" in found["store"]["detail"]
+    assert found["store"]["hint"] != ""
+
+
+def test_a_plan_file_of_another_version_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(sqlite3.connect(folder / "s.db")) as database:
+        database.execute("create table item (id integer primary key)")
+    file = folder / "plan.json"
+    words = ["--project", str(folder)]
+    assert main([*words, "plan", "--out", str(file)]) in (0, 2)
+    data = json.loads(file.read_text())
+    file.write_text(file.read_text().replace('"format_version": 1', '"format_version": 7').replace(
+        '"format_version":1', '"format_version":7'))  # fmt: skip
+    assert json.loads(file.read_text()) != data
+    capsys.readouterr()
+    assert main([*words, "apply", str(file), "--yes"]) == 1
+    assert "format version 7" in capsys.readouterr().err
