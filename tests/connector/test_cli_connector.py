@@ -204,6 +204,19 @@ op.upsert("bin", {"shelf": "top", "colour": "red"})
     assert {p.name for p in trial.folder.iterdir()} <= {"connector.py", "__pycache__"}
 
 
+def test_check_sees_types_that_change_between_two_rows_of_one_checkpoint(trial: Trial) -> None:
+    trial.write(
+        """
+for value in (1, "two", 3):
+    op.upsert("part", {"id": len(str(value)), "size": value, "weight": value if value != "two" else 2.5})
+"""
+    )
+    said = trial.run("check")
+    assert said.code == 1
+    assert "warn  part.size has values of types int64, string: it becomes string" in said.out
+    assert "note  part.weight has values of types float64, int64: it becomes float64" in said.out
+
+
 def test_notes_alone_are_no_failure(trial: Trial) -> None:
     trial.write('op.upsert("part", {"id": 1})\nop.upsert("bin", {"shelf": 1})')
     answer: dict[str, Any] = trial.json("check")

@@ -26,7 +26,7 @@ from instep.sources.connector.segment import (
 ORDERS = SegmentTable(
     "", "orders", True, ("id",),
     (SegmentColumn("id", Int(64), True, True, False), SegmentColumn("amount", Decimal(12, 2), True, misfits=1),
-     SegmentColumn("größe", String())),
+     SegmentColumn("größe", String(), met=(Int(64), String()))),
     (SegmentFile("orders-1.parquet", 5, 1000),), upserts=3, updates=1, deletes=1, truncates=(2, 17),
 )  # fmt: skip
 EMPTY = SegmentTable("other", "nothing yet", False, ("id",), (SegmentColumn("id", Unknown(), key=True),))

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Literal
 
 from instep.schema.spelling import alike
-from instep.schema.types import DataType, String
+from instep.schema.types import DataType, Float, Int, String
 from instep.schema.widen import promote
 
 LIKE = 0.8
@@ -28,8 +28,8 @@ _DIGITS = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class SentColumn:
-    """`types`: each type that its values had, in order of their first value; none if it never had one. `values`: how
-    many upserts had one that is not null."""
+    """`types`: each type that its values had, none if it never had one. `values`: how many upserts had one that is not
+    null."""
 
     name: str
     types: tuple[DataType, ...] = ()
@@ -152,16 +152,21 @@ def _empty(table: SentTable, column: SentColumn) -> Iterator[Finding]:
 
 
 def _unstable(table: SentTable, column: SentColumn) -> Iterator[Finding]:
-    types = tuple(dict.fromkeys(column.types))
+    types = sorted(set(column.types), key=str)
     if len(types) < 2 or column.declared:
         return
-    meet = reduce(promote, types)
+    meet = reduce(_both, types)
     lost = isinstance(meet, String) and not all(isinstance(t, String) for t in types)
     yield Finding(
         "warn" if lost else "note", "column.unstable", f"{table.path}.{column.name}",
         f"has values of types {', '.join(map(str, types))}: it becomes {meet}",
         "declare its type in schema(), or send values of one type",
     )  # fmt: skip
+
+
+def _both(a: DataType, b: DataType) -> DataType:
+    """The inferred type of values of both: integers beside floats are floats."""
+    return Float(64) if {type(a), type(b)} == {Int, Float} else promote(a, b)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -30,7 +30,7 @@ VERSION = 1
 @dataclass(frozen=True)
 class SegmentColumn:
     """`declared`: its type was. A key without a value and a declaration is `unknown`. With `misfits` (values of that
-    number do not fit the declared type) the files hold texts."""
+    number do not fit the declared type) the files hold texts. `met`: the types of its values, if these were several."""
 
     name: str
     type: DataType
@@ -38,6 +38,7 @@ class SegmentColumn:
     key: bool = False
     nullable: bool = True
     misfits: int = 0
+    met: tuple[DataType, ...] = ()
 
     @property
     def stored(self) -> DataType:
@@ -164,7 +165,7 @@ def _document(segment: Segment) -> dict[str, Any]:
 
 
 def _table_document(table: SegmentTable) -> dict[str, Any]:
-    columns = [{**asdict(c), "type": str(c.type)} for c in table.columns]
+    columns = [{**asdict(c), "type": str(c.type), "met": list(map(str, c.met))} for c in table.columns]
     return {**asdict(table), "columns": columns}
 
 
@@ -190,8 +191,12 @@ def _table(said: Mapping[str, Any]) -> SegmentTable:
         **{
             **said,
             "key": tuple(said["key"]),
-            "columns": tuple(SegmentColumn(**{**c, "type": parse(c["type"])}) for c in said["columns"]),
+            "columns": tuple(map(_column, said["columns"])),
             "files": tuple(SegmentFile(**f) for f in said["files"]),
             "truncates": tuple(said["truncates"]),
         }
     )
+
+
+def _column(said: Mapping[str, Any]) -> SegmentColumn:
+    return SegmentColumn(**{**said, "type": parse(said["type"]), "met": tuple(map(parse, said["met"]))})

@@ -50,7 +50,8 @@ class Sent:
 
     def _column(self, ref: Ref, name: str, found: Iterable[SegmentTable]) -> SentColumn:
         all = [c for table in found for c in table.columns if c.name == name]
-        types: dict[DataType, None] = dict.fromkeys(c.type for c in all if not isinstance(c.type, Unknown))
+        met = (kind for c in all for kind in c.met or (c.type,))
+        types: dict[DataType, None] = dict.fromkeys(kind for kind in met if not isinstance(kind, Unknown))
         return SentColumn(
             name, tuple(types), any(c.declared for c in all), self._values[ref, name], any(c.key for c in all)
         )

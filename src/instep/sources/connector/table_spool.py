@@ -26,7 +26,7 @@ from instep.sources.connector.segment import (
     SegmentFile,
     SegmentTable,
 )
-from instep.sources.connector.values import Values, arrow_type, join, read_column, settled
+from instep.sources.connector.values import Values, arrow_type, join, read_column, settled, type_of
 
 _FILE_BYTES = 128 << 20
 _GROUP_ROWS, _GROUP_BYTES = 100_000, 24 << 20
@@ -69,6 +69,7 @@ class _Seen:
     type: DataType
     misfits: int = 0
     wide: bool = False
+    met: dict[DataType, None] = field(default_factory=dict)
 
     @property
     def stored(self) -> DataType:
@@ -99,6 +100,7 @@ class TableSpool:
             seen = self._seen.setdefault(name, _Seen(Unknown()))
             if name not in self._said.types:
                 seen.type, seen.wide = join(seen.type, seen.wide, values.type, values.wide)
+                seen.met |= dict.fromkeys(map(type_of, values.kinds))
             seen.misfits += values.misfits
         self._waiting.append(batch)
         self._counts += counts
@@ -173,7 +175,8 @@ class TableSpool:
         key, types = self._said.key, self._said.types
         for name in dict.fromkeys((*key, *self._seen)):
             seen = self._seen.get(name, _Seen(Unknown()))
-            yield SegmentColumn(name, seen.type, name in types, name in key, name not in key, seen.misfits)
+            met = tuple(seen.met) if len(seen.met) > 1 else ()
+            yield SegmentColumn(name, seen.type, name in types, name in key, name not in key, seen.misfits, met)
 
 
 def _array(kind: pa.DataType, data: memoryview, rows: int) -> pa.Array:

@@ -9,7 +9,7 @@ bits become floats beside floats. Where that is string, values get their canonic
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,16 +60,22 @@ _ARROW: dict[DataType, pa.DataType] = {
 @dataclass(frozen=True)
 class Values:
     """A column of a batch. `misfits` of its values are texts that do not fit the declared type; then all are texts.
-    `wide`: some integer has more than 53 bits."""
+    `wide`: some integer has more than 53 bits. `kinds` are those of its parts."""
 
     type: DataType
     array: pa.Array
     misfits: int = 0
     wide: bool = False
+    kinds: tuple[str, ...] = ()
 
     @property
     def stored(self) -> DataType:
         return String() if self.misfits else self.type
+
+
+def type_of(kind: str) -> DataType:
+    """What values of a part are, if nothing is declared."""
+    return _INFERRED.get(kind, _BIG)
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
@@ -87,8 +93,8 @@ def read_column(kinds: Sequence[str], data: Sequence[memoryview], rows: int, dec
         if places is None:
             if len(parts) != 1 or len(values.array) != rows:
                 raise pa.ArrowInvalid("a part has another number of rows")
-            return values
-        return Values(values.type, _placed(values.array, parts, places, rows), values.misfits, values.wide)
+            return replace(values, kinds=tuple(kinds))
+        return replace(values, array=_placed(values.array, parts, places, rows), kinds=tuple(kinds))
     except (pa.ArrowException, KeyError, StopIteration, OverflowError) as error:
         raise ReadError(f"the connector's process sent a column that cannot be read: {error}", hint=_HINT) from error
 
