@@ -11,6 +11,7 @@ import pytest
 from crash_cases import (
     APPLY,
     BACKFILL,
+    CONNECTOR,
     DELTA,
     DUCKDB,
     FILL,
@@ -47,13 +48,13 @@ def bare(names: tuple[str, ...]) -> set[str]:
 
 def test_every_point_has_a_case() -> None:
     cases = (SYNC, FILL, UNDO, REPLAY, RESTORE, PROMOTE, DELTA, DUCKDB, POSTGRES, MAINTAIN, OLD_NAMES, LOG, HISTORY,
-             SECRETS, LEAVE, ROLLOUT, ROLLOUT_BACK)  # fmt: skip
+             CONNECTOR, SECRETS, LEAVE, ROLLOUT, ROLLOUT_BACK)  # fmt: skip
     assert set().union(*map(bare, cases)) == set(points())
 
 
 KINDS = (
     FIRST, SPARK_MERGE, APPLY, BACKFILL, DELTA, DUCKDB, POSTGRES, FILL, ZOMBIE, TWICE, UNDO, REPLAY, RESTORE, PROMOTE,
-    MAINTAIN, LOG, HISTORY, SECRETS, LEAVE, ROLLOUT,
+    MAINTAIN, LOG, CONNECTOR, HISTORY, SECRETS, LEAVE, ROLLOUT,
     ROLLOUT_BACK,
 )  # fmt: skip
 
