@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -14,6 +15,7 @@ from sdk_world import Sync, World, written
 
 from instep.errors import ProjectError, ReadError, SetupError
 from instep.sources.connector.config import MIB
+from instep.sources.connector.spool import Segments
 
 ROW = """
 def update(configuration, state):
@@ -53,8 +55,6 @@ ENDS = [
     ("exits at once", "import os; os._exit(3)", {}, "ended by itself with exit code 3"),
     ("kills itself", "import os; os.kill(os.getpid(), 9)", {}, "was killed by SIGKILL"),
     ("breaks down", "import ctypes; ctypes.string_at(0)", {}, "was killed by SIGSEGV"),
-    ("hangs", "import time; time.sleep(600)", {"silence": 1.0}, "sent nothing for 1 s and was stopped"),
-    ("never ends", "import time\n    while True: log.info('x'); time.sleep(0.05)", {"seconds": 2.0}, "more than 2 s"),
     ("same state", "while True: op.checkpoint({'n': 1})", {"checkpoints": 5}, "no progress: its last 5"),
     ("memory bit by bit", "x = []\n    while True: x.append(bytearray(1 << 20))", SMALL, "memory that it may"),
     ("memory at once", "x = bytearray(1 << 30)", SMALL, r"memory that it may use \(200 MiB\)"),
@@ -65,10 +65,15 @@ ENDS = [
 ]
 
 
-CLOSES = "import os, time; os.closerange(0, 100); time.sleep(600)"
+LONG = [
+    ("hangs", "import time; time.sleep(600)", {"silence": 5.0}, "sent nothing for 5 s and was stopped"),
+    ("never ends", "import time\n    while True: log.info('x'); time.sleep(0.05)", {"seconds": 8.0}, "more than 8 s"),
+    ("sends for ever", "while True: op.upsert('t', {'n': 3})", {"seconds": 8.0}, "more than 8 s"),
+    ("closes everything", "import os, time; os.closerange(0, 100); time.sleep(600)", {}, "closed its way to us"),
+]
 ALL = [
     *(pytest.param(*case[1:], id=case[0]) for case in ENDS),
-    pytest.param(CLOSES, {}, "closed its way to us", id="closes everything", marks=pytest.mark.slow),
+    *(pytest.param(*case[1:], id=case[0], marks=pytest.mark.slow) for case in LONG),
 ]
 
 
@@ -96,6 +101,21 @@ def left(world: World) -> list[list[str]]:
         if process.pid != os.getpid() and (folder.startswith(mine) or any(mine in w for w in words)):
             found.append(words)
     return found
+
+
+@pytest.mark.slow
+def test_time_does_not_run_while_the_connector_waits_for_us(world: World) -> None:
+    code = "def update(configuration, state):\n    op.checkpoint({'n': 1})\n    op.upsert('t', {'n': 2})"
+    segments = Segments(world.config(code, seconds=15.0, silence=15.0), str(world.folder / "spool"), {}, print, print)
+    with closing(segments):
+        first = segments.next()
+        assert first is not None
+        time.sleep(16)
+        segments.acknowledge(first)
+        last = segments.next()
+        assert last is not None
+        assert last.counts.upserts == 1
+        assert segments.next() is None
 
 
 def test_a_fork_may_not_operate(world: World) -> None:

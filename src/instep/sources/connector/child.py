@@ -12,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Child:
         hide(*(value for key, value in config.configuration.items() if names_secret(key)))
         self._config, self._log = config, log
         self._own: list[int] = []
+        self._spent, self._since = 0.0, 0.0
         self.ended: Ended | None = None
 
     def start(self, command: str, state: Mapping[str, Any] | None = None) -> None:
@@ -134,23 +136,39 @@ class Child:
             while data:
                 data = data[os.write(self._own[1], data) :]
 
+    @contextmanager
+    def awaited(self) -> Iterator[None]:
+        """Its time runs inside: somebody wants to have something of it."""
+        self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._spent += time.monotonic() - self._since
+
     def read(self) -> Frame:
-        """The next frame. Raises ReadError if none comes: the process ended, hangs or takes too long."""
+        """The next frame, while it is `awaited`. Raises ReadError if none comes: the process ended, hangs or takes too
+        long."""
         limits = self._config.limits
-        left = limits.seconds - self.frames.waited if limits.seconds else None
+        left = limits.seconds - self._taken() if limits.seconds else None
+        if left is not None and left <= 0:
+            raise self._too_long()
         waits = [w for w in (left, limits.silence or None) if w is not None]
         try:
-            frame = self.frames.read(max(0.0, min(waits)) if waits else None)
+            frame = self.frames.read(min(waits) if waits else None)
         except TimeoutError:
             raise self._too_long() from None
         if frame is None:
             raise self._gone()
         return frame
 
+    def _taken(self) -> float:
+        """Seconds, those that run now included."""
+        return self._spent + time.monotonic() - self._since
+
     def _too_long(self) -> ReadError:
-        limits, name = self._config.limits, self._config.name
+        limits, name, taken = self._config.limits, self._config.name, self._taken()
         self.close()
-        if limits.seconds and self.frames.waited >= limits.seconds:
+        if limits.seconds and taken >= limits.seconds:
             return ReadError(
                 f"connector {name} ran for more than {limits.seconds:g} s and was stopped",
                 hint="raise `limits.seconds`, or let it checkpoint and end earlier",
@@ -231,14 +249,13 @@ def answer(config: ConnectorConfig, command: str, log: Callable[[LogLine], None]
     child = Child(config, log)
     try:
         child.start(command)
-        while True:
-            frame = child.read()
-            if frame.kind == "answer":
-                return frame.head["said"]
-            if frame.kind == "error":
-                raise failed(config, frame.head)
-            if frame.kind == "log":
-                log(line_of(frame))
+        with child.awaited():
+            while (frame := child.read()).kind != "answer":
+                if frame.kind == "error":
+                    raise failed(config, frame.head)
+                if frame.kind == "log":
+                    log(line_of(frame))
+        return frame.head["said"]
     finally:
         child.close()
 

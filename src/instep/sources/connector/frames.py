@@ -6,7 +6,6 @@ import json
 import os
 import select
 import struct
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,13 +40,12 @@ class Frame:
 
 
 class Frames:
-    """Reads the frames that come down a pipe; `waited` are the seconds that it spent on it."""
+    """Reads the frames that come down a pipe."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
-        self.waited = 0.0
 
     def read(self, seconds: float | None) -> Frame | None:
         """The next frame, None at the end of the pipe. Raises TimeoutError if nothing comes for so many seconds."""
@@ -79,10 +77,7 @@ class Frames:
         return data.toreadonly()
 
     def _await(self, seconds: float | None) -> None:
-        begun = time.monotonic()
-        ready = self._poll.poll(None if seconds is None else seconds * 1000)
-        self.waited += time.monotonic() - begun
-        if not ready:
+        if not self._poll.poll(None if seconds is None else seconds * 1000):
             raise TimeoutError
 
 

@@ -73,7 +73,8 @@ class Segments:
         if self._ended:
             return None
         try:
-            return self._next()
+            with self._child.awaited():
+                return self._next()
         except BaseException:
             self._ended = True
             self.close()
