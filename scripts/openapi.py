@@ -1,4 +1,5 @@
-"""Writes docs/openapi.json, the description of the server's own API: python scripts/openapi.py [FILE]"""
+"""Writes docs/openapi.json, the description of the server's own API, and docs/compatible-openapi.json, that of the
+compatible one: python scripts/openapi.py [FOLDER]"""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ import tempfile
 from pathlib import Path
 
 from instep.api.app import create_app
+from instep.api.compat.mount import compatible
+from instep.api.rates import Rates
 from instep.bootstrap import open_project
 
 _PROJECT = """\
@@ -15,16 +18,21 @@ sources: {db: {type: sqlite, path: shop.db}}
 destinations: {lake: {type: iceberg}}
 connections: {shop: {}}
 """
-FILE = Path(__file__).parent.parent / "docs" / "openapi.json"
+FOLDER = Path(__file__).parent.parent / "docs"
 
 
-def document() -> str:
-    """The description as the file has it."""
+def documents() -> dict[str, str]:
+    """The descriptions as the files have them, by name."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "instep.yml").write_text(_PROJECT)
         with open_project(Path(folder)) as app:
-            return json.dumps(create_app(app).openapi(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+            found = {
+                "openapi.json": create_app(app).openapi(),
+                "compatible-openapi.json": compatible(app, Rates()).openapi(),
+            }
+    return {name: json.dumps(made, indent=1, ensure_ascii=False, sort_keys=True) + "\n" for name, made in found.items()}
 
 
 if __name__ == "__main__":
-    (Path(sys.argv[1]) if len(sys.argv) > 1 else FILE).write_text(document())
+    for name, text in documents().items():
+        (Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER).joinpath(name).write_text(text)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+from sqlalchemy.engine import URL
 
 from instep.sources.postgres.connect import PostgresConfig, conninfo
 
@@ -128,6 +129,13 @@ class Database:
         with psycopg.connect(conninfo(self.config), autocommit=True) as connection:
             cursor = connection.execute(sql.encode(), parameters or None)
             return cursor.fetchall() if cursor.description else []
+
+
+def store_url(database: Database) -> str:
+    """As a project's file names its store."""
+    c = database.config
+    place = URL.create("postgresql+psycopg", c.user, str(c.password), c.host, c.port, c.database)
+    return place.render_as_string(hide_password=False)
 
 
 def make_database(server: Server, name: str) -> Database:

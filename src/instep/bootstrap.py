@@ -23,6 +23,7 @@ from instep.model import LogNames, TableSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from instep.control.identity import Identity
     from instep.control.objects import Objects
     from instep.destinations.base import Destination
     from instep.egress.guard import Guard
@@ -131,10 +132,17 @@ class App:
 
     def _telling(self, store: Store) -> Store:
         """The store, which writes the notices of its events from now on."""
+        from instep.notify.hooks import Hooks
         from instep.notify.routes import Routes
 
-        store.outbox.routing = Routes(self.project, store)
+        routes, hooks = Routes(self.project, store), Hooks(store, self._about)
+        store.outbox.routing = lambda event, at: [*routes(event, at), *hooks(event, at)]
         return store
+
+    def _about(self, connection: str) -> Identity:
+        from instep.control.identity import identity
+
+        return identity(self.project, self.store, connection)
 
     def connection(self, name: str | None = None) -> str:
         """The named connection, or the only one; ProjectError if that is not clear."""
@@ -153,10 +161,16 @@ class App:
         return _destination(self._only("destination", name, self.project.model.destinations), self.project)
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name."""
+        """The channel of that name; also one that is a web hook of the compatible API."""
+        from instep.control.kept import Kept
         from instep.egress.guard import Guard
+        from instep.notify.hooks import PREFIX, HookChannel, HookConfig
 
-        return _channel(self.project.channel(name), Guard(self.project.model.egress.allow))
+        guard = Guard(self.project.model.egress.allow)
+        if not name.startswith(PREFIX):
+            return _channel(self.project.channel(name), guard)
+        said = Kept(self.store).opened("webhook", name.removeprefix(PREFIX))
+        return HookChannel(HookConfig(said["url"], said.get("secret", "")), guard, self._about)
 
     def traced(self) -> None:
         """From now on this process's spans go to the project's collector, if it names one."""

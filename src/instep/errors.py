@@ -113,3 +113,8 @@ class RunInProgress(Conflict):
 
 class SetupError(InstepError):
     """Java, jars or memory are missing."""
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether a whole source or destination could not be reached; a table that may not be read any more is less."""
+    return isinstance(error, ConnectError) and not isinstance(error, AccessLost)

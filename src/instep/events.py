@@ -305,9 +305,52 @@ class TableMaintained(Event):
 
 
 @dataclass(frozen=True)
+class ConnectionCreated(Event):
+    """By the server's API; a connection that a project file adds is seen with its first run."""
+
+    type: ClassVar[str] = "connection.created"
+    who: str
+
+
+@dataclass(frozen=True)
+class ConnectionEdited(Event):
+    """Its settings, or those of its source, were changed by the server's API."""
+
+    type: ClassVar[str] = "connection.edited"
+    who: str
+
+
+@dataclass(frozen=True)
+class ConnectionTested(Event):
+    """Both its ends were reached and take what it needs, or not: `error`. Told after each test of its set-up, and when
+    a run changes what is known of it."""
+
+    type: ClassVar[str] = "connection.tested"
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class SyncAsked(Event):
+    """A person or program asked for a sync."""
+
+    type: ClassVar[str] = "sync.asked"
+    who: str
+
+
+@dataclass(frozen=True)
+class ResyncAsked(Event):
+    """A person or program asked for tables to be read again; () means all of them."""
+
+    type: ClassVar[str] = "resync.asked"
+    tables: tuple[str, ...]
+    who: str
+
+
+@dataclass(frozen=True)
 class ConnectionDeleted(Event):
     """`tables` of the destination were kept, dropped, or left alone because the destination could not be reached;
-    `log` is the slot that was dropped at the source, "" if there was none. `left` says what stayed behind."""
+    `log` is the slot that was dropped at the source, "" if there was none. `left` says what stayed behind. The last
+    three say what it was, as nothing else does any more."""
 
     type: ClassVar[str] = "connection.deleted"
     who: str
@@ -315,6 +358,9 @@ class ConnectionDeleted(Event):
     fate: str
     log: str = ""
     left: tuple[str, ...] = ()
+    service: str = ""
+    destination: str = ""
+    namespace: str = ""
 
 
 @dataclass(frozen=True)

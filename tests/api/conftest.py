@@ -7,6 +7,8 @@ import pytest
 from api_world import Api, project, serve
 from compat_world import Compat, compatible
 
+from postgres_server import store_url
+
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
@@ -14,8 +16,17 @@ def api(tmp_path: Path) -> Iterator[Api]:
         yield serve(app)
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.server])])
+def store_line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a project's file says of its store: each of both databases."""
+    if request.param == "sqlite":
+        return ""
+    monkeypatch.setenv("STORE", store_url(request.getfixturevalue("postgres")))
+    return "store: '${env:STORE}'\n"
+
+
 @pytest.fixture
-def compat(tmp_path: Path) -> Iterator[Compat]:
-    with compatible(tmp_path) as opened:
+def compat(tmp_path: Path, store_line: str) -> Iterator[Compat]:
+    with compatible(tmp_path, file=store_line) as opened:
         opened.sql("create table item (id integer primary key, name text); insert into item values (1, 'pen')")
         yield opened

@@ -180,8 +180,11 @@ class TestDescription:
         assert spec.loader is not None
         script = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(script)
-        assert script.FILE.read_text() == script.document(), "run scripts/openapi.py"
-        assert json.loads(script.document()) == api.client.get(f"{PREFIX}/openapi.json").json()
+        made = script.documents()
+        for name, text in made.items():
+            assert (script.FOLDER / name).read_text() == text, "run scripts/openapi.py"
+        assert json.loads(made["openapi.json"]) == api.client.get(f"{PREFIX}/openapi.json").json()
+        assert json.loads(made["compatible-openapi.json"]) == api.client.get("/v1/openapi.json").json()
 
     def test_every_route_tells_its_role_and_its_problems(self, api: Api) -> None:
         paths = api.client.get(f"{PREFIX}/openapi.json").json()["paths"]

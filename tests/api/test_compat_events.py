@@ -17,8 +17,8 @@ ON, OFF = {"enabled": True}, {"enabled": False}
 
 
 @pytest.fixture
-def events(tmp_path: Path) -> Iterator[Compat]:
-    with compatible(tmp_path) as opened:
+def events(tmp_path: Path, store_line: str) -> Iterator[Compat]:
+    with compatible(tmp_path, file=store_line) as opened:
         yield opened
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
 from instep.api.app import create_app
 from instep.api.rates import Rates
@@ -24,6 +22,7 @@ from instep.control import keys
 from instep.model import Job
 from instep.store.store import Store
 from instep.worker.perform import perform
+from listening import listening
 
 PROJECT = """\
 engine: inline
@@ -122,18 +121,10 @@ class World:
 @contextmanager
 def served(folder: Path, **options: Any) -> Iterator[tuple[str, str]]:
     """(URL, an admin's key) of a server over the project in `folder`."""
-    with open_server(folder, insecure_dev=True) as app, socket.socket() as listening:
-        made = create_app(app, rates=Rates(requests=100_000), **options)
+    with open_server(folder, insecure_dev=True) as app:
         secret = keys.create(app.store, "canary", "admin", "test").secret
-        listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(made, log_level="warning", lifespan="off"))
-        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}", secret
-        finally:
-            server.should_exit = True
-            thread.join(60)
+        with listening(create_app(app, rates=Rates(requests=100_000), **options)) as url:
+            yield url, secret
 
 
 def steady(text: str) -> str:

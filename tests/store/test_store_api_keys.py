@@ -15,7 +15,6 @@ from store_world import START, Clock
 
 from instep.errors import Conflict, InstepError
 from instep.store.audit import FIRST, Chain
-from instep.store.idempotency import Given
 from instep.store.server_tables import audit
 from instep.store.store import Store
 
@@ -81,14 +80,26 @@ class TestKeys:
 
 class TestIdempotency:
     def test_kept_for_a_day_for_its_caller(self, any_store: Store, clock: Clock) -> None:
-        given_answer = Given("digest", 201, {"id": 1})
-        any_store.idempotency.keep("k-1", "t", given_answer)
-        assert any_store.idempotency.find("k-1", "t") == given_answer
-        assert any_store.idempotency.find("k-2", "t") is None
+        find, keep = any_store.idempotency.find, any_store.idempotency.keep
+        keep("k-1", "t", b"asked", 201, {"id": 1})
+        found = find("k-1", "t")
+        assert found is not None
+        assert (found.status, found.body, found.answers(b"asked"), found.answers(b"other")) == (
+            201, {"id": 1}, True, False,
+        )  # fmt: skip
+        assert find("k-2", "t") is None
         clock.forward(DAY.total_seconds())
-        assert any_store.idempotency.find("k-1", "t") is None
-        any_store.idempotency.keep("k-1", "t", Given("other", 200, {}))
-        assert any_store.idempotency.find("k-1", "t") == Given("other", 200, {})
+        assert find("k-1", "t") is None
+        keep("k-1", "t", b"other", 200, {})
+        assert (again := find("k-1", "t")) is not None
+        assert again.answers(b"other")
+
+    def test_equal_requests_do_not_look_it(self, any_store: Store) -> None:
+        for token in ("a", "b"):
+            any_store.idempotency.keep("k-1", token, b"asked", 200, {})
+        found = [any_store.idempotency.find("k-1", token) for token in ("a", "b")]
+        assert len({one.digest for one in found if one}) == 2
+        assert all(one.answers(b"asked") for one in found if one)
 
 
 class TestAudit:

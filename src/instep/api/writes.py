@@ -53,11 +53,11 @@ class _RolledBack(Exception):
 
 @dataclass(frozen=True)
 class Write:
-    """One write request. `request` is a digest of what is asked."""
+    """One write request. `request` is what is asked, word for word."""
 
     store: Store
     caller: Caller
-    request: str
+    request: bytes = field(repr=False)
     token: str | None
     match: str | None
     dry_run: bool
@@ -94,7 +94,7 @@ class Write:
         if self.token is None or self.dry_run:
             return None
         given = self.store.idempotency.find(self.caller.key.id, self.token)
-        if given is not None and given.request != self.request:
+        if given is not None and not given.answers(self.request):
             why = f"Idempotency-Key {self.token!r} was sent with another request"
             raise Problem(422, "repeated_differently", why, "use a new key for a new request")
         return given
@@ -103,7 +103,7 @@ class Write:
         self.store.audit.add(self.caller.who, action, target, jsonable_encoder(answer.detail))
         if self.token is not None:
             body = jsonable_encoder(answer.body if answer.kept is None else answer.kept)
-            self.store.idempotency.keep(self.caller.key.id, self.token, Given(self.request, answer.status, body))
+            self.store.idempotency.keep(self.caller.key.id, self.token, self.request, answer.status, body)
 
     def _response(self, body: Mapping[str, Any], status: int, more: Mapping[str, str] | None = None) -> Response:
         media = MEDIA_TYPE if status >= 400 else None
@@ -114,8 +114,7 @@ async def write(
     request: Request, who: Who, the: The, dry_run: DryRun = False, token: Token = None, match: Match = None
 ) -> Write:
     asked = json.dumps([request.method, request.url.path, str(dry_run), (await request.body()).decode()])
-    digest = hashlib.sha256(asked.encode()).hexdigest()
-    return Write(the.store, who, digest, token, match, dry_run, request.state.limit_headers)
+    return Write(the.store, who, asked.encode(), token, match, dry_run, request.state.limit_headers)
 
 
 Writes = Annotated[Write, Depends(write)]

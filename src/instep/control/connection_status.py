@@ -44,8 +44,10 @@ def status(
     paused: bool,
     late_after: float,
     complete: bool = True,
+    broken: bool = False,
 ) -> Status:
-    """`late_after`: seconds without a good sync after which it is delayed. `complete`: it could run at all."""
+    """`late_after`: seconds without a good sync after which it is delayed. `complete`: it could run at all; `broken`:
+    what it was set up with does not work any more."""
     later = [p.due for p in pending if _is_later(p, now) and p.attempt > 1 and p.due]
     sync: SyncState
     if outcomes.running or any(p.running or not _is_later(p, now) for p in pending):
@@ -55,7 +57,7 @@ def status(
     else:
         sync = "rescheduled" if later else "scheduled"
     return Status(
-        setup="connected" if complete else "incomplete", sync=sync, paused=paused,
+        setup="broken" if complete and broken else "connected" if complete else "incomplete", sync=sync, paused=paused,
         delayed=_is_delayed(outcomes, now, late_after) and not paused, historical=outcomes.succeeded is None,
         succeeded=outcomes.succeeded, failed=outcomes.failed,
         rescheduled_for=min(later) if sync == "rescheduled" else None,

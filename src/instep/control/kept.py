@@ -1,5 +1,5 @@
 """Documents that only the compatible API knows: connections of services without a source, groups that wait for a
-destination, webhooks. What their keys call a secret is sealed on its way in, and stars on its way out."""
+destination, webhooks, users. What their keys call a secret is sealed on its way in, and stars on its way out."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from instep.project.documents import (
 )
 from instep.project.tree import Path
 from instep.project.values import SECRET_NAME, URL_PASSWORD
-from instep.store.objects import Link, StoredObject
+from instep.store.objects import Called, Link, StoredObject
 from instep.store.store import Store
 
-Kind = Literal["foreign", "group", "webhook"]
+Kind = Literal["foreign", "group", "webhook", "user"]
 
 
 class Kept:
@@ -38,10 +38,13 @@ class Kept:
         return _shown(found) if found else None
 
     def page(
-        self, kind: Kind, *, after: str = "", limit: int = 100, links: Iterable[Link] = (), any_of: Iterable[Link] = ()
-    ) -> list[StoredObject]:
-        """In the order of names, from the first one behind `after`; links as `Objects.page` has them."""
-        found = self._store.objects.page(kind, after=after, limit=limit, links=links, any_of=any_of)
+        self, kind: Kind, *, after: str = "", limit: int = 100, links: Iterable[Link] = (),
+        any_of: Iterable[Link] = (), namespace: str = "",
+    ) -> list[StoredObject]:  # fmt: skip
+        """In the order of names, from the first one behind `after`; links as `Objects.page` has them. `namespace`:
+        those that say so, or are called so."""
+        called = Called(namespace, ("config", "schema")) if namespace else None
+        found = self._store.objects.page(kind, after=after, limit=limit, links=links, any_of=any_of, called=called)
         return [_shown(one) for one in found]
 
     def put(

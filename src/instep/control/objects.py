@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from instep.control.links import check_links, links_of
 from instep.errors import Blocked, Conflict, InstepError
+from instep.events import ConnectionCreated, ConnectionEdited, Event
 from instep.model import ObjectKind
 from instep.project import tree as yaml_tree
 from instep.project.documents import (
@@ -44,7 +45,7 @@ from instep.project.project import Project
 from instep.project.reference import is_reference
 from instep.project.served import ServedProject
 from instep.project.tree import Path
-from instep.store.objects import KINDS, Link, StoredObject
+from instep.store.objects import KINDS, Called, Link, StoredObject
 from instep.store.store import Store
 
 _PENDING = "pending"
@@ -93,6 +94,13 @@ class Objects:
         found = self.store.objects.get(kind, name)
         return _of_server(found) if found else None
 
+    def several(self, kind: ObjectKind, names: Collection[str]) -> list[Managed]:
+        """Those of these objects that there are, in one query."""
+        own = [self._of_file(kind, name) for name in names if name in self._sections(kind)]
+        known = {found.name for found in own}
+        others = self.store.objects.several(kind, [name for name in names if name not in known])
+        return own + list(map(_of_server, others))
+
     def by_id(self, id: str) -> Managed | None:
         """The object of any kind with that id."""
         if found := self.store.objects.by_id(id):
@@ -109,13 +117,22 @@ class Objects:
         name: str = "",
         links: Iterable[Link] = (),
         any_of: Iterable[Link] = (),
+        namespace: str = "",
     ) -> list[Managed]:
         """Objects in the order of names, from the first one behind `after`. `name`: a part of it; `links`: what all of
         them have, such as ("destination", "lake") for the group lake, or ("tag", "eu"); `any_of`: what each has one
-        of, if it is not empty."""
+        of, if it is not empty; `namespace`: connections that may load into it."""
         wanted, one = tuple(links), frozenset(any_of)
         ours = self._own_page(kind, after, name, wanted, one)
-        kept = self.store.objects.page(kind, after=after, limit=limit, name=name, links=wanted, any_of=one)
+        called = None
+        if namespace:
+            ours = (found for found in ours if self.project.namespace_of(found.name) == namespace)
+            named = self.project.model.destinations
+            shared = tuple(n for n in named if self.project.common_namespace(n) == namespace)
+            called = Called(namespace, ("namespace",), shared)
+        kept = self.store.objects.page(
+            kind, after=after, limit=limit, name=name, links=wanted, any_of=one, called=called
+        )
         theirs = map(_of_server, kept)
         return list(islice(merge(ours, theirs, key=lambda found: found.name), limit))
 
@@ -173,7 +190,17 @@ class Objects:
             document = replaced(document, {path: secret(id).text for path, id in sealed.items()})
             self.store.secrets.keep(kind, name, set(secrets_in(document).values()))
             made = self.store.objects.put(kind, name, document, who=who, tags=given, links=links, expected=expected)
+            self.store.events.add(*self._told(kind, name, who, new=before is None))
         return _of_server(made)
+
+    def _told(self, kind: ObjectKind, name: str, who: str, *, new: bool) -> list[Event]:
+        """What happened to connections: what is written of a source is an edit of those that read it."""
+        if kind == "connection":
+            return [ConnectionCreated(name, who) if new else ConnectionEdited(name, who)]
+        if kind != "source" or new:
+            return []
+        users = self.store.objects.users("source", name)
+        return [ConnectionEdited(user, who) for kind, user in users if kind == "connection"]
 
     def delete(self, kind: ObjectKind, name: str, *, expected: int | None = None, dry_run: bool = False) -> None:
         """Deletes an object and its secrets. Blocked while others use it; of a connection, what was loaded and what is

@@ -10,6 +10,7 @@ from typing import Any
 
 from instep.control.detector import Asked
 from instep.errors import ConnectError, RunInProgress
+from instep.events import SyncAsked
 from instep.model import Job, JobKind
 from instep.store.jobs import ASKED
 from instep.store.store import Store
@@ -27,11 +28,14 @@ def ask(
     priority: int = ASKED,
     attempts: int | None = None,
 ) -> Asked:
-    """Work for a connection as soon as a worker is free; the same that waits already is answered instead."""
+    """Work for a connection as soon as a worker is free; the same that waits already is answered instead. To be called
+    in a transaction, as what asks for it is written with it."""
     job, new = store.jobs.enqueue(
         connection, kind, key=key_of(options), options=options, priority=priority, attempts=attempts,
         why="asked for", who=who,
     )  # fmt: skip
+    if new and kind == "sync":
+        store.events.add(SyncAsked(connection, who))
     return Asked(job, new)
 
 

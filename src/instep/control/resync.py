@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from instep.control.schema_patch import NotListed
 from instep.control.selections import Place
 from instep.errors import Conflict, InstepError
+from instep.events import ResyncAsked
 from instep.schema.selection import column_is_on, is_on
 from instep.schema.table import Column, Table
 from instep.store.store import Store
@@ -39,9 +40,12 @@ def _loaded(place: Place, ref: Ref) -> Table:
     return table
 
 
-def ask(store: Store, connection: str, tables: Sequence[Ref], who: str) -> int:
-    """Asks for these tables to be read again by the next sync, in one transaction; answers how many are new."""
+def ask(store: Store, connection: str, tables: Sequence[Ref], who: str, *, whole: bool = False) -> int:
+    """Asks for these tables to be read again by the next sync, in one transaction; answers how many are new. `whole`:
+    the connection was meant."""
     with store.transaction():
+        named = () if whole else tuple(".".join(filter(None, ref)) for ref in tables)
+        store.events.add(ResyncAsked(connection, named, who))
         return sum(store.backfills.want(connection, ref, why=f"asked for by {who}") for ref in tables)
 
 

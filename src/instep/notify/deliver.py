@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from instep.errors import InstepError
 from instep.notify.channel import Channel, NotDelivered
 from instep.notify.counts import counted
+from instep.notify.hooks import PREFIX
 from instep.notify.lines import Link, lines_of
 from instep.notify.message import Message
 from instep.spans import span, tell
@@ -67,7 +68,9 @@ class Sender:
         told = self.store.outbox.told(delivery)
         lines = lines_of(self.store, told, self.source_of, self.link)
         counts = counted(self.store, lines)
-        return Message(delivery.id, delivery.created, tuple(lines), digest=not delivery.batch, counts=counts)
+        return Message(
+            delivery.id, delivery.created, tuple(lines), digest=not delivery.batch, counts=counts, told=tuple(told)
+        )
 
     def _one(self, delivery: Delivery) -> Result:
         begun = time.monotonic()
@@ -87,8 +90,8 @@ class Sender:
             self.store.outbox.failed(
                 delivery, error.message, seconds=seconds, code=refused.code if refused else 0, again=again
             )
-            if refused and refused.gone:
-                self.store.outbox.close(delivery.channel, error.message)
+            if (refused and refused.gone) or (again is None and delivery.channel.startswith(PREFIX)):
+                self.store.outbox.close(delivery.channel, error.message)  # a hook that never answers is switched off
         return Result(delivery, error.message, again)
 
     def again(self, attempt: int, after: float = 0.0) -> datetime | None:

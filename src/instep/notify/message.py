@@ -12,6 +12,7 @@ from instep.notify.escape import shown
 from instep.notify.lines import Line
 from instep.notify.occasions import SEVERITIES, Severity
 from instep.schema.counts import Counts
+from instep.store.outbox import Told
 
 T = TypeVar("T")
 SHOWN = 10
@@ -22,13 +23,14 @@ _COUNTED = {"added": "new", "removed": "removed", "renamed": "renamed", "changed
 @dataclass(frozen=True)
 class Message:
     """`id` is the same for every attempt to deliver it. `at`: when its first attempt became due. `counts`:
-    by connection."""
+    by connection. `told`: the events themselves, for receivers with a form of their own."""
 
     id: str
     at: datetime
     lines: tuple[Line, ...]
     digest: bool = False
     counts: Mapping[str, Counts] = field(default_factory=dict)
+    told: tuple[Told, ...] = ()
 
     @property
     def severity(self) -> Severity:

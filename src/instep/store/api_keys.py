@@ -100,6 +100,13 @@ class ApiKeys:
         with self._db.read() as transaction:
             return _one(transaction, key_id)
 
+    def named(self, name: str) -> ApiKey | None:
+        """The key that is called so and was not revoked; there is at most one."""
+        query = select(api_keys.c.id).where(api_keys.c.name == name, api_keys.c.ended.is_(None))
+        with self._db.read() as transaction:
+            found = transaction.execute(query).scalar()
+            return _one(transaction, found) if found else None
+
     def live(self, digest: str) -> ApiKey | None:
         """The key that is let in with the secret of this digest; notes when it was used."""
         now, c = self._db.now(), api_secrets.c

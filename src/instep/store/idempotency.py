@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,15 +16,22 @@ from instep.store.database import Database
 from instep.store.server_tables import idempotency
 
 KEPT = timedelta(hours=24)
+_SALT = hashlib.blake2b.SALT_SIZE
 
 
 @dataclass(frozen=True)
 class Given:
-    """The answer to `request`, a digest of what was asked."""
+    """The answer to a request, of which no more is kept than a digest with a salt of its own: it may hold secrets, and
+    two that are the same must not look it."""
 
-    request: str
+    digest: str = field(repr=False)
     status: int
     body: Mapping[str, Any] = field(hash=False)
+
+    def answers(self, request: bytes) -> bool:
+        """Whether this is what was asked."""
+        salt = bytes.fromhex(self.digest.partition(":")[0])
+        return hmac.compare_digest(_digest(request, salt), self.digest)
 
 
 class Idempotency:
@@ -36,10 +46,15 @@ class Idempotency:
             row = transaction.execute(query).first()
         return Given(row.request, row.status, row.body) if row else None
 
-    def keep(self, caller: str, token: str, given: Given) -> None:
+    def keep(self, caller: str, token: str, request: bytes, status: int, body: Mapping[str, Any]) -> None:
         """In the transaction of what was done. Answers older than a day are let go."""
         c, now = idempotency.c, self._db.now()
         with self._db.write() as transaction:
             transaction.execute(delete(idempotency).where(c.at <= now - KEPT))
-            values = {"request": given.request, "status": given.status, "body": dict(given.body)}
+            digest = _digest(request, secrets.token_bytes(_SALT))
+            values = {"request": digest, "status": status, "body": dict(body)}
             transaction.execute(insert(idempotency).values(caller=caller, token=token, at=now, **values))
+
+
+def _digest(request: bytes, salt: bytes) -> str:
+    return f"{salt.hex()}:{hashlib.blake2b(request, digest_size=32, salt=salt).hexdigest()}"

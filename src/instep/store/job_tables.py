@@ -76,6 +76,14 @@ detectors = Table(
     Column("error_at", Utc),
 )
 
+setups = Table(
+    "setups",
+    metadata,
+    Column("connection", String, primary_key=True),
+    text_column("error"),
+    Column("at", Utc, nullable=False),
+)
+
 looks = Table(
     "looks",
     metadata,

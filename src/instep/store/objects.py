@@ -7,7 +7,7 @@ objects that it uses, and its tags.
 from __future__ import annotations
 
 import secrets as random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
@@ -42,6 +42,16 @@ class StoredObject:
     created_by: str
     updated: datetime
     updated_by: str
+
+
+@dataclass(frozen=True)
+class Called:
+    """What may be called so at its destination: by its own document, at `path`, by its name, or as all of these
+    destinations are."""
+
+    name: str
+    path: tuple[str, ...]
+    destinations: tuple[str, ...] = ()
 
 
 class Objects:
@@ -96,6 +106,12 @@ class Objects:
             row = _row(transaction, kind, name)
         return _object(row) if row else None
 
+    def several(self, kind: KeptKind, names: Collection[str]) -> list[StoredObject]:
+        """Those of these that there are, by name."""
+        query = select(objects).where(objects.c.kind == kind, objects.c.name.in_(names)).order_by(objects.c.name)
+        with self._db.read() as transaction:
+            return [_object(row) for row in transaction.execute(query)]
+
     def by_id(self, id: str) -> StoredObject | None:
         with self._db.read() as transaction:
             row = transaction.execute(select(objects).where(objects.c.id == id)).first()
@@ -129,10 +145,13 @@ class Objects:
         name: str = "",
         links: Iterable[Link] = (),
         any_of: Iterable[Link] = (),
+        called: Called | None = None,
     ) -> list[StoredObject]:
         """A page in the order of names, from the first one behind `after`. `name`: a part of it, in any case;
         `links`: it has all of these; `any_of`: it has one of these, if there are any."""
         query = _with_one(_filtered(select(objects), kind, name, links), kind, any_of)
+        if called is not None:
+            query = query.where(_is_called(kind, called))
         query = query.where(objects.c.name > after).order_by(objects.c.name).limit(limit)
         with self._db.read() as transaction:
             return [_object(row) for row in transaction.execute(query)]
@@ -198,3 +217,9 @@ def _with_one(query: Select[Any], kind: KeptKind, wanted: Iterable[Link]) -> Sel
     if not fitting:
         return query
     return query.where(objects.c.name.in_(select(links.c.name).where(links.c.kind == kind, or_(*fitting))))
+
+
+def _is_called(kind: KeptKind, called: Called) -> ColumnElement[bool]:
+    there = (links.c.kind == kind, links.c.what == "destination", links.c.value.in_(called.destinations))
+    said = objects.c.spec[called.path].as_string() == called.name
+    return or_(objects.c.name == called.name, said, objects.c.name.in_(select(links.c.name).where(*there)))

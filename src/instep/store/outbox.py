@@ -208,6 +208,16 @@ class Outbox:
             found = delete(closed_channels).where(closed_channels.c.channel == channel)
             return transaction.execute(found).rowcount == 1
 
+    def drop(self, channel: str) -> None:
+        """A channel is no more: nothing is sent to it any more, what it was sent stays on record."""
+        d, over = deliveries.c, {"status": "dead", "error": f"channel {channel} was deleted"}
+        with self._db.write() as transaction:
+            ended = {**over, "ended": self._db.now(), "lease_until": None}
+            where = (d.channel == channel, d.status == "waiting")
+            transaction.execute(update(deliveries).where(*where).values(**ended))
+            transaction.execute(delete(outbox).where(outbox.c.channel == channel, outbox.c.delivery.is_(None)))
+            transaction.execute(delete(closed_channels).where(closed_channels.c.channel == channel))
+
     def closed(self) -> Mapping[str, str]:
         """Closed channels, with the reason."""
         query = select(closed_channels.c.channel, closed_channels.c.why)

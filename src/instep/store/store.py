@@ -45,6 +45,7 @@ from instep.store.runs import LEASE, Runs
 from instep.store.schedules import Schedules
 from instep.store.schemas import Schemas
 from instep.store.secrets import Secrets
+from instep.store.setups import Setups
 from instep.store.standing import Standings
 from instep.store.switches import Switches
 from instep.store.totals import Totals
@@ -95,6 +96,7 @@ class Store:
         self.cursors = Cursors(self._db)
         self.outbox = Outbox(self._db)
         self.events = Events(self._db, self.outbox)
+        self.setups = Setups(self._db, self.events)
         self.pauses = Pauses(self._db)
         self.backfills = Backfills(self._db)
         self.mappings = Mappings(self._db)

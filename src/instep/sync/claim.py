@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from instep.crash import crashpoint
-from instep.errors import Blocked
+from instep.errors import Blocked, is_unreachable
 from instep.events import RunEnded, RunStarted
 from instep.logs import bound
 from instep.model import Run, RunKind, RunStatus, TableRun
 from instep.spans import span, tell
 from instep.store.heartbeat import Heartbeat
+from instep.store.runs import SYNCS
 from instep.sync.pipe import Pipe
 
 
@@ -36,6 +37,8 @@ def claimed(pipe: Pipe, kind: RunKind, *, paused_too: bool = False) -> Iterator[
             text = str(error) or type(error).__name__
             ended: RunStatus = "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
             _end(pipe, run, "blocked" if isinstance(error, Blocked) else ended, text)
+            if is_unreachable(error):
+                pipe.store.setups.seen(pipe.name, text)
             raise
         status = status_of(pipe.store.runs.tables(run.id))
         tell(status=status)
@@ -47,6 +50,8 @@ def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
     with pipe.store.transaction():
         pipe.store.runs.finish(run, status, error)
         pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
+        if status == "done" and run.kind in SYNCS:
+            pipe.store.setups.seen(pipe.name, "")
 
 
 def status_of(tables: Sequence[TableRun]) -> RunStatus:

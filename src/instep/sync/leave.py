@@ -93,7 +93,10 @@ def _leave(pipe: Pipe, fate: Fate, *, abandon: bool) -> Left:
     with pipe.store.transaction():
         left.records = pipe.store.connections.forget(pipe.name)
         done = len(left.dropped) if fate == "drop" else len(left.kept)
-        told = ConnectionDeleted(pipe.name, pipe.who, done, _fate(fate, left), left.log, tuple(left.behind))
+        told = ConnectionDeleted(
+            pipe.name, pipe.who, done, _fate(fate, left), left.log, tuple(left.behind), pipe.source.kind,
+            pipe.destination_name, pipe.naming.namespace,
+        )  # fmt: skip
         pipe.store.events.add(told)
     return left
 

@@ -51,7 +51,7 @@ class NoticeThread:
         """A store or file that cannot be read for a moment loses nothing."""
         try:
             app = opened.current()
-            if app.project.model.channels and app.store.outbox.due():
+            if app.store.outbox.due():
                 for one in app.sender().send(seconds=seconds, patience=timedelta(seconds=patience)):
                     if one.error:
                         self._said(f"channel {one.delivery.channel} was not reached: {one.error}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from instep.bootstrap import App
 from instep.control import detector
-from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress
+from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress, is_unreachable
 from instep.logs import bound
 from instep.model import Job, JobKind
 from instep.spans import span, tell
@@ -97,6 +97,8 @@ def _after(app: App, job: Job, error: Exception) -> None:
     """A sync that failed sets off a detection: the schema may have moved. One that met a deletion which is not let go
     by itself switches the detector off as a detection does."""
     detector.check_deleted(app.store, job.connection)
+    if job.connection and is_unreachable(error):
+        app.store.setups.seen(job.connection, _text(error))
     if job.kind in ("sync", "backfill") and not isinstance(error, Blocked | Conflict | ProjectError):
         detector.on_error(app.store, app.project, job.connection)
     elif job.kind == "detect" and _final(job, error):
@@ -208,11 +210,14 @@ def _maintain(app: App, job: Job) -> Ended:
 def _test(app: App, job: Job) -> Ended:
     """`options`: source or destination (a name); neither: those of the connection."""
     source, destination = job.options.get("source"), job.options.get("destination")
-    if not (source or destination):
+    if whole := not (source or destination):
         source, destination = app.project.source_of(job.connection), app.project.destination_of(job.connection)
     checks = [*(app.source(source).test() if source else ())]
     checks += app.destination(destination).test() if destination else ()
-    return Ended(result={"checks": [asdict(c) for c in checks], "ok": all(c.ok or not c.needed for c in checks)})
+    failed = [c for c in checks if c.needed and not c.ok]
+    if whole:
+        app.store.setups.tested(job.connection, "; ".join(": ".join(filter(None, (c.name, c.detail))) for c in failed))
+    return Ended(result={"checks": [asdict(c) for c in checks], "ok": not failed})
 
 
 def _rollout(app: App, job: Job) -> Ended:

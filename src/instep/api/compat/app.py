@@ -6,14 +6,17 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep.api.compat import connections, groups, lists, metadata, schemas, state, syncs, users, webhooks
+from instep.api.compat.described import describe
 from instep.api.compat.envelope import Refusal, new_id, refused
 from instep.api.compat.ports import Allowance, Ports
 from instep.errors import InstepError
 
+_TITLE = "instep compatible API"
 _log = logging.getLogger(__name__)
 
 
@@ -42,10 +45,12 @@ def plain(path: str) -> str:
     return "/" + "/".join(parts)
 
 
-def create_compatible(ports: Ports) -> FastAPI:
-    """The application over these ports."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+def create_compatible(ports: Ports, prefix: str = "") -> FastAPI:
+    """The application over these ports, to be mounted at `prefix`."""
+    app = FastAPI(title=_TITLE, openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.ports = ports
+    app.openapi = describe(app, prefix)  # type: ignore[method-assign]
+    app.add_api_route("/openapi.json", _description, include_in_schema=False)
     for room in (syncs, schemas, state, connections, groups, users, webhooks, metadata, lists):
         app.include_router(room.router)
     for kind in (Refusal, InstepError, HTTPException, Exception):
@@ -53,6 +58,10 @@ def create_compatible(ports: Ports) -> FastAPI:
     app.middleware("http")(_counted)
     app.add_middleware(Paths)
     return app
+
+
+def _description(request: Request) -> Response:
+    return JSONResponse(request.app.openapi())
 
 
 def _answer(request: Request, error: Exception) -> Response:

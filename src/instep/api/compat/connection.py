@@ -26,30 +26,32 @@ def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
         ports.jobs.unfinished(names),
         datetime.now(UTC),
         ports.store.detectors.disabled(names),
+        ports.store.setups.broken(names),
     )
-    sources: dict[str, Item | None] = {}
-    for name in {str(item.spec.get("source", "")) for item in items if item.kind == "connection"}:
-        sources[name] = ports.objects.get("source", name)
+    sources = ports.objects.sources({str(i.spec.get("source", "")) for i in items if i.kind == "connection"})
     return [_connection(item, sources.get(str(item.spec.get("source", ""))), facts) for item in items]
 
 
 @dataclass(frozen=True)
 class Facts:
     """What is known of several connections at `now`, by name. `detection_off`: why a detector has switched itself
-    off."""
+    off; `broken`: why a set-up does not work."""
 
     outcomes: Mapping[str, Outcomes]
     paused: frozenset[str]
     jobs: Mapping[str, Sequence[Job]]
     now: datetime
     detection_off: Mapping[str, str] = field(default_factory=dict)
+    broken: Mapping[str, str] = field(default_factory=dict)
 
     def tasks(self, item: Item) -> list[dict[str, Any]]:
         """What a person has to do before it goes on by itself."""
         given = list(item.spec.get("tasks") or []) if item.kind == "foreign" else []
         if why := self.detection_off.get(item.name):
             message = f"Schema detection has switched itself off: {why}. Resolve it, then enable detection."
-            given.append({"code": "resolve_schema_change", "message": message})
+            given.append({"code": "resolve_schema_change", "message": message, "details": why})
+        if why := self.broken.get(item.name):
+            given.append({"code": "reconnect", "message": why, "details": why})
         return given
 
     def status(self, item: Item, late_after: float) -> Status:
@@ -59,7 +61,7 @@ class Facts:
         return status(
             self.outcomes.get(item.name, NEVER_RAN), pending, self.now, late_after=late_after,
             paused=item.name in self.paused or bool(item.spec.get("paused") and item.kind == "foreign"),
-            complete=item.kind == "connection",
+            complete=item.kind == "connection", broken=item.name in self.broken,
         )  # fmt: skip
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -13,6 +13,7 @@ from pydantic import Field
 
 from instep.api.compat.body import Truth, Wire, parse
 from instep.api.compat.connection import instant, shown
+from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, not_found, page, success
 from instep.api.compat.frequency import DEFAULT, FREQUENCIES, cron
@@ -21,13 +22,20 @@ from instep.api.compat.ports import Item
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.services import NAMES, TYPES, source_spec
 from instep.api.compat.syncs import setup_tests
+from instep.api.compat.wire import ConnectionOut, TestedConnection
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
 from instep.errors import Blocked, Conflict, RunInProgress
 
 router = APIRouter()
+Delay = Literal["LOW", "NORMAL", "HIGH", "CUSTOM", "SYNC_FREQUENCY"]
+Schedule = Literal["auto", "manual"]
+MAX_DELAY = 1_000_000
 LISTED = "Connections list retrieved successfully"
 _TEST_ONLY = {"run_setup_tests", "trust_certificates", "trust_fingerprints"}
+_OURS = {"id", "failed_at", "tasks"}
+"""What is noted of a connection whose service nothing here reads."""
+_TIED = {"group_id", "service"}
 
 
 class NewConnection(Wire):
@@ -37,7 +45,11 @@ class NewConnection(Wire):
     paused: Truth = False
     sync_frequency: int = DEFAULT
     daily_sync_time: str = Field(default="00:00", pattern=r"^([01]\d|2[0-3]):00$")
-    schedule_type: str = "auto"
+    schedule_type: Schedule = "auto"
+    pause_after_trial: Truth = False
+    data_delay_sensitivity: Delay = "NORMAL"
+    data_delay_threshold: int = Field(default=0, ge=0, le=MAX_DELAY)
+    networking_method: str = Field(default="Directly", max_length=100)
     run_setup_tests: Truth = True
 
 
@@ -46,11 +58,15 @@ class Change(Wire):
     paused: Truth | None = None
     sync_frequency: int | None = None
     daily_sync_time: str | None = Field(default=None, pattern=r"^([01]\d|2[0-3]):00$")
-    schedule_type: str | None = None
+    schedule_type: Schedule | None = None
     is_historical_sync: Truth | None = None
+    pause_after_trial: Truth | None = None
+    data_delay_sensitivity: Delay | None = None
+    data_delay_threshold: int | None = Field(default=None, ge=0, le=MAX_DELAY)
+    networking_method: str | None = Field(default=None, max_length=100)
 
 
-@router.get("/connections")
+@router.get("/connections", **lists(ConnectionOut, "group_id", "schema"))
 def connections(request: Request, desk: Asked) -> JSONResponse:
     return listing(request, desk, request.query_params.get("group_id") or "")
 
@@ -66,12 +82,12 @@ def listing(request: Request, desk: Desk, group: str) -> JSONResponse:
     return page(LISTED, shown(desk.ports, items), cursor)
 
 
-@router.get("/connections/{id}")
+@router.get("/connections/{id}", **says(ConnectionOut))
 def retrieve(id: Name, desk: Asked) -> JSONResponse:
     return success("", _view(desk, desk.connection(id)))
 
 
-@router.post("/connections")
+@router.post("/connections", **says(TestedConnection, takes=NewConnection, status=201))
 def create(desk: Asked, body: Body) -> JSONResponse:
     wanted = parse(NewConnection, body)
     if not desk.sees(wanted.group_id) or desk.ports.objects.get("destination", wanted.group_id) is None:
@@ -85,18 +101,18 @@ def create(desk: Asked, body: Body) -> JSONResponse:
     return success("Connection has been created", {**_view(desk, item), "setup_tests": tests}, status=201)
 
 
-@router.patch("/connections/{id}")
+@router.patch("/connections/{id}", **says(ConnectionOut, takes=Change))
 def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     item = desk.connection(id)
     wanted = parse(Change, body)
     if not set(body) - _TEST_ONLY:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
     _check_frequency(wanted.sync_frequency)
-    item = _change_ours(desk, item, wanted) if item.kind == "connection" else _change_foreign(desk, item, body)
+    item = _change_ours(desk, item, wanted) if item.kind == "connection" else _change_foreign(desk, item, wanted, body)
     return success("Connection has been updated", _view(desk, item))
 
 
-@router.delete("/connections/{id}")
+@router.delete("/connections/{id}", **says())
 def delete(id: Name, desk: Asked) -> JSONResponse:
     item = desk.connection(id)
     with _agreed(desk, item):
@@ -128,6 +144,14 @@ def _leave_log(desk: Desk, name: str) -> None:
         desk.ports.objects.delete("source", source, desk.caller.name)
 
 
+@router.post("/connections/{id}/connect-card", **says())
+def connect_card(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """A card is a page of the service that runs connections for others, where its customers type their secrets."""
+    desk.connection(id)
+    hint = f'set it up by PATCH /v1/connections/{id} with {{"config": ...}}'
+    raise Refusal(405, f"Connection '{id}' has no connect card: nothing is hosted here.", hint=hint)
+
+
 def _view(desk: Desk, item: Item) -> dict[str, Any]:
     [found] = shown(desk.ports, [item])
     return found
@@ -152,7 +176,7 @@ def _create_ours(desk: Desk, wanted: NewConnection) -> Item:
 
 def _create_foreign(desk: Desk, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
     """All fields are kept as they were sent."""
-    spec = {k: v for k, v in body.items() if k not in _TEST_ONLY}
+    spec = _kept_fields(body, wanted, _TEST_ONLY | _OURS)
     return desk.ports.objects.create("foreign", _free_name(desk, wanted.service, wanted.config), spec, desk.caller.name)
 
 
@@ -196,7 +220,7 @@ def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
     elif wanted.paused is False:
         resume(store, item.name, who)
     if wanted.is_historical_sync:
-        ask(store, item.name, chosen(desk.place(item.name), None), who)
+        ask(store, item.name, chosen(desk.place(item.name), None), who, whole=True)
     return item
 
 
@@ -215,9 +239,15 @@ def _schedule(wanted: Change, item: Item) -> dict[str, Any]:
     return {"schedule": {"sync": cron(frequency, wanted.daily_sync_time or "00:00")}}
 
 
-def _change_foreign(desk: Desk, item: Item, body: Mapping[str, Any]) -> Item:
-    patch = {k: v for k, v in body.items() if k not in _TEST_ONLY}
+def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
+    patch = _kept_fields(body, wanted, _TEST_ONLY | _OURS | _TIED)
     return desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+
+
+def _kept_fields(body: Mapping[str, Any], read: NewConnection | Change, without: Set[str]) -> dict[str, Any]:
+    """A body as it was sent, but for what was understood of it, and for fields that are not its sender's."""
+    known = read.model_dump(exclude_unset=True, exclude={"config"})
+    return {k: known.get(k, v) for k, v in body.items() if k not in without}
 
 
 __all__ = ["instant", "listing", "router"]

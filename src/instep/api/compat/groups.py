@@ -10,16 +10,18 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from instep.api.compat import users
 from instep.api.compat.body import Wire, parse
 from instep.api.compat.connection import instant
 from instep.api.compat.connections import listing
+from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, not_found, page, success
 from instep.api.compat.paging import window
 from instep.api.compat.ports import Item, Kind
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.services import MASK
-from instep.api.compat.users import user
+from instep.api.compat.wire import ConnectionOut, DestinationOut, GroupOut, UserOut
 from instep.project.values import SECRET_NAME
 
 router = APIRouter()
@@ -43,14 +45,14 @@ class DestinationChange(Wire):
     config: dict[str, Any] = Field(default_factory=dict)
 
 
-@router.get("/groups")
+@router.get("/groups", **lists(GroupOut))
 def groups(request: Request, desk: Asked) -> JSONResponse:
     seen = window(request)
     items, cursor = seen.cut(_page(desk, _KINDS, seen.after, seen.limit + 1), lambda item: item.name)
     return page("Groups retrieved successfully", list(map(_group, items)), cursor)
 
 
-@router.post("/groups")
+@router.post("/groups", **says(GroupOut, takes=NewGroup, status=201))
 def create_group(desk: Asked, body: Body) -> JSONResponse:
     desk.allow("admin")
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", parse(NewGroup, body).name)
@@ -58,12 +60,12 @@ def create_group(desk: Asked, body: Body) -> JSONResponse:
     return success("Group has been created", _group(made), status=201)
 
 
-@router.get("/groups/{id}")
+@router.get("/groups/{id}", **says(GroupOut))
 def group(id: Name, desk: Asked) -> JSONResponse:
     return success("", _group(_found(desk, "Group", id)))
 
 
-@router.patch("/groups/{id}")
+@router.patch("/groups/{id}", **says(GroupOut, takes=NewGroup))
 def change_group(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """A name is what everything else refers to: it can be said again, not changed."""
     found, wanted = _found(desk, "Group", id), parse(NewGroup, body)
@@ -72,32 +74,44 @@ def change_group(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return success("Group has been updated", _group(found))
 
 
-@router.delete("/groups/{id}")
+@router.delete("/groups/{id}", **says())
 def delete_group(id: Name, desk: Asked) -> JSONResponse:
     _delete(desk, _found(desk, "Group", id))
     return success(f"Group with id '{id}' has been deleted")
 
 
-@router.get("/groups/{id}/connections")
+@router.get("/groups/{id}/connections", **lists(ConnectionOut, "schema"))
 def connections_of(id: Name, request: Request, desk: Asked) -> JSONResponse:
     _found(desk, "Group", id)
     return listing(request, desk, id)
 
 
-@router.get("/groups/{id}/users")
-def users_of(id: Name, desk: Asked) -> JSONResponse:
+@router.get("/groups/{id}/users", **lists(UserOut))
+def users_of(id: Name, request: Request, desk: Asked) -> JSONResponse:
     _found(desk, "Group", id)
-    return page("Users retrieved successfully", [user(desk.caller)], None)
+    return users.members(request, desk, id)
 
 
-@router.get("/destinations")
+@router.post("/groups/{id}/users", **says(takes=users.NewMember))
+def add_user(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    _found(desk, "Group", id)
+    return users.add(desk, id, body)
+
+
+@router.delete("/groups/{id}/users/{user}", **says())
+def remove_user(id: Name, user: Name, desk: Asked) -> JSONResponse:
+    _found(desk, "Group", id)
+    return users.remove(desk, id, user)
+
+
+@router.get("/destinations", **lists(DestinationOut))
 def destinations(request: Request, desk: Asked) -> JSONResponse:
     seen = window(request)
     items, cursor = seen.cut(_page(desk, ("destination",), seen.after, seen.limit + 1), lambda item: item.name)
     return page("Destinations retrieved successfully", list(map(_destination, items)), cursor)
 
 
-@router.post("/destinations")
+@router.post("/destinations", **says(DestinationOut, takes=NewDestination, status=201))
 def create_destination(desk: Asked, body: Body) -> JSONResponse:
     desk.allow("admin")
     wanted, objects, who = parse(NewDestination, body), desk.ports.objects, desk.caller.name
@@ -113,12 +127,12 @@ def create_destination(desk: Asked, body: Body) -> JSONResponse:
     return success("Destination has been created", _destination(made), status=201)
 
 
-@router.get("/destinations/{id}")
+@router.get("/destinations/{id}", **says(DestinationOut))
 def destination(id: Name, desk: Asked) -> JSONResponse:
     return success("", _destination(_found(desk, "Destination", id)))
 
 
-@router.patch("/destinations/{id}")
+@router.patch("/destinations/{id}", **says(DestinationOut, takes=DestinationChange))
 def change_destination(id: Name, desk: Asked, body: Body) -> JSONResponse:
     desk.allow("admin")
     _found(desk, "Destination", id)
@@ -127,7 +141,7 @@ def change_destination(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return success("Destination has been updated", _destination(made))
 
 
-@router.delete("/destinations/{id}")
+@router.delete("/destinations/{id}", **says())
 def delete_destination(id: Name, desk: Asked) -> JSONResponse:
     _delete(desk, _found(desk, "Destination", id))
     return success(f"Destination with id '{id}' has been deleted")

@@ -8,11 +8,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
+from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import not_found, page, success
 from instep.api.compat.paging import window
 from instep.api.compat.route import Asked, Name
 from instep.api.compat.services import TYPES
+from instep.api.compat.wire import ConnectorTypeOut, ConnectorTypeWhole, NamedColumnOut, NamedOut
 from instep.control.schema_config import named
 from instep.schema.table import Table
 
@@ -24,7 +26,7 @@ _NAMES = {
 }  # fmt: skip
 
 
-@router.get("/connector-types")
+@router.get("/connector-types", **lists(ConnectorTypeOut))
 def types(request: Request, desk: Asked) -> JSONResponse:
     seen = window(request)
     found = [name for name in sorted(TYPES) if name > seen.after][: seen.limit + 1]
@@ -32,30 +34,30 @@ def types(request: Request, desk: Asked) -> JSONResponse:
     return page("", list(map(_type, items)), cursor)
 
 
-@router.get("/connector-types/{service}")
+@router.get("/connector-types/{service}", **says(ConnectorTypeWhole))
 def type_of(service: Name, desk: Asked) -> JSONResponse:
     if service not in TYPES:
         raise not_found("ConnectorType", service)
     return success("", {**_type(service), "config": {"type": "object", "properties": {}}})
 
 
-@router.get("/connectors/{id}/schemas")
-@router.get("/connections/{id}/schemas")
+@router.get("/connectors/{id}/schemas", **lists(NamedOut))
+@router.get("/connections/{id}/schemas", **lists(NamedOut))
 def schemas(id: Name, request: Request, desk: Asked) -> JSONResponse:
     namespace = desk.naming(desk.ours(id).name).namespace
     rows = {t.schema: _row(t.schema, t.schema, namespace) for t in _tables(desk, id)}
     return _listed(request, list(rows.values()))
 
 
-@router.get("/connectors/{id}/tables")
-@router.get("/connections/{id}/tables")
+@router.get("/connectors/{id}/tables", **lists(NamedOut))
+@router.get("/connections/{id}/tables", **lists(NamedOut))
 def tables(id: Name, request: Request, desk: Asked) -> JSONResponse:
     rows = [{**_row(t.path, t.name, t.alias), "parent_id": t.schema} for t in _tables(desk, id)]
     return _listed(request, rows)
 
 
-@router.get("/connectors/{id}/columns")
-@router.get("/connections/{id}/columns")
+@router.get("/connectors/{id}/columns", **lists(NamedColumnOut))
+@router.get("/connections/{id}/columns", **lists(NamedColumnOut))
 def columns(id: Name, request: Request, desk: Asked) -> JSONResponse:
     return _listed(request, [row for t in _tables(desk, id) for row in _columns(t)])
 

@@ -13,6 +13,7 @@ from instep.api.compat.objects import ServedObjects
 from instep.api.compat.ports import WAIT, Ports
 from instep.api.rates import Rates
 from instep.control.objects import Objects
+from instep.egress.guard import Guard
 from instep.project.project import Project
 from instep.store.store import Store
 
@@ -41,10 +42,10 @@ def ports_of(opened: Opened, rates: Rates, wait: float = WAIT) -> Ports:
 
     return Ports(
         store, project, ServedObjects(lambda: opened.objects), StoredJobs(store, project), StoredKeys(store),
-        SharedRates(rates), wait,
+        lambda: Guard(opened.project.model.egress.allow), SharedRates(rates), wait,
     )  # fmt: skip
 
 
 def compatible(opened: Opened, rates: Rates) -> FastAPI:
     """To be mounted at PATH."""
-    return create_compatible(ports_of(opened, rates))
+    return create_compatible(ports_of(opened, rates), PATH)

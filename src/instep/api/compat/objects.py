@@ -3,7 +3,7 @@ only this API knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import merge
@@ -11,11 +11,12 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from instep.api.compat.ports import Item, Kind
+from instep.control.identity import Identity, identity
 from instep.control.kept import Kept
 from instep.control.kept import Kind as KeptKind
 from instep.control.objects import Managed, Objects
 from instep.errors import Conflict, RunInProgress
-from instep.events import ConnectionDeleted
+from instep.events import ConnectionCreated, ConnectionDeleted, ConnectionEdited
 from instep.model import ObjectKind
 from instep.project.project import Project
 from instep.store.objects import Link, StoredObject
@@ -23,7 +24,6 @@ from instep.store.store import Store
 
 _BEFORE = datetime(2000, 1, 1, tzinfo=UTC)
 """When the sections of a file were made is not known."""
-_AT_ONCE = 200
 
 
 @dataclass(frozen=True)
@@ -54,25 +54,30 @@ class ServedObjects:
         """`groups`: connections into one of these destinations, or with one of these tags."""
         links: list[Link] = [("destination", group)] if group else []
         any_of: list[Link] = [link for name in groups for link in _scope(name)]
-        at_once = _AT_ONCE if namespace else limit
-        both = merge(
-            self._managed(after, at_once, links, any_of), self._foreign(after, at_once, links, any_of),
-            key=lambda item: item.name,
-        )  # fmt: skip
+        ours = self._managed(after, limit, links, any_of, namespace)
+        both = merge(ours, self._foreign(after, limit, links, any_of, namespace), key=lambda item: item.name)
         return list(islice((item for item in both if namespace in ("", item.namespace)), limit))
 
-    def _managed(self, after: str, at_once: int, links: list[Link], any_of: list[Link]) -> Iterator[Item]:
+    def _managed(
+        self, after: str, at_once: int, links: list[Link], any_of: list[Link], namespace: str
+    ) -> Iterator[Item]:
         common: dict[str, str] = {}
         while True:
-            found = self.objects.page("connection", after=after, limit=at_once, links=links, any_of=any_of)
+            found = self.objects.page(
+                "connection", after=after, limit=at_once, links=links, any_of=any_of, namespace=namespace
+            )
             yield from (self._connection(one, common) for one in found)
             if len(found) < at_once:
                 return
             after = found[-1].name
 
-    def _foreign(self, after: str, at_once: int, links: list[Link], any_of: list[Link]) -> Iterator[Item]:
+    def _foreign(
+        self, after: str, at_once: int, links: list[Link], any_of: list[Link], namespace: str
+    ) -> Iterator[Item]:
         while True:
-            found = self._kept.page("foreign", after=after, limit=at_once, links=links, any_of=any_of)
+            found = self._kept.page(
+                "foreign", after=after, limit=at_once, links=links, any_of=any_of, namespace=namespace
+            )
             yield from map(_kept, found)
             if len(found) < at_once:
                 return
@@ -92,11 +97,14 @@ class ServedObjects:
         found = self.objects.find(kind, name)
         return self._item(found) if found else None
 
+    def sources(self, names: Collection[str]) -> Mapping[str, Item]:
+        return {found.name: _item(found) for found in self.objects.several("source", names)}
+
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str) -> Item:
         if _is_kept(kind):
             if kind == "group" and self.objects.find("destination", name):
                 raise Conflict(f"there is a destination {name} already", hint="use another name")
-            return _kept(self._kept.put(kind, name, spec, who=who, new=True, links=_links(kind, spec)))
+            return self._put(kind, name, spec, who, new=True)
         assert _is_managed(kind)
         return self._item(self.objects.put(kind, name, spec, who=who, expected=0))
 
@@ -106,26 +114,39 @@ class ServedObjects:
             if _is_kept(kind):
                 kept = self._kept.get(kind, name)
                 spec = merged(kept.spec if kept else {}, patch)
-                return _kept(self._kept.put(kind, name, spec, who=who, links=_links(kind, spec)))
+                return self._put(kind, name, spec, who)
             assert _is_managed(kind)
             spec = merged(self.objects.get(kind, name).spec, patch)
             return self._item(self.objects.put(kind, name, spec, who=who))
+
+    def _put(self, kind: KeptKind, name: str, spec: Mapping[str, Any], who: str, *, new: bool = False) -> Item:
+        with self._store.transaction():
+            made = self._kept.put(kind, name, spec, who=who, new=new, links=_links(kind, spec))
+            if kind == "foreign":
+                self._store.events.add(ConnectionCreated(name, who) if new else ConnectionEdited(name, who))
+        return _kept(made)
 
     def delete(self, kind: Kind, name: str, who: str) -> None:
         """A connection goes with its jobs, what is recorded of it, and its source, if nobody else uses that; its
         tables at the destination stay."""
         if _is_kept(kind):
-            self._kept.delete(kind, name)
+            self._delete_kept(kind, name, who)
         elif kind == "connection":
             self._delete_connection(name, who)
         else:
             assert _is_managed(kind)
             self.objects.delete(kind, name)
 
+    def _delete_kept(self, kind: KeptKind, name: str, who: str) -> None:
+        with self._store.transaction():
+            if kind == "foreign":
+                self._store.events.add(_deleted(name, who, 0, identity(self._project, self._store, name)))
+            self._kept.delete(kind, name)
+
     def _delete_connection(self, name: str, who: str) -> None:
         store = self._store
         with store.transaction():
-            source = self._project.source_of(name)
+            source, was = self._project.source_of(name), identity(self._project, store, name)
             if self._project.log_names(name) is not None:
                 hint = f"run `instep connection delete {name}`, which takes the slot away"
                 raise Conflict(f"connection {name} has a log at its source, which would fill the disk there", hint=hint)
@@ -139,7 +160,7 @@ class ServedObjects:
                 self.objects.delete("source", source)
             tables = len(store.names.of(name))
             store.connections.forget(name)
-            store.events.add(ConnectionDeleted(name, who, tables, "kept", "", ()))
+            store.events.add(_deleted(name, who, tables, was))
 
     def _item(self, found: Managed) -> Item:
         if found.kind == "connection":
@@ -159,6 +180,10 @@ class ServedObjects:
         return _item(found, group, namespace)
 
 
+def _deleted(name: str, who: str, tables: int, was: Identity) -> ConnectionDeleted:
+    return ConnectionDeleted(name, who, tables, "kept", "", (), was.service, was.group, was.namespace)
+
+
 def _item(found: Managed, group: str = "", namespace: str = "") -> Item:
     return Item(
         _wire_kind(found.kind), found.name, found.spec, found.created or _BEFORE, found.created_by, group, namespace,
@@ -175,7 +200,7 @@ def _kept(found: StoredObject) -> Item:
 
 
 def _is_kept(kind: str) -> TypeGuard[KeptKind]:
-    return kind in ("foreign", "group", "webhook")
+    return kind in ("foreign", "group", "webhook", "user")
 
 
 def _is_managed(kind: str) -> TypeGuard[ObjectKind]:

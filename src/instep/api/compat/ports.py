@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
+from instep.egress.guard import Guard
 from instep.model import JobKind, JobStatus
 from instep.project.project import Project
 from instep.store.store import Store
 
 Role = Literal["viewer", "operator", "approver", "admin"]
-Kind = Literal["source", "destination", "connection", "foreign", "group", "webhook"]
+Kind = Literal["source", "destination", "connection", "foreign", "group", "webhook", "user"]
 WAIT = 50.0
 """Seconds that a request waits for a job before it says that the job is still going."""
 
@@ -117,6 +118,9 @@ class Objects(Protocol):
 
     def get(self, kind: Kind, name: str) -> Item | None: ...
 
+    def sources(self, names: Collection[str]) -> Mapping[str, Item]:
+        """Those of these sources that there are, by name."""
+
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str) -> Item: ...
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
@@ -127,12 +131,14 @@ class Objects(Protocol):
 
 @dataclass(frozen=True)
 class Ports:
-    """`project` answers the project in which a connection of that name stands, as it is now."""
+    """`project` answers the project in which a connection of that name stands, as it is now; `egress` says where web
+    hooks may be."""
 
     store: Store
     project: Callable[[str], Project]
     objects: Objects
     jobs: Enqueues
     keys: Authenticates
+    egress: Callable[[], Guard]
     limits: Limits | None = None
     wait: float = WAIT

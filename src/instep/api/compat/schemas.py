@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from instep.api.compat.body import Wire, parse
+from instep.api.compat.described import says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, success
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.tree import ColumnBody, ConfigBody, SchemaBody, TableBody, columns, tree
+from instep.api.compat.wire import ColumnsOut, SchemasOut
 from instep.control.resync import droppable
 from instep.control.schema_config import schema_config, table_columns
 from instep.control.schema_patch import ConfigPatch, NotListed, SchemaPatch, TablePatch, patched, precreated, switched
@@ -38,13 +40,13 @@ class DropBody(Wire):
     schemas: dict[str, DropSchema] = Field(default_factory=dict)
 
 
-@router.get("")
+@router.get("", **says(SchemasOut))
 def retrieve(id: Name, desk: Asked) -> JSONResponse:
     desk.connection(id)
     return _whole(desk, id, "")
 
 
-@router.post("")
+@router.post("", **says(dict[str, Any], takes=ConfigBody))
 def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """Before the first look at the source: kept for what will be found there, and answered as it was sent."""
     desk.ours(id)
@@ -59,12 +61,12 @@ def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return success("Schema configuration has been created", body)
 
 
-@router.patch("")
+@router.patch("", **says(SchemasOut, takes=ConfigBody))
 def modify(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return _patch(desk, id, parse(ConfigBody, body).patch(), "Schema configuration has been modified")
 
 
-@router.post("/reload")
+@router.post("/reload", **says(SchemasOut, takes=ReloadBody, needs_body=False))
 def reload(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """Looks at the source; then, if asked to, switches all schemas and tables on or off."""
     desk.ours(id)
@@ -76,7 +78,7 @@ def reload(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return _whole(desk, id, "Schema configuration has been reloaded")
 
 
-@router.post("/drop-columns")
+@router.post("/drop-columns", **says(takes=DropBody))
 def drop_columns(id: Name, desk: Asked, body: Body) -> JSONResponse:
     found = parse(DropBody, body).schemas
     wanted = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
@@ -85,25 +87,25 @@ def drop_columns(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return _drop(desk, id, wanted)
 
 
-@router.patch("/{schema}")
+@router.patch("/{schema}", **says(SchemasOut, takes=SchemaBody))
 def modify_schema(id: Name, schema: Name, desk: Asked, body: Body) -> JSONResponse:
     patch = ConfigPatch({schema: parse(SchemaBody, body).patch()})
     return _patch(desk, id, patch, "Schema has been updated")
 
 
-@router.patch("/{schema}/tables/{table}")
+@router.patch("/{schema}/tables/{table}", **says(SchemasOut, takes=TableBody))
 def modify_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
     patch = ConfigPatch({schema: SchemaPatch(tables={table: parse(TableBody, body).patch()})})
     return _patch(desk, id, patch, "Table has been updated")
 
 
-@router.patch("/{schema}/tables/{table}/columns/{column}")
+@router.patch("/{schema}/tables/{table}/columns/{column}", **says(SchemasOut, takes=ColumnBody))
 def modify_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked, body: Body) -> JSONResponse:
     change = TablePatch(columns={column: parse(ColumnBody, body).patch()})
     return _patch(desk, id, ConfigPatch({schema: SchemaPatch(tables={table: change})}), "Column has been updated")
 
 
-@router.get("/{schema}/tables/{table}/columns")
+@router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
 def retrieve_columns(id: Name, schema: Name, table: Name, desk: Asked) -> JSONResponse:
     """As the source has them now."""
     desk.ours(id)
@@ -114,7 +116,7 @@ def retrieve_columns(id: Name, schema: Name, table: Name, desk: Asked) -> JSONRe
     return success("Source table columns config retrieved", {"columns": columns(found)})
 
 
-@router.delete("/{schema}/tables/{table}/columns/{column}")
+@router.delete("/{schema}/tables/{table}/columns/{column}", **says())
 def drop_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked) -> JSONResponse:
     return _drop(desk, id, {(schema, table): (column,)})
 

@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from instep.api.compat.ports import Item
+from instep.control.identity import SERVICES
 from instep.project.values import SECRET_NAME
 
 MASK = "******"
-SERVICES: Mapping[str, str] = {
-    "postgres": "postgres", "mysql": "mysql", "mariadb": "maria", "sqlite": "sqlite", "files": "files", "jdbc": "jdbc",
-    "connector": "connector_sdk",
-}  # fmt: skip
-"""Type of a source to service."""
 TYPES: Mapping[str, str] = {
     **{service: type for type, service in SERVICES.items()},
     "postgres_rds": "postgres", "mysql_rds": "mysql", "maria_rds": "mariadb",

@@ -7,15 +7,24 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from instep.api.compat.body import Wire, parse
 from instep.api.compat.connection import MOVES
+from instep.api.compat.described import says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, success
 from instep.api.compat.route import Asked, Body, Name
+from instep.api.compat.wire import StateOut
 
 router = APIRouter(prefix="/connections/{id}")
 
 
-@router.get("/state")
+class StateBody(Wire):
+    """An object, as the connector saves it."""
+
+    state: dict[str, Any]
+
+
+@router.get("/state", **says(StateOut))
 def state(id: Name, desk: Asked) -> JSONResponse:
     _check(desk, id)
     found = desk.ports.store.connectors.get(id)
@@ -24,14 +33,12 @@ def state(id: Name, desk: Asked) -> JSONResponse:
     return success(data={"state": found.state})
 
 
-@router.patch("/state")
+@router.patch("/state", **says(StateOut, takes=StateBody))
 def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """Its next sync begins from there: a person says so, while nothing runs."""
     _check(desk, id)
     desk.allow("operator")
-    said: Any = body.get("state") if isinstance(body, dict) else None
-    if not isinstance(said, dict):
-        raise Refusal(400, 'The body must be {"state": {...}}: an object, as the connector saves it.')
+    said = parse(StateBody, body).state
     store = desk.ports.store
     if any(j.kind in MOVES and j.status == "running" for j in desk.ports.jobs.unfinished([id]).get(id, ())):
         raise Refusal(409, f"Connection '{id}' is syncing: its state is saved by the sync.")

@@ -7,14 +7,18 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
+from pydantic import RootModel
 
 from instep.api.compat.body import Truth, Wire, parse
 from instep.api.compat.connection import MOVES, shown
+from instep.api.compat.described import says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, success
 from instep.api.compat.ports import Item, Job
 from instep.api.compat.route import Asked, Body, Name
+from instep.api.compat.wire import TestedConnection
 from instep.control.resync import Scope, ask, chosen
+from instep.events import SyncAsked
 
 router = APIRouter(prefix="/connections/{id}")
 
@@ -27,34 +31,38 @@ class ResyncBody(Wire):
     scope: dict[str, list[str]] | None = None
 
 
-@router.post("/sync")
+class TablesByName(RootModel[dict[str, list[str]]]):
+    """Schemas, each with its tables."""
+
+
+@router.post("/sync", **says(takes=SyncBody, needs_body=False))
 def sync(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return _sync(desk, desk.connection(id), force=parse(SyncBody, body).force, join=False)
 
 
-@router.post("/force")
+@router.post("/force", **says())
 def force(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """The older form: a sync that is under way is the one that was asked for."""
     return _sync(desk, desk.connection(id), force=False, join=True)
 
 
-@router.post("/resync")
+@router.post("/resync", **says(takes=ResyncBody, needs_body=False))
 def resync(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return _resync(desk, id, parse(ResyncBody, body).scope)
 
 
-@router.post("/schemas/tables/resync")
+@router.post("/schemas/tables/resync", **says(takes=TablesByName))
 def resync_tables(id: Name, desk: Asked, body: Body) -> JSONResponse:
     scope = parse(ResyncBody, {"scope": body}).scope or {}
     return _resync(desk, id, _by_schema(desk, id, scope))
 
 
-@router.post("/schemas/{schema}/tables/{table}/resync")
+@router.post("/schemas/{schema}/tables/{table}/resync", **says())
 def resync_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
     return _resync(desk, id, {schema: [table]})
 
 
-@router.post("/test")
+@router.post("/test", **says(TestedConnection))
 def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
     item = desk.ours(id)
     tests = setup_tests(desk.run(id, "test", {}, key="test"))
@@ -85,7 +93,12 @@ def _moving(desk: Desk, id: str) -> list[Job]:
 def _sync(desk: Desk, item: Item, *, force: bool, join: bool) -> JSONResponse:
     if item.kind == "foreign":
         return _fail_foreign(desk, item)
-    jobs, who, id = desk.ports.jobs, desk.caller.name, item.name
+    with desk.ports.store.transaction():  # of two that ask at the same time one is told that it syncs already
+        return _begin(desk, item.name, force=force, join=join)
+
+
+def _begin(desk: Desk, id: str, *, force: bool, join: bool) -> JSONResponse:
+    jobs, who = desk.ports.jobs, desk.caller.name
     done = f"Sync has been successfully triggered for connection with id '{id}'"
     if id in desk.ports.store.pauses.whole([id]):
         raise Refusal(409, f"Connection '{id}' is paused.", hint='resume it first: PATCH it with {"paused": false}')
@@ -98,6 +111,7 @@ def _sync(desk: Desk, item: Item, *, force: bool, join: bool) -> JSONResponse:
     for job in running:
         jobs.cancel(job.id, who)
     jobs.enqueue(id, "sync", {}, who=who, urgent=True)
+    desk.ports.store.events.add(SyncAsked(id, who))
     return success(done)
 
 
@@ -131,7 +145,7 @@ def _resync(desk: Desk, id: str, scope: Scope | None) -> JSONResponse:
     """Tables are asked for; the next sync reads them, which a paused connection has when it is resumed."""
     desk.ours(id)
     tables, who, store = chosen(desk.place(id), scope), desk.caller.name, desk.ports.store
-    ask(store, id, tables, who)
+    ask(store, id, tables, who, whole=scope is None)
     if id not in store.pauses.whole([id]):
         desk.ports.jobs.enqueue(id, "sync", {}, who=who, urgent=True)
     return success("Re-sync has been triggered successfully")

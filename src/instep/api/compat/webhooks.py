@@ -1,9 +1,10 @@
-"""Webhooks as objects: created, listed, changed, deleted. What is delivered to them is the notices' part."""
+"""Webhooks: created, listed, changed, tested, deleted. What is delivered to them is the part of `notify.hooks`."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -12,22 +13,19 @@ from pydantic import Field
 
 from instep.api.compat.body import Truth, Wire, parse
 from instep.api.compat.connection import instant
+from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, not_found, page, success
+from instep.api.compat.hooks import check_url, tried
 from instep.api.compat.paging import window
 from instep.api.compat.ports import Item
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.services import MASK
+from instep.api.compat.wire import TriedOut, WebhookOut
+from instep.control.kept import Kept
+from instep.notify.hooks import EVENTS, OURS, PREFIX
 
 router = APIRouter(prefix="/webhooks")
-EVENTS = (
-    "sync_start", "sync_end", "connection_successful", "connection_failure", "create_connector", "pause_connector",
-    "resume_connector", "edit_connector", "delete_connector", "force_update_connector", "resync_connector",
-    "resync_table", "dbt_run_start", "dbt_run_succeeded", "dbt_run_failed", "transformation_start",
-    "transformation_succeeded", "transformation_failed", "status",
-)  # fmt: skip
-OURS = ("schema_change_detected", "schema_change_review", "schema_change_applied")
-"""Events of ours, sent only to those that ask for them by name."""
 
 
 class NewWebhook(Wire):
@@ -44,61 +42,93 @@ class WebhookChange(Wire):
     secret: str | None = None
 
 
-@router.get("")
+class WebhookTest(Wire):
+    event: str = Field(min_length=1)
+
+
+@router.get("", **lists(WebhookOut))
 def webhooks(request: Request, desk: Asked) -> JSONResponse:
     desk.allow("admin")
     seen = window(request)
     found = desk.ports.objects.page("webhook", after=seen.after, limit=seen.limit + 1)
     items, cursor = seen.cut(found, lambda item: item.name)
-    return page("Webhooks retrieved successfully", list(map(_view, items)), cursor)
+    closed = desk.ports.store.outbox.closed()
+    return page("Webhooks retrieved successfully", [_view(item, closed) for item in items], cursor)
 
 
-@router.post("/account")
+@router.post("/account", **says(WebhookOut, takes=NewWebhook))
 def create(desk: Asked, body: Body) -> JSONResponse:
     return _create(desk, parse(NewWebhook, body), {"type": "account"})
 
 
-@router.post("/group/{group}")
+@router.post("/group/{group}", **says(WebhookOut, takes=NewWebhook))
 def create_for(group: Name, desk: Asked, body: Body) -> JSONResponse:
     if not desk.sees(group) or desk.ports.objects.get("destination", group) is None:
         raise not_found("Group", group)
     return _create(desk, parse(NewWebhook, body), {"type": "group", "group_id": group})
 
 
-@router.get("/{id}")
+@router.get("/{id}", **says(WebhookOut))
 def retrieve(id: Name, desk: Asked) -> JSONResponse:
-    return success("", _view(_found(desk, id)))
+    return _shown(desk, "", _found(desk, id))
 
 
-@router.patch("/{id}")
+@router.patch("/{id}", **says(WebhookOut, takes=WebhookChange))
 def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
-    _found(desk, id)
-    wanted = parse(WebhookChange, body)
-    _check(wanted.url or "https:", wanted.events or ())
+    """One that is active, or becomes it, is tried with its new settings first."""
+    found, wanted = _found(desk, id), parse(WebhookChange, body)
+    _check_events(wanted.events or ())
     patch = {k: v for k, v in wanted.model_dump(exclude_none=True).items() if v != MASK}
-    return success("Webhook has been updated", _view(desk.ports.objects.change("webhook", id, patch, desk.caller.name)))
+    will = {**Kept(desk.ports.store).opened("webhook", id), **patch}
+    if "url" in patch:
+        check_url(desk.ports.egress(), will["url"])
+    if wanted.active or (found.spec["active"] and {"url", "secret"} & set(patch)):
+        _try(desk, will)
+    with desk.ports.store.transaction():
+        made = desk.ports.objects.change("webhook", id, patch, desk.caller.name)
+        if wanted.active:
+            desk.ports.store.outbox.open(PREFIX + id)
+    return _shown(desk, "Webhook has been updated", made)
 
 
-@router.delete("/{id}")
+@router.post("/{id}/test", **says(TriedOut, takes=WebhookTest))
+def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    _found(desk, id)
+    event = parse(WebhookTest, body).event
+    _check_events([event])
+    said = Kept(desk.ports.store).opened("webhook", id)
+    return success("", asdict(tried(desk.ports.egress(), said["url"], said.get("secret", ""), event)))
+
+
+@router.delete("/{id}", **says())
 def delete(id: Name, desk: Asked) -> JSONResponse:
     _found(desk, id)
-    desk.ports.objects.delete("webhook", id, desk.caller.name)
+    with desk.ports.store.transaction():
+        desk.ports.objects.delete("webhook", id, desk.caller.name)
+        desk.ports.store.outbox.drop(PREFIX + id)
     return success(f"Webhook with id '{id}' has been deleted")
 
 
 def _create(desk: Desk, wanted: NewWebhook, kind: Mapping[str, str]) -> JSONResponse:
     desk.allow("admin")
-    _check(wanted.url, wanted.events)
+    _check_events(wanted.events)
+    check_url(desk.ports.egress(), wanted.url)
     spec = {**wanted.model_dump(), **kind}
+    if wanted.active:
+        _try(desk, spec)
     name = f"webhook_{secrets.token_hex(6)}"
-    return success(
-        "Webhook has been created", _view(desk.ports.objects.create("webhook", name, spec, desk.caller.name))
-    )
+    return _shown(desk, "Webhook has been created", desk.ports.objects.create("webhook", name, spec, desk.caller.name))
 
 
-def _check(url: str, events: list[str] | tuple[str, ...]) -> None:
-    if not url.startswith("https:"):
-        raise Refusal(400, "The url of a webhook must be https.")
+def _try(desk: Desk, said: Mapping[str, Any]) -> None:
+    """Refusal (400) if its receiver does not take a test."""
+    found = tried(desk.ports.egress(), said["url"], said.get("secret", ""), said["events"][0])
+    if not found.succeed:
+        hint = 'create it with {"active": false}, and activate it once its receiver answers'
+        raise Refusal(400, f"The test of the webhook has failed: {found.message}", hint=hint)
+
+
+def _check_events(events: Sequence[str]) -> None:
     if unknown := [event for event in events if event not in (*EVENTS, *OURS)]:
         raise Refusal(400, f"There is no event {unknown[0]}.", hint=f"there are {', '.join((*EVENTS, *OURS))}")
 
@@ -111,11 +141,16 @@ def _found(desk: Desk, id: str) -> Item:
     return found
 
 
-def _view(item: Item) -> dict[str, Any]:
-    """The secret is never told."""
+def _shown(desk: Desk, message: str, item: Item) -> JSONResponse:
+    return success(message, _view(item, desk.ports.store.outbox.closed()))
+
+
+def _view(item: Item, closed: Container[str]) -> dict[str, Any]:
+    """The secret is never told. One whose receiver was not reached for days is not active any more."""
     said = item.spec
     group = {"group_id": said["group_id"]} if said.get("group_id") else {}
     return {
         "id": item.name, "type": said["type"], **group, "url": said["url"], "events": list(said["events"]),
-        "active": said["active"], "secret": MASK, "created_at": instant(item.created), "created_by": item.created_by,
+        "active": bool(said["active"]) and PREFIX + item.name not in closed, "secret": MASK,
+        "created_at": instant(item.created), "created_by": item.created_by,
     }  # fmt: skip

@@ -8,7 +8,7 @@ from alembic import op
 from instep.store.columns import Utc
 
 revision = "0024"
-down_revision = "0021"
+down_revision = "0023"
 
 
 def upgrade() -> None:

@@ -1,0 +1,225 @@
+"""What the compatible API answers, for its description; every answer is held against it by the tests."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+
+class Out(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Done(Out):
+    """The envelope without `data`."""
+
+    code: Literal["Success"]
+    message: str = ""
+
+
+class One(Out, Generic[T]):
+    code: Literal["Success"]
+    message: str = ""
+    data: T
+
+
+class Items(Out, Generic[T]):
+    items: list[T]
+    next_cursor: str | None
+    nextCursor: str | None
+
+
+class Refused(Out):
+    """`code` is the word to compare; `request_id` is in the server's log."""
+
+    code: str
+    message: str
+    request_id: str
+    hint: str = ""
+
+
+class Task(Out):
+    code: str
+    message: str
+    details: str
+
+
+class StatusOut(Out):
+    setup_state: Literal["incomplete", "connected", "broken"]
+    schema_status: Literal["ready"]
+    sync_state: Literal["scheduled", "syncing", "paused", "rescheduled"]
+    update_state: Literal["on_schedule", "delayed"]
+    is_historical_sync: bool
+    rescheduled_for: datetime | None
+    tasks: list[Task]
+    warnings: list[Task]
+
+
+class ConnectionOut(Out):
+    id: str
+    group_id: str
+    service: str
+    service_version: int
+    schema_: str = Field(alias="schema")
+    connected_by: str | None
+    created_at: datetime
+    succeeded_at: datetime | None
+    failed_at: datetime | None
+    paused: bool
+    pause_after_trial: bool
+    sync_frequency: int
+    daily_sync_time: str = ""
+    schedule_type: str
+    data_delay_sensitivity: str
+    data_delay_threshold: int
+    networking_method: str
+    status: StatusOut
+    config: dict[str, Any]
+
+
+class SetupTest(Out):
+    title: str
+    status: Literal["PASSED", "SKIPPED", "WARNING", "FAILED", "JOB_FAILED"]
+    message: str
+    details: str
+
+
+class TestedConnection(ConnectionOut):
+    setup_tests: list[SetupTest]
+
+
+class Locks(Out):
+    allowed: bool
+    reason_code: Literal["SYSTEM_TABLE", "SYSTEM_COLUMN", "DELETED", "OTHER"] = "OTHER"
+    reason: str = ""
+
+
+class ColumnOut(Out):
+    name_in_destination: str
+    enabled: bool
+    hashed: bool
+    is_primary_key: bool
+    enabled_patch_settings: Locks
+
+
+class ColumnsOut(Out):
+    columns: dict[str, ColumnOut]
+
+
+class TableOut(ColumnsOut):
+    name_in_destination: str
+    enabled: bool
+    sync_mode: Literal["SOFT_DELETE", "HISTORY", "LIVE"] = "SOFT_DELETE"
+    enabled_patch_settings: Locks
+    supports_columns_config: bool
+    supports_history_mode: bool
+
+
+class SchemaOut(Out):
+    name_in_destination: str
+    enabled: bool
+    tables: dict[str, TableOut]
+
+
+class SchemasOut(Out):
+    """Keys are the names at the source."""
+
+    enable_new_by_default: bool
+    schema_change_handling: Literal["ALLOW_ALL", "ALLOW_COLUMNS", "BLOCK_ALL"]
+    schemas: dict[str, SchemaOut]
+
+
+class StateOut(Out):
+    state: dict[str, Any]
+
+
+class GroupOut(Out):
+    id: str
+    name: str
+    created_at: datetime
+
+
+class DestinationOut(Out):
+    id: str
+    group_id: str
+    service: str
+    region: str
+    time_zone_offset: str
+    setup_status: Literal["connected"]
+    networking_method: str
+    config: dict[str, Any]
+
+
+class UserOut(Out):
+    id: str
+    email: str
+    given_name: str
+    family_name: str
+    verified: bool
+    invited: bool
+    picture: str | None
+    phone: str | None
+    logged_in_at: datetime | None
+    created_at: datetime | None
+    active: bool
+    role: str | None
+
+
+class AccountOut(Out):
+    account_id: str
+    account_name: str
+    user_id: str
+
+
+class WebhookOut(Out):
+    id: str
+    type: Literal["account", "group"]
+    group_id: str = ""
+    url: str
+    events: list[str]
+    active: bool
+    secret: Literal["******"]
+    created_at: datetime
+    created_by: str
+
+
+class TriedOut(Out):
+    succeed: bool
+    status: int
+    message: str
+
+
+class ConnectorTypeOut(Out):
+    id: str
+    name: str
+    type: str
+    description: str
+    icon_url: str | None
+    icons: list[str]
+    link_to_docs: str | None
+    connector_class: str
+    service_status: str
+
+
+class ConnectorTypeWhole(ConnectorTypeOut):
+    config: dict[str, Any]
+
+
+class NamedOut(Out):
+    """A schema, or a table (`parent_id`: its schema)."""
+
+    id: str
+    name_in_source: str
+    name_in_destination: str
+    parent_id: str = ""
+
+
+class NamedColumnOut(NamedOut):
+    type_in_source: str
+    type_in_destination: str
+    is_primary_key: bool
+    is_foreign_key: bool

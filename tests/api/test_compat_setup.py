@@ -1,0 +1,92 @@
+"""`setup_state`: whether what a connection was set up with works, and what clears it; two syncs asked for at once."""
+
+from __future__ import annotations
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from compat_world import Compat
+
+from instep.store.setups import Setups
+
+SHOP = "/connections/shop"
+
+
+def state(compat: Compat) -> tuple[str, list[str]]:
+    status = compat.data("GET", SHOP)["status"]
+    return status["setup_state"], [task["code"] for task in status["tasks"]]
+
+
+def away(compat: Compat) -> Path:
+    return (compat.folder / "shop.db").rename(compat.folder / "away.db")
+
+
+def back(compat: Compat) -> None:
+    (compat.folder / "away.db").rename(compat.folder / "shop.db")
+
+
+@pytest.mark.parametrize("by", ["sync", "test", "reload"])
+def test_what_cannot_be_reached_is_broken_until_it_works_again(compat: Compat, by: str) -> None:
+    assert state(compat) == ("connected", [])
+    away(compat)
+    if by == "sync":
+        compat.sync()
+    elif by == "test":
+        tests = compat.data("POST", f"{SHOP}/test", {})
+        assert tests["status"]["setup_state"] == "broken"
+        assert "FAILED" in {test["status"] for test in tests["setup_tests"]}
+    else:
+        compat.ask("POST", f"{SHOP}/schemas/reload", {}, 400)
+    assert state(compat) == ("broken", ["reconnect"])
+    [task] = compat.data("GET", SHOP)["status"]["tasks"]
+    assert "shop.db" in task["message"]
+    back(compat)
+    if by == "test":
+        assert compat.data("POST", f"{SHOP}/test", {})["status"]["setup_state"] == "connected"
+    else:
+        compat.sync()
+    assert state(compat) == ("connected", [])
+
+
+def test_a_table_that_fails_breaks_no_set_up(compat: Compat) -> None:
+    compat.sync()
+    with closing(sqlite3.connect(compat.folder / "shop.db")) as connection:
+        connection.executescript("create view broken as select * from nowhere")
+    compat.sync()
+    assert state(compat) == ("connected", [])
+
+
+def test_the_states_of_a_set_up(setups: Setups) -> None:
+    assert setups.broken(["shop"]) == {}
+    setups.seen("shop", "")
+    setups.seen("shop", "no route")
+    setups.seen("shop", "no route, still")
+    assert setups.broken(["shop", "other"]) == {"shop": "no route"}
+    setups.tested("shop", "no login")
+    assert setups.broken(["shop"]) == {"shop": "no login"}
+    setups.seen("shop", "")
+    assert setups.broken(["shop"]) == {}
+
+
+@pytest.fixture
+def setups(compat: Compat) -> Setups:
+    return compat.store.setups
+
+
+def test_of_syncs_asked_for_at_once_one_is_begun(compat: Compat) -> None:
+    compat.worker.held.clear()
+    with ThreadPoolExecutor(8) as pool:
+        asked = list(pool.map(lambda _: compat.client.post(f"/v1{SHOP}/sync", json={}).status_code, range(8)))
+    assert sorted(asked) == [200] + [409] * 7
+    assert len(compat.store.jobs.unfinished(["shop"])) == 1
+
+
+def test_a_sync_that_somebody_else_runs_is_told_too(compat: Compat) -> None:
+    run = compat.store.runs.claim("shop", "sync")
+    assert compat.ask("POST", f"{SHOP}/sync", {}, 409)["code"] == "Conflict"
+    assert compat.ask("POST", f"{SHOP}/force")["code"] == "Success"
+    compat.store.runs.finish(run, "done")
+    assert compat.ask("POST", f"{SHOP}/sync", {})["code"] == "Success"
