@@ -22,7 +22,7 @@ router = APIRouter(prefix="/metadata")
 _NAMES = {
     "postgres": "PostgreSQL", "postgres_rds": "Amazon RDS for PostgreSQL", "mysql": "MySQL",
     "mysql_rds": "Amazon RDS for MySQL", "maria": "MariaDB", "maria_rds": "Amazon RDS for MariaDB",
-    "sqlite": "SQLite", "files": "Files", "jdbc": "JDBC",
+    "sqlite": "SQLite", "files": "Files", "jdbc": "JDBC", "connector_sdk": "Connector SDK",
 }  # fmt: skip
 
 
