@@ -299,6 +299,11 @@ class App:
         from instep.sync.rows.engine import Auto, Inline, OnSpark
 
         read_by_spark = self.project.model.sources[self.project.source_of(connection)].type == "jdbc"
+        if (
+            self.project.spark_is_elsewhere
+            and self.project.model.sources[self.project.source_of(connection)].type == "connector"
+        ):
+            return Inline()  # its operations are in files of this machine
         match self.project.engine:
             case "inline" if read_by_spark:
                 raise ProjectError(

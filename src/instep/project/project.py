@@ -139,8 +139,13 @@ class Project:
         """What reads rows: auto, spark or inline; auto is spark where Spark runs on other machines."""
         if self.model.engine != "auto":
             return self.model.engine
+        return "spark" if self.spark_is_elsewhere else "auto"
+
+    @property
+    def spark_is_elsewhere(self) -> bool:
+        """Whether Spark runs on other machines."""
         spark = self.spark()
-        return "spark" if spark["remote"] or not str(spark["master"]).startswith("local") else "auto"
+        return bool(spark["remote"]) or not str(spark["master"]).startswith("local")
 
     def spark(self) -> Settings:
         """master, remote, driver_memory, conf."""
