@@ -16,7 +16,7 @@ Rows = list[tuple[Any, ...]]
 WHERE = {"duckdb": ["debug"], "iceberg": ["run", "--destination", "LAKE"]}
 
 
-@pytest.fixture(params=WHERE)
+@pytest.fixture(params=["duckdb", pytest.param("iceberg", marks=pytest.mark.slow)])
 def into(request: pytest.FixtureRequest) -> list[str]:
     """The verb that runs a connector into DuckDB or Iceberg."""
     return WHERE[request.param]
