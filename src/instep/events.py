@@ -286,6 +286,16 @@ class TableFailed(Event):
 
 
 @dataclass(frozen=True)
+class BackfillCancelled(Event):
+    """Nobody wants it any more; `column` is empty for a whole table."""
+
+    type: ClassVar[str] = "backfill.cancelled"
+    table: str
+    column: str
+    who: str
+
+
+@dataclass(frozen=True)
 class TableMaintained(Event):
     """A table's files were put in order: data files and bytes (delete files included) before and after. `rewritten`
     files were put together, `snapshots` expired, `removed` files went with them, `orphans` beside them."""

@@ -17,7 +17,21 @@ ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 Mode = Literal["full_refresh", "append", "upsert", "log", "stream"]
 Deletes = Literal["soft", "hard", "ignore"]
 JobKind = Literal[
-    "sync", "detect", "backfill", "refresh", "maintain", "test", "reload", "plan", "apply", "undo", "delete", "rollout"
+    "sync",
+    "detect",
+    "backfill",
+    "refresh",
+    "maintain",
+    "test",
+    "reload",
+    "plan",
+    "apply",
+    "undo",
+    "delete",
+    "rollout",
+    "map",
+    "replay",
+    "discard",
 ]
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from contextlib import closing
@@ -12,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from instep.cli.main import main
 from instep.store.store import Store
+from said import Said, run
 
 SQLITE = "{type: sqlite, path: shop.db}"
 PROJECT = """\
@@ -40,26 +39,6 @@ TABLES = """
 ANSI = re.compile(r"\x1b")
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a command said: its exit code, stdout and stderr."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """The document on stdout; every one has a format_version."""
-        document = json.loads(self.out, parse_constant=_no_constant)
-        assert document["format_version"] == 1
-        return document
-
-
-def _no_constant(name: str) -> None:
-    raise AssertionError(f"{name} is not JSON")
-
-
 @dataclass
 class Shop:
     """A project in `folder`; its database is the SQLite file shop.db unless the project file says otherwise."""
@@ -75,10 +54,7 @@ class Shop:
             connection.executescript(script)
 
     def run(self, *words: str) -> Said:
-        self.capsys.readouterr()
-        code = main(["--project", str(self.folder), *words])
-        said = self.capsys.readouterr()
-        return Said(code, said.out, said.err)
+        return run(self.capsys, "--project", str(self.folder), *words)
 
     def ok(self, *words: str) -> Said:
         said = self.run(*words)

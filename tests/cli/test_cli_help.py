@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 from cli_world import Shop
-from typer.main import get_command
 
-from instep.cli.main import app
+from said import every_command
 
-
-def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Those that do something, by what is typed."""
-    if not hasattr(found, "commands"):
-        yield path, found
-        return
-    for name, below in found.commands.items():
-        yield from commands(below, (*path, name))
-
-
-ALL = dict(commands(get_command(app)))
+ALL = every_command()
 EXPECTED = {("sync",), ("changes", "map"), ("quarantine", "replay"), ("demo", "up"), ("selection", "hash")}
 
 

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_world import CHANGED, PROJECT, REMOVED, Said, Shop
+from cli_world import CHANGED, PROJECT, REMOVED, Shop
 
 from postgres_server import Database
+from said import Said
 
 ADDED = "column main.order.note added (string)"
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from cli_world import Shop
 
-from instep.cli.costs import _final, cost_lines
+from instep.plans.costs import _final, cost_lines
 from instep.schema.change import ColumnRemoved, ColumnWidened, TableReplaced
 from instep.schema.step import RewriteColumn, StepChange, step
 from instep.schema.table import Column, Table

@@ -137,9 +137,9 @@ def test_every_event_is_meant_to_be_told_or_not() -> None:
     """A new kind of event is to be thought of here."""
     silent = {
         "event", "change.approved", "change.rejected", "change.snoozed", "table.restored", "selection.changed",
-        "table.key_set", "table.cursor_set", "table.copy_purged", "old_name.kept", "old_name.ended", "run.started",
-        "table.loaded", "table.failed", "table.maintained", "connection.deleted", "rollout.applied",
-        "rollout.taken_back", "act.done",
+        "backfill.cancelled", "table.key_set", "table.cursor_set", "table.copy_purged", "old_name.kept",
+        "old_name.ended", "run.started", "table.loaded", "table.failed", "table.maintained", "connection.deleted",
+        "rollout.applied", "rollout.taken_back", "act.done",
     }  # fmt: skip
     told = {
         "change.detected", "change.review_needed", "change.rename_suspected", "change.ignored", "change.waiting",

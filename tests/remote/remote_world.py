@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import threading
@@ -17,12 +16,12 @@ import pytest
 from instep.api.app import create_app
 from instep.api.rates import Rates
 from instep.bootstrap import open_project, open_server
-from instep.cli.main import main
 from instep.control import keys
 from instep.model import Job
 from instep.store.store import Store
 from instep.worker.perform import perform
 from listening import listening
+from said import Said, run
 
 PROJECT = """\
 engine: inline
@@ -33,19 +32,6 @@ connections: {shop: {policy: careful}}
 """
 TABLES = "create table item (id integer primary key, name text); insert into item values (1, 'pen'), (2, 'ink');"
 _MOVING = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(Z|\+00:00)?")
-
-
-@dataclass(frozen=True)
-class Said:
-    """`out` without what differs from one look to the next: times."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass
@@ -95,10 +81,7 @@ class World:
             thread.join(60)
 
     def _run(self, *words: str) -> Said:
-        self.capsys.readouterr()
-        code = main(list(words))
-        said = self.capsys.readouterr()
-        return Said(code, said.out, said.err)
+        return run(self.capsys, *words)
 
     def ok(self, *words: str) -> Said:
         said = self.there(*words)

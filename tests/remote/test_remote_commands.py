@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 
-from remote_world import Said, World, steady
+from remote_world import World, steady
+
+from said import Said
 
 LISTED = [
     ("status",),

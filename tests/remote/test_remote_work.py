@@ -7,11 +7,13 @@ from contextlib import nullcontext
 import pytest
 from remote_world import World
 
+from instep.cli.desk import HERE, REMOTE, WHY
 from instep.cli.main import main
 from instep.remote.client import Client
 from instep.remote.follow import Follower
 from instep.remote.key import Key
 from instep.sync.progress import Silent
+from said import every_command
 
 
 def test_a_sync_a_detection_and_a_decision(world: World) -> None:
@@ -56,9 +58,11 @@ def test_keys_are_made_and_ended(world: World) -> None:
 
 
 REFUSED = [
-    (("apply", "--yes"), "project itself"),
-    (("changes", "map", "c-1"), "look at source and destination"),
-    (("quarantine", "replay"), "writes rows"),
+    (("plan", "--check"), "lock file stands at the project"),
+    (("quarantine", "discard", "main.item", "--key", "{}"), "audit log"),
+    (("verify",), "keys of those that differ"),
+    (("selection", "show"), "schema config"),
+    (("policy", "import", "x.json"), "keys for the instep.yml"),
     (("server",), "on this machine"),
     (("query", "select 1"), "do not pass"),
     (("source", "test"), "does not"),
@@ -75,6 +79,15 @@ def test_what_has_no_remote_way_says_so_before_anything(
     assert why in said
     assert "without --server" in said
     assert main([*words, "--help"]) == 0
+
+
+def test_each_command_works_over_a_server_or_says_why() -> None:
+    every = {" ".join(path) for path in every_command()}
+    assert every >= REMOTE
+    mute = {name for name in every - REMOTE - HERE if name not in WHY and name.partition(" ")[0] not in WHY}
+    assert mute == set()
+    families = {name.partition(" ")[0] for name in every}
+    assert {name for name in WHY if name not in every | families} == set(), "reasons for what there is not"
 
 
 def test_who_stops_waiting_leaves_the_job(world: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from instep.bootstrap import App, open_project
-from instep.cli.main import main
+from said import Said, run
 
 TABLES = """
     create table orders (id integer primary key, note text);
@@ -24,17 +23,6 @@ CHANGED = """
     alter table orders add column currency text;
 """
 POLICY = "{preset: allow_columns, rules: [{on: [column.added], decide: review}]}"
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass
@@ -74,10 +62,7 @@ class RealFleet:
         return open_project(self.folder)
 
     def run(self, *words: str) -> Said:
-        self.capsys.readouterr()
-        code = main(["--project", str(self.folder), *words])
-        said = self.capsys.readouterr()
-        return Said(code, said.out, said.err)
+        return run(self.capsys, "--project", str(self.folder), *words)
 
     def json(self, *words: str, code: int = 0) -> Any:
         said = self.run(*words, "--output", "json")

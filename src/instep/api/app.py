@@ -29,6 +29,7 @@ from instep.api.routes import (
     keys,
     metrics,
     objects,
+    policies,
     quarantine,
     queue,
     rollouts,
@@ -42,8 +43,8 @@ from instep.api.server import Opened, Server
 from instep.errors import InstepError
 
 _ROOMS = (
-    health, connections, detectors, settings, work, changes, runs, schemas, objects, channels, events, quarantine,
-    keys, metrics, queue, standing, rollouts,
+    health, connections, detectors, settings, work, changes, runs, schemas, policies, objects, channels, events,
+    quarantine, keys, metrics, queue, standing, rollouts,
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"

@@ -10,10 +10,10 @@ from typing import Any
 from starlette.responses import Response
 
 from instep.api.problems import Problem, unknown
-from instep.api.server import Caller, Server
+from instep.api.server import Caller, Server, links_of_groups
 from instep.api.wire.objects import ObjectOut
 from instep.api.writes import Answer, Write
-from instep.control.objects import Managed
+from instep.control.objects import Managed, merged
 from instep.errors import InstepError
 from instep.model import ObjectKind
 from instep.store.objects import Link
@@ -42,9 +42,7 @@ def page(
 
 
 def _of_groups(the: Server, who: Caller, after: str, limit: int, name: str, links: list[Link]) -> list[Managed]:
-    """A group is a tag, or the name of a destination."""
-    either: list[Link] = [("tag", group) for group in who.key.groups]
-    either += [("destination", group) for group in who.key.groups]
+    either = links_of_groups(who.key.groups)
     return the.app.objects.page("connection", after=after, limit=limit, name=name, links=links, any_of=either)
 
 
@@ -149,16 +147,3 @@ def _put(
 def _answer(made: Managed, status: int) -> Answer:
     """The audit log has what was written but not its content: the object itself says that."""
     return Answer({"object": document(made)}, status, {"id": made.id, "version": made.version})
-
-
-def merged(document: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7396): null takes a key away, objects are merged, all else is replaced."""
-    if not isinstance(patch, Mapping):
-        return patch
-    found = dict(document) if isinstance(document, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merged(found.get(key), value)
-    return found

@@ -11,6 +11,8 @@ from instep.control import detector
 from instep.control.queue import ask, key_of
 from instep.errors import InstepError
 from instep.model import JobKind
+from instep.store.jobs import PAUSED_TOO
+from instep.store.store import Store
 
 NO_WORKER = "no worker is running: it begins once one is (`instep worker`, or `instep server --with-worker`)"
 
@@ -27,20 +29,26 @@ class StoredQueue:
         with self._store.transaction():
             running = self._store.jobs.running(connection, cast(JobKind, kind))
             if running and not running.stop and (kind == "detect" or running.key == key_of(said)):
-                return self._shown(running, fresh=False)
+                return shown(self._store, running, fresh=False)
             if kind == "detect":
                 asked = detector.ask(self._store, self._opened.project, connection, who)
             else:
                 asked = ask(self._store, connection, cast(JobKind, kind), who, said)
-            return self._shown(asked.job, asked.new)
+            return shown(self._store, asked.job, fresh=asked.new)
 
     def get(self, job: str) -> Queued | None:
         try:
             found = self._store.jobs.get(job)
         except InstepError:
             return None
-        return self._shown(found, fresh=False) if found.id == job else None
+        return shown(self._store, found, fresh=False) if found.id == job else None
 
-    def _shown(self, job: model.Job, fresh: bool) -> Queued:
-        note = NO_WORKER if job.status == "queued" and not self._store.workers.live() else ""
-        return Queued(job.id, job.connection, job.kind, job.status, fresh, note)
+
+def shown(store: Store, job: model.Job, *, fresh: bool) -> Queued:
+    """As the API tells of it, with what keeps it waiting."""
+    note = ""
+    if job.status == "queued":
+        pause = store.pauses.connection(job.connection) if job.kind not in PAUSED_TOO else None
+        note = f"connection {job.connection} is paused, so it waits: {pause.reason}" if pause else ""
+        note = note or ("" if store.workers.live() else NO_WORKER)
+    return Queued(job.id, job.connection, job.kind, job.status, fresh, note)

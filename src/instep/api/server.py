@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +12,7 @@ from instep.control.keys import in_scope
 from instep.control.objects import Objects
 from instep.project.project import Project
 from instep.store.api_keys import ApiKey
+from instep.store.objects import Link, LinkKind
 from instep.store.store import Store
 
 if TYPE_CHECKING:
@@ -95,10 +96,11 @@ class Server:
         return self.app.project
 
     def names(self, caller: Caller) -> frozenset[str] | None:
-        """The connections that a key is for, None for all."""
+        """The connections that a key is for, None for all; one query, however many there are. A group is a tag, or the
+        name of a destination."""
         if not caller.scoped:
             return None
-        return frozenset(name for name in self.project.connections if self.sees(caller, name))
+        return frozenset(self.app.objects.names("connection", links_of_groups(caller.key.groups)))
 
     def sees(self, caller: Caller, connection: str) -> bool:
         """Whether a key is for a connection; one without groups also sees those that are not in the project now."""
@@ -118,3 +120,9 @@ class Server:
     def only(self, caller: Caller, name: str | None) -> frozenset[str] | None:
         """The connections that a list is of: the named one, or all that the key is for."""
         return frozenset({self.connection(caller, name)}) if name is not None else self.names(caller)
+
+
+def links_of_groups(groups: Collection[str]) -> list[Link]:
+    """What a connection of one of these groups has one of."""
+    kinds: tuple[LinkKind, ...] = ("tag", "destination")
+    return [(kind, group) for kind in kinds for group in groups]

@@ -18,27 +18,20 @@ from instep.cli.context import (
     console,
     emit,
     fail,
-    one_connection,
-    open_app,
     options,
     say,
     unknown_table,
 )
-from instep.cli.costs import cost_lines, costs
-from instep.cli.ddl import ddl_lines, ddl_of
-from instep.cli.desk import open_desk
-from instep.cli.history import plan_check, show_check
-from instep.cli.impact import plan_lines as impact_lines
+from instep.cli.desk import open_desk, refuse_option
+from instep.cli.history import show_check
 from instep.cli.review_text import show_changes, show_detection, show_one
-from instep.cli.table import key_lines
 from instep.errors import Blocked, InstepError, SchemaError
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
+    from instep.plans.planned import Planned
     from instep.remote.desk import Desk
     from instep.schema.plan import Plan
-    from instep.sync.changes.evolve import Preview
 
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 ExitCode = Annotated[bool, typer.Option("--exit-code", help="Exit with 2 when there are changes.")]
@@ -74,36 +67,21 @@ def plan(
     check: Annotated[bool, typer.Option("--check", help="Exit with 2 if accepted schema or lock is behind.")] = False,
     ddl: Annotated[bool, typer.Option("--ddl", help="Show the steps as SQL too, as a person would write it.")] = False,
 ) -> None:
-    """Show what applying the open changes does: decisions, steps, impact, and how tables are synced."""
-    from instep.schema.plan import plan_to_dict
-    from instep.sync.changes.evolve import preview
-
-    with open_app() as app:
-        name = one_connection(app, connection)
-        found = preview(app.pipe(name))
-        behind = plan_check(app, name, found) if check else []
-        downstream = impact_lines(app, name, found)
-        spent = costs(app, name, found, sample)
-        sql = ddl_of(app, name, found)
-        keys = key_lines(app, name, [r for r in found.reviews.values() if r.id in found.waiting])
-    notes = [*found.partial, *found.old_names, *found.detection.notes]
-    document = {"connection": name, "id": found.id, "plan": plan_to_dict(found.plan), "notes": notes}
-    document |= {"keys": keys, "costs": spent, "ddl": sql}
-    document |= {"behind": behind} if check else {}
+    """Show what applying the open changes does: decisions, steps, impact, and how tables are synced. Over --server a
+    worker makes it, and `apply FILE` over the same server applies it."""
+    if check:
+        refuse_option("--check", "the lock file stands at the project")
+    with open_desk() as desk:
+        found = desk.planning.plan(desk.connection(connection), sample=sample, every=every, check=check)
+    document = {**found.document, **({"behind": list(found.behind)} if check else {})}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    more = [*(ddl_lines(sql) if ddl else ()), *cost_lines(spent), *((line, "") for line in keys), *downstream]
-    emit(document, lambda screen: show_plan(screen, found, every=every, more=more))
+    emit(document, lambda screen: show_plan(screen, found, ddl=ddl))
     if out is not None:
         say(f"wrote {out}: apply it with `instep apply {out}`")
     if check:
-        show_check(behind)
-    _exit(found, asked=exit_code)
-
-
-def _exit(found: Preview, *, asked: bool) -> None:
-    """What was rejected, snoozed or is listed as switched off is no reason to call anybody."""
-    if asked and (found.waiting or any(d.applied or d.effect == "waiting" for d in found.detection.decisions)):
+        show_check(found.behind)
+    if exit_code and found.pending:
         raise fail(CHANGES)
 
 
@@ -114,18 +92,16 @@ def apply(
     ] = None,
 ) -> None:
     """Apply a plan: the destination's schema changes now, rows at the next sync."""
-    from instep.sync.changes.evolve import evolve
-
-    with open_app() as app:
-        name, made, id = _to_apply(app, what)
+    with open_desk() as desk:
+        planned, made = _to_apply(desk, what)
+        name = planned.connection
         if not made.steps and not any(d.applied for d in made.decisions):
-            latest = app.store.accepted.latest(name)
-            emit(_applied(name, latest.version if latest else 0, made), lambda out: out.print("nothing to apply"))
+            applied = _applied(name, desk.planning.version(name), made)
+            emit(applied, lambda out: out.print("nothing to apply"))
             return
         if not confirm("Apply these changes?"):
             raise Blocked("nothing was applied", hint="answer yes, or pass --yes")
-        version = evolve(app.pipe(name), made, tuple(allow or ()), id=id)
-        id = app.store.plans.history(name, 1)[0].id
+        version, id = desk.planning.apply(planned, allow or ())
     emit({**_applied(name, version, made), "id": id}, lambda out: out.print(f"applied: schema version {version}"))
     if options.output == "table":
         say(f"plan {id}: `instep undo {id}` takes it back")
@@ -135,27 +111,26 @@ def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
     return {"connection": connection, "version": version, "steps": [s.text for s in made.steps]}
 
 
-def _to_apply(app: App, what: str | None) -> tuple[str, Plan, str]:
-    """The connection, the plan and its id."""
+def _to_apply(desk: Desk, what: str | None) -> tuple[Planned, Plan]:
+    """From a file, or made now and shown."""
+    from instep.plans.planned import Planned
     from instep.schema.plan import plan_from_dict
-    from instep.sync.changes.answer import refuse_stale
-    from instep.sync.changes.evolve import preview
 
     if what is not None and Path(what).is_file():
         try:
             data = json.loads(Path(what).read_text(encoding="utf-8"))
-            return app.connection(data["connection"]), plan_from_dict(data["plan"]), _id(data)
+            named, job = desk.connection(data["connection"]), str(data.get("job", ""))
+            document = {"connection": named, "plan": data["plan"], "id": _id(data), "job": job}
+            return Planned(document), plan_from_dict(data["plan"])
         except SchemaError as error:
             raise InstepError(f"{what}: {error.message}", hint="write it anew with `instep plan -o FILE`") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InstepError(f"{what} is not a plan file", hint="write one with `instep plan -o FILE`") from error
     if what is not None and (os.sep in what or what.endswith(".json")):
         raise InstepError(f"there is no plan file {what}", hint="write one with `instep plan -o FILE`")
-    name = one_connection(app, what)
-    found = preview(app.pipe(name))
-    refuse_stale(found.detection)
-    show_plan(console(stderr=True), found, every=False, more=impact_lines(app, name, found))
-    return name, found.plan, found.id
+    found = desk.planning.plan(desk.connection(what), current=True)
+    show_plan(console(stderr=True), found)
+    return found, plan_from_dict(found.document["plan"])
 
 
 def _id(data: dict[str, Any]) -> str:
@@ -226,9 +201,7 @@ def _ref(desk: Desk, connection: str, path: str | None) -> tuple[str, str] | Non
     return known[path]
 
 
-def show_plan(out: Screen, found: Preview, *, every: bool, more: list[tuple[str, str]]) -> None:
-    """The plan as people read it; `more` are lines with their styles."""
-    from instep.cli.plan_text import plan_lines
-
-    for line, style in (*plan_lines(found, every=every), *more):
+def show_plan(out: Screen, found: Planned, *, ddl: bool = False) -> None:
+    """The plan as people read it."""
+    for line, style in found.text(ddl=ddl):
         out.write(line, style)

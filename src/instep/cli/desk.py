@@ -11,14 +11,20 @@ from instep.cli.context import open_app, options, say
 from instep.errors import InstepError
 
 if TYPE_CHECKING:
+    from instep.model import Member
     from instep.remote.client import Client
     from instep.remote.desk import Desk
     from instep.remote.there import There
 
 REMOTE = frozenset({
-    "status", "detect", "sync", "pause", "resume", "history", "schema show",
-    "changes list", "changes show", "changes approve", "changes reject", "changes ignore", "changes snooze",
-    "quarantine list", "quarantine show",
+    "status", "detect", "plan", "apply", "undo", "sync", "backfill", "pause", "resume", "history", "schema show",
+    "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
+    "changes snooze",
+    "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",
+    "policy show", "policy explain", "policy test", "policy simulate",
+    "rollout create", "rollout status", "rollout advance", "rollout resume", "rollout stop", "rollout skip",
+    "rollout rollback",
+    "detector status", "detector enable", "detector set",
     "queue list", "queue show", "queue cancel", "queue retry",
     "keys list", "keys create", "keys rotate", "keys revoke",
 })  # fmt: skip
@@ -31,7 +37,9 @@ HERE = frozenset({
 """What is about this machine alone, whatever server is named."""
 
 _OVER_THERE = "run it where the server's project is, without --server and INSTEP_SERVER, or use the API"
-_WHY = {
+_LOCALLY = "run it without --server and INSTEP_SERVER"
+_AT_PROJECT = "run it where the server's project is, without --server and INSTEP_SERVER"
+WHY = {
     "server": "it starts a server on this machine",
     "worker": "it runs jobs on this machine",
     "doctor": "it checks this machine",
@@ -39,21 +47,31 @@ _WHY = {
     "source": "it opens the source, which a server does not",
     "destination": "it opens the destination, which a server does not",
     "query": "rows do not pass through the server",
-    "verify": "it reads the rows of both sides, which do not pass through the server",
+    "verify": "it reads rows of both sides and tells keys of those that differ, which do not pass through the server",
     "secrets": "master keys never leave the machine of the server",
     "db": "it works on the store itself",
+    "audit": "the chain is checked in the store itself, which does not take a server's word for it",
     "connection": "a deletion is confirmed where its tables are",
-    "changes map": "a mapping is prepared with a look at source and destination",
-    "quarantine replay": "it writes rows into the destination",
-    "quarantine discard": "it rewrites files at the destination",
     "schema diff": "a server tells one schema at a time",
     "schema lock": "it writes a file of the project",
+    "policy import": "it writes keys for the instep.yml of a project",
+    "contract": "it reads and writes files of the project",
+    "migration": "it reads files of the project",
+    "impact": "it reads the SQL and the manifests of the project",
+    "table": "it counts rows at source and destination, which do not pass through the server",
+    "restore": "it works on the snapshots of the destination, which a server does not open",
+    "maintain": "it works on the destination's files; a schedule has a worker do it",
+    "selection": "a person's switches are set at the project; over the API, the schema config of /v1 sets them",
+    "notify": "channels are tried, and notices sent, by the project's own commands",
+    "export": "it writes what the store keeps, sealed secrets included",
+    "import": "it writes into the store, secrets included",
 }
 _INSTEAD = {
-    "server": "run it without --server and INSTEP_SERVER",
-    "worker": "run it without --server and INSTEP_SERVER, where the server's store is reached",
-    "doctor": "run it without --server and INSTEP_SERVER",
-    "validate": "run it without --server and INSTEP_SERVER",
+    "server": _LOCALLY,
+    "worker": f"{_LOCALLY}, where the server's store is reached",
+    "doctor": _LOCALLY,
+    "validate": _LOCALLY,
+    "policy import": f"{_LOCALLY}, in the folder of that project",
     "schema diff": "see both: `instep schema show --at A`, `instep schema show --at B`",
 }
 
@@ -63,9 +81,15 @@ def refuse_local(command: str) -> None:
     if not options.server or not command or command in REMOTE or command in HERE:
         return
     family = command.partition(" ")[0]
-    why = _WHY.get(command) or _WHY.get(family) or "it works on the project itself"
+    why = WHY.get(command) or WHY.get(family) or "there is no such command over one"
     hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _OVER_THERE
     raise InstepError(f"`instep {command}` does not work over --server: {why}", hint=hint)
+
+
+def refuse_option(name: str, why: str) -> None:
+    """InstepError if a server is named: this option of the command does not work over one."""
+    if options.server:
+        raise InstepError(f"{name} does not work over --server: {why}", hint=_AT_PROJECT)
 
 
 @contextmanager
@@ -87,7 +111,7 @@ def open_there() -> There:
     from instep.remote.there import There
 
     client = open_client()
-    return There(client, Follower(client, watched, goes_on))
+    return There(client, Follower(client, watched, goes_on), say, _told)
 
 
 def open_client() -> Client:
@@ -98,6 +122,12 @@ def open_client() -> Client:
     from instep.remote.key import key
 
     return Client(options.server, key(os.environ), version("instep"), say)
+
+
+def _told(member: Member) -> None:
+    from instep.cli.rollout_text import told
+
+    told(member)
 
 
 def goes_on(job: str) -> None:

@@ -8,7 +8,11 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
-from instep.cli.review_text import by_connection
+from instep.cli.here_detectors import DetectorsHere
+from instep.cli.here_plans import PlansHere
+from instep.cli.here_policies import PoliciesHere
+from instep.cli.here_rollouts import RolloutsHere
+from instep.cli.here_rows import RowsHere
 from instep.errors import Blocked
 from instep.remote.desk import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
 
@@ -17,7 +21,6 @@ if TYPE_CHECKING:
     from instep.control.history import Side
     from instep.control.keys import Issued
     from instep.control.reviews import Answer, Wish
-    from instep.control.selections import Place, Step
     from instep.control.trail import Trail
     from instep.model import Job, JobStatus, Review
     from instep.store.api_keys import ApiKey
@@ -27,6 +30,11 @@ if TYPE_CHECKING:
 class Here:
     def __init__(self, app: App) -> None:
         self.app = app
+        self.planning = PlansHere(app)
+        self.rows = RowsHere(app)
+        self.rollouts = RolloutsHere(app)
+        self.policies = PoliciesHere(app)
+        self.detectors = DetectorsHere(app)
 
     def __enter__(self) -> Self:
         self.app.__enter__()
@@ -80,8 +88,8 @@ class Here:
         return self.app.store.reviews.find(name) if every else waiting(self.app.store, name)
 
     def change(self, id: str, sample: int) -> Seen:
-        from instep.cli.costs import held_of
-        from instep.cli.table import key_lines
+        from instep.plans.costs import held_of
+        from instep.plans.keys import key_lines
 
         review = self.app.store.reviews.get(id)
         return Seen(review, key_lines(self.app, review.connection, [review]), held_of(self.app, review, sample))
@@ -104,20 +112,11 @@ class Here:
 
     def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
         from instep.control.reviews import answer
-        from instep.control.selections import switch
+        from instep.control.selections import answer_hashed
 
-        hashes = self._hashes(found) if hashed else []
-        done = answer(self.app.store, found, status, self._who)
-        for place, steps in hashes:
-            switch(place, steps, self._who)
-        return done
-
-    def _hashes(self, found: list[Review]) -> list[tuple[Place, list[Step]]]:
-        """What hashes the columns of these changes; looked at before anything is answered."""
-        from instep.control.selections import hashing, place_of
-
-        of = [(place_of(self.app.project, self.app.store, name), group) for name, group in by_connection(found)]
-        return [(place, hashing(place, group)) for place, group in of]
+        if hashed:
+            return answer_hashed(self.app.project, self.app.store, found, status, self._who)
+        return answer(self.app.store, found, status, self._who)
 
     def snooze(self, found: list[Review], end: datetime) -> list[Review]:
         from instep.control.reviews import snooze

@@ -10,16 +10,15 @@ import typer
 
 from instep.cli.context import CHANGES, console, emit, fail, one_connection, open_app, options
 from instep.cli.desk import open_desk
+from instep.cli.lock import lock_lines
 from instep.cli.plan_history import show_plans
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.control.history import Version
     from instep.control.trail import Entry, Trail
     from instep.schema.table import Catalog
     from instep.store.copies import Copy
-    from instep.sync.changes.evolve import Preview
 
 SideName = Literal["source", "accepted", "destination"]
 FormatName = Literal["table", "json", "sql", "markdown"]
@@ -240,20 +239,7 @@ def lock(
         raise fail(CHANGES)
 
 
-def lock_lines(app: App, document: dict[str, Any], here: str, *, kept: bool = True) -> list[str]:
-    """The diff from the lock file to a document; without `kept` columns and tables that were kept after their removal
-    do not count."""
-    from instep.project.lock import lock_diff, lock_file, read_lock
-    from instep.schema.lock import without_kept
-
-    root, name = app.project.root, document["connection"]
-    locked = read_lock(root, name)
-    if locked is not None and not kept:
-        locked, document = without_kept(locked), without_kept(document)
-    return lock_diff(locked, document, there=str(lock_file(root, name).relative_to(root)), here=here)
-
-
-def show_lock(out: Screen, lines: list[str], done: str = "") -> None:
+def show_lock(out: Screen, lines: Sequence[str], done: str = "") -> None:
     """The diff, then what was done about it."""
     for line in lines:
         out.write(line, {"+": "green", "-": "red"}.get(line[:1], "dim"))
@@ -261,23 +247,9 @@ def show_lock(out: Screen, lines: list[str], done: str = "") -> None:
         out.write(done or "the lock file is up to date")
 
 
-def show_check(behind: list[str]) -> None:
+def show_check(behind: Sequence[str]) -> None:
     """Ends `plan --check`: what is behind, and exit code 2 if anything is."""
     if options.output == "table":
         show_lock(console(), behind, "" if behind else "accepted schema and lock file are up to date")
     if behind:
         raise fail(CHANGES)
-
-
-def plan_check(app: App, connection: str, found: Preview) -> list[str]:
-    """What the accepted schema and the lock file lack, by lines; empty if both are up to date. A store that has
-    accepted nothing yet, as in CI, compares the lock file with what the source leads to."""
-    from instep.schema.change import describe
-    from instep.schema.lock import lock_document
-
-    detection = found.detection
-    new = [d for d in detection.decisions if d.applied or d.needs_review or d.effect == "waiting"]
-    lines = [f"not accepted yet: {describe(d.change)}" for d in new if detection.version]
-    document = lock_document(connection, found.plan.after)
-    lock = lock_lines(app, document, "after this plan", kept=bool(detection.version))
-    return [*lines, *lock]

@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from instep.cli.context import CHANGES, emit, fail, one_connection, open_app
-from instep.errors import InstepError, ProjectError, SetupError
+from instep.errors import ProjectError
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.lineage.assess import Verdict
-    from instep.lineage.model import Model
-    from instep.lineage.shape import Level
-    from instep.sync.changes.evolve import Preview
-    from instep.sync.impact import Outcome, Report
-
-Line = tuple[str, str]
-SHOWN = 5
-"""How many models a line names."""
-WORDS: tuple[tuple[Level, str], ...] = (
-    ("breaks", "breaks"),
-    ("silent", "changes silently"),
-    ("unknown", "cannot be judged"),
-    ("safe", "safe"),
-)
+    from instep.sync.impact import Report
 
 
 def register(app: typer.Typer) -> None:
     app.command(
         epilog="Examples: instep impact --manifest target/manifest.json · instep impact --sql views --dialect trino"
     )(impact)
-
-
-@dataclass(frozen=True)
-class Downstream:
-    """Where the models are, and their SQL dialect."""
-
-    manifest: Path | None = None
-    sql: tuple[Path, ...] = ()
-    dialect: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.manifest or self.sql)
 
 
 def impact(
@@ -63,6 +36,7 @@ def impact(
     Held changes are judged as if they were approved. Without --manifest and --sql, `downstream` of the connection in
     instep.yml says where the models are.
     """
+    from instep.plans.downstream import Downstream, configured, read_models, reported
     from instep.sync.changes.evolve import preview
 
     with open_app() as app:
@@ -76,80 +50,15 @@ def impact(
             )
         models = read_models(where)
         pipe = app.pipe(name)
-        found = _reported(pipe, preview(pipe), models, change)
+        found = reported(pipe, preview(pipe), models, change)
     emit({"connection": name, **_document(found)}, lambda out: _show(out, found))
     if exit_code and found.breaks:
         raise fail(CHANGES)
 
 
-def _reported(pipe: Any, found: Preview, models: list[Model], change: str) -> Report:
-    from instep.sync.impact import report
-
-    return report(pipe, found, models, change)
-
-
-def configured(app: App, connection: str, dialect: str = "") -> Downstream:
-    """What `downstream` of the connection says; paths are relative to the project's folder."""
-    said, root = app.project.connection(connection).downstream, app.project.root
-    manifest = root / Path(said.manifest).expanduser() if said.manifest else None
-    return Downstream(manifest, tuple(root / Path(p).expanduser() for p in said.sql), dialect or said.dialect)
-
-
-def read_models(where: Downstream) -> list[Model]:
-    """The models of the manifest and of the folders; SetupError without sqlglot."""
-    try:
-        from instep.lineage.folder import read_sql
-        from instep.lineage.manifest import read_manifest
-        from instep.lineage.parse import check_dialect
-    except ModuleNotFoundError as error:
-        if error.name != "sqlglot":
-            raise
-        raise SetupError(
-            "reading SQL needs the package sqlglot, which is not installed", hint="run pip install 'instep[lineage]'"
-        ) from None
-    dialect = check_dialect(where.dialect) if where.dialect else ""
-    from_dbt = read_manifest(where.manifest, dialect) if where.manifest else []
-    return [*from_dbt, *read_sql(where.sql, dialect or "spark")]
-
-
-def plan_lines(app: App, connection: str, found: Preview) -> list[Line]:
-    """One line a change for `plan`; what is wrong with the settings is said and stops nothing."""
-    where = configured(app, connection)
-    if not where or not found.detection.decisions:
-        return []
-    try:
-        outcomes = _reported(app.pipe(connection), found, read_models(where), "").outcomes
-    except InstepError as error:
-        return [(f"downstream models are not judged: {error.message}", "yellow")]
-    return list(_outcome_lines(outcomes))
-
-
-def _outcome_lines(outcomes: tuple[Outcome, ...]) -> Iterator[Line]:
-    told = [o for o in outcomes if not o.harmless]
-    if told:
-        yield "Downstream", "bold"
-    for one in told:
-        style = "red" if one.models.get("breaks") else "yellow"
-        yield f"  {one.id} {one.summary}: {_counts(one)}", style
-
-
-def _counts(one: Outcome) -> str:
-    """`breaks 3 models: a, b, c; changes silently 1 model: d`."""
-    said = ((word, one.models.get(level, ())) for level, word in WORDS[:3])
-    parts = [f"{word} {_models(len(names))}: {_listed(names)}" for word, names in said if names]
-    return "; ".join(parts) or "breaks nothing"
-
-
-def _models(count: int) -> str:
-    return f"{count} model{'s' * (count != 1)}"
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
 def _document(found: Report) -> dict[str, Any]:
+    from instep.plans.downstream import WORDS
+
     return {
         "breaks": found.breaks,
         "changes": [
@@ -168,21 +77,24 @@ def _document(found: Report) -> dict[str, Any]:
 
 
 def _show(out: Screen, found: Report) -> None:
+    from instep.plans.downstream import counts, models_of
+
     if not found.outcomes:
         out.print("no open or planned changes")
     for one in found.outcomes:
         style = "red" if one.models.get("breaks") else "" if one.harmless else "yellow"
-        out.write(f"{one.id}  {one.summary}: {_counts(one)}", style)
+        out.write(f"{one.id}  {one.summary}: {counts(one)}", style)
     if told := [v for v in found.verdicts if v.level != "safe"]:
         _grid(out, told)
     safe = sum(v.level == "safe" for v in found.verdicts)
-    out.write(f"{_models(len(found.verdicts))}, {safe} safe", "dim")
+    out.write(f"{models_of(len(found.verdicts))}, {safe} safe", "dim")
 
 
 def _grid(out: Screen, told: list[Verdict]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
+    from instep.plans.downstream import WORDS
 
     words = dict(WORDS)
     grid = Grid("model", "verdict", "change", "column", "where", "why", box=None, header_style="bold")

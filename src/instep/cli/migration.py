@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import BLOCKED, CHANGES, emit, fail, open_app, options
-from instep.cli.impact import Downstream, configured, read_models
 from instep.cli.migration_files import scripts
 from instep.errors import InstepError, ProjectError, SetupError
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.lineage.migration.read import At, Migration, Unread
+    from instep.plans.downstream import Downstream
     from instep.sync.impact import Report
     from instep.sync.migration import Consequence, Outlook
     from instep.sync.pipe import Pipe
@@ -153,6 +153,7 @@ def _pipes(app: App, named: Sequence[str], dialect: str) -> dict[str, str]:
 
 def _one(app: App, name: str, read: Migration) -> Checked:
     from instep.control.estimates import rates, reading
+    from instep.plans.downstream import configured
     from instep.sync.migration import foresee
 
     pipe = app.pipe(name)
@@ -170,6 +171,7 @@ def _one(app: App, name: str, read: Migration) -> Checked:
 
 def _judged(pipe: Pipe, found: Outlook, where: Downstream) -> tuple[Report | None, str]:
     """What is wrong with the settings is said and stops nothing."""
+    from instep.plans.downstream import read_models
     from instep.sync.migration import downstream
 
     try:

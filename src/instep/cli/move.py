@@ -43,21 +43,12 @@ def sync(
         return
     if no_wait:
         raise InstepError("--no-wait goes with --server", hint="without a server the command itself does the work")
-    run_and_report(connection, tables=frozenset(table or ()), full=full, drop_retained=drop_retained)
+    from instep.cli.here_rows import run_here
 
-
-def run_and_report(connection: str | None, **asked: Any) -> None:
-    """One run; where Spark is sure to be needed it starts while modules, store and catalogs are still being read."""
     with open_app() as app:
         name = one_connection(app, connection)
-        engine = app.engine(name)
-        engine.begin()
-        from instep.sync.run import Wanted
-        from instep.sync.run import sync as run_sync
-
-        with watched() as progress:
-            report = run_sync(app.pipe(name), Wanted(**asked), progress, engine)
-    _finish(report)
+        report = run_here(app, name, tables=frozenset(table or ()), full=full, drop_retained=drop_retained)
+    finish(report)
 
 
 def _sync_there(connection: str | None, asked: dict[str, Any], *, wait: bool) -> None:
@@ -65,12 +56,8 @@ def _sync_there(connection: str | None, asked: dict[str, Any], *, wait: bool) ->
 
     desk = open_there()
     job = desk.begin_sync(desk.connection(connection), asked)
-    if not job["fresh"]:
-        say(f"job {job['id']} was there already: {job['status']}")
-    if job.get("note"):
-        say(job["note"])
     if wait:
-        _finish(desk.report(job["id"]))
+        finish(desk.report(job["id"]))
         return
     emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
 
@@ -91,7 +78,7 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
         raise fail(1)
 
 
-def _finish(report: Report) -> None:
+def finish(report: Report) -> None:
     emit(asdict(report), lambda out: show_report(out, report))
     end_as(report)
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from instep.cli.context import emit, fail, one_connection, open_app, say
+from instep.cli.desk import open_desk
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.control.policies import CaseResult, Explanation, PolicyShown, RuleShown
-    from instep.control.simulation import Compared, Outcome, Simulation
-    from instep.schema.policy import Rule, Trace, Voice
 
 Connection = Annotated[str | None, typer.Argument(help="Its name in instep.yml; not needed when there is only one.")]
 Of = Annotated[str | None, typer.Option("--connection", "-c", help="Not needed when there is only one.")]
@@ -28,11 +26,9 @@ def register(app: typer.Typer) -> None:
 @policy.command(epilog="Examples: instep policy show · instep policy show shop --output json")
 def show(connection: Connection = None) -> None:
     """A connection's preset, rules in their order, modifiers and tables that differ; what the preset says."""
-    from instep.control.policies import shown
-
-    with open_app() as app:
-        found = shown(app.project, one_connection(app, connection))
-    emit(found.document(), lambda out: _show_policy(out, found))
+    with open_desk() as desk:
+        found = desk.policies.shown(desk.connection(connection))
+    emit(found, lambda out: _show_policy(out, found))
 
 
 @policy.command(
@@ -47,12 +43,9 @@ def explain(
     after: Annotated[str, typer.Option("--to", help="The type that it gets; for a rename, the new name.")] = "",
 ) -> None:
     """What is decided about such a change, by which rule, and why no earlier rule decided."""
-    from instep.control.policies import explain as explain_it
-
-    with open_app() as app:
-        name = one_connection(app, connection)
-        found = explain_it(app.project, app.store, name, path, kind, before, after)
-    emit(_explanation_data(found), lambda out: _show_explanation(out, found))
+    with open_desk() as desk:
+        found = desk.policies.explained(desk.connection(connection), path, kind, before, after)
+    emit(found, lambda out: _show_explanation(out, found))
 
 
 @policy.command("test", epilog="Example: instep policy test cases.yml --connection shop")
@@ -62,13 +55,15 @@ def run(
 ) -> None:
     """Decide sample changes and compare with what is expected; exit with 1 if any differs. For the format see
     docs/cli.md."""
-    from instep.control.policies import run_cases
+    from instep.project.policy_files import read_cases, refuse_wrong
 
-    with open_app() as app:
-        name = one_connection(app, connection)
-        results = run_cases(app.project, name, file)
-    failed = [r for r in results if r.wrong]
-    data = {"connection": name, "cases": len(results), "failed": len(failed), "results": [*map(_case_data, results)]}
+    with open_desk() as desk:
+        name, cases = desk.connection(connection), read_cases(file)
+        found = desk.policies.tested(name, [located.case for located in cases])
+    refuse_wrong(cases, [one.get("problem", "") for one in found])
+    results = [{"where": located.where, **one} for located, one in zip(cases, found, strict=True)]
+    failed = [r for r in results if r["wrong"]]
+    data = {"connection": name, "cases": len(results), "failed": len(failed), "results": results}
     emit(data, lambda out: _show_cases(out, failed, len(results)))
     if failed:
         raise fail(1)
@@ -82,14 +77,13 @@ def simulate(
 ) -> None:
     """What the policy in FILE would have decided on every recorded change, beside what was decided then."""
     from instep.control.simulation import moment
-    from instep.control.simulation import simulate as simulate_it
     from instep.project.policy_files import read_policy
 
     section, start = read_policy(file), moment(since) if since else None
-    with open_app() as app:
-        names = app.project.selected([connection] if connection else [])
-        found = [simulate_it(app.project, app.store, name, file.stem, section, start) for name in names]
-    emit({"connections": [*map(_simulation_data, found)]}, lambda out: _show_simulations(out, found))
+    with open_desk() as desk:
+        names = [desk.connection(connection)] if connection else desk.policies.connections()
+        found = [desk.policies.simulated(name, file.stem, section, start) for name in names]
+    emit({"connections": found}, lambda out: _show_simulations(out, found))
 
 
 @policy.command("import", epilog="Example: instep policy import schema.json --connection shop --out keys.yml")
@@ -115,151 +109,98 @@ def take_over(
     emit(data, lambda _: None if out else typer.echo(found.text, nl=False))
 
 
-def _rule_data(rule: Rule) -> dict[str, Any]:
-    return {**asdict(rule), "text": str(rule)}
-
-
-def _show_policy(out: Screen, p: PolicyShown) -> None:
-    name = f"policy {p.policy.name}" if p.policy.name else "no policy of its own"
-    out.write(f"{p.connection}: {name}, preset {p.policy.preset}", "bold")
-    for title, said in (("tags", ", ".join(p.tags)), ("modifiers", _pairs(p.policy.modifiers))):
+def _show_policy(out: Screen, p: Mapping[str, Any]) -> None:
+    name = f"policy {p['policy']}" if p["policy"] else "no policy of its own"
+    out.write(f"{p['connection']}: {name}, preset {p['preset']}", "bold")
+    for title, said in (("tags", ", ".join(p["tags"])), ("modifiers", _pairs(p["modifiers"]))):
         if said:
             out.write(f"  {title}: {said}")
-    for rule in p.rules:
+    for rule in p["rules"]:
         _show_rule(out, rule, "  ")
-    for override in p.policy.overrides:
-        differs = ", ".join(filter(None, (override.preset and f"preset {override.preset}", _pairs(override.modifiers))))
-        out.write(f"  override {override.match}{': ' if differs else ''}{differs}")
-        for rule in p.overrides[override.match]:
+    for override in p["overrides"]:
+        preset = f"preset {override['preset']}" if override["preset"] else ""
+        differs = ", ".join(filter(None, (preset, _pairs(override["modifiers"]))))
+        out.write(f"  override {override['match']}{': ' if differs else ''}{differs}")
+        for rule in override["rules"]:
             _show_rule(out, rule, "    ")
     _show_kinds(out, p)
 
 
-def _show_rule(out: Screen, shown: RuleShown, indent: str) -> None:
-    said = f"option {shown.rule.option}" if shown.rule.option else f"rule {shown.number}"
-    out.write(f"{indent}{said} {shown.rule}  {shown.where}")
+def _show_rule(out: Screen, rule: Mapping[str, Any], indent: str) -> None:
+    said = f"option {rule['option']}" if rule["option"] else f"rule {rule['number']}"
+    out.write(f"{indent}{said} {rule['text']}  {rule['where']}")
 
 
-def _show_kinds(out: Screen, p: PolicyShown) -> None:
+def _show_kinds(out: Screen, p: Mapping[str, Any]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
 
-    grid = Grid("change", f"preset {p.policy.preset}", box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for kind in p.kinds:
-        grid.add_row(cell(kind.kind), cell(", ".join(filter(None, (kind.action, kind.effect, _pairs(kind.modifiers))))))
+    grid = Grid("change", f"preset {p['preset']}", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    for kind in p["kinds"]:
+        said = ", ".join(filter(None, (kind["action"], kind["effect"], _pairs(kind["modifiers"]))))
+        grid.add_row(cell(kind["kind"]), cell(said))
     out.print(grid)
 
 
-def _pairs(values: Any) -> str:
+def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}: {value}" for name, value in values.items())
 
 
-def _trace_data(trace: Trace, places: tuple[str, ...]) -> dict[str, Any]:
-    decision = trace.decision
-    return {
-        "decision": {"action": decision.action, "effect": decision.effect, "rule": decision.rule, "why": decision.why},
-        "modifiers": {n: {"value": v, "by": trace.origins[n]} for n, v in asdict(decision.modifiers).items()},
-        "asked": [_voice_data(v, place) for v, place in zip(trace.asked, places, strict=True)],
-    }
-
-
-def _voice_data(voice: Voice, place: str) -> dict[str, Any]:
-    return {
-        "name": voice.name, "level": voice.level, "where": place, "decided": not voice.misses,
-        "rule": _rule_data(voice.rule) if voice.rule else None, "misses": [asdict(m) for m in voice.misses],
-    }  # fmt: skip
-
-
-def _explanation_data(found: Explanation) -> dict[str, Any]:
-    from instep.schema.change import change_to_dict, describe
-
-    return {
-        "connection": found.connection, "summary": describe(found.change), "change": change_to_dict(found.change),
-        "recorded": found.review.id if found.review else None, **_trace_data(found.trace, found.places),
-        "notes": found.notes,
-    }  # fmt: skip
-
-
-def _show_explanation(out: Screen, found: Explanation) -> None:
-    from instep.schema.change import describe
-
-    decision, last = found.decision, found.trace.asked[-1]
-    recorded = f"  (recorded as {found.review.id})" if found.review else ""
-    out.write(f"{describe(found.change)}{recorded}", "bold")
-    place = f"  {found.places[-1]}" if found.places[-1] else ""
-    out.write(f"  {decision.action}: {decision.why}")
-    out.write(f"  by {decision.rule}{f' {last.rule}' if last.rule else ''}{place}")
-    for voice, where in zip(found.trace.asked[:-1], found.places, strict=False):
-        out.write(f"  not by {voice.name} {voice.rule or ''}  {where}".rstrip(), "dim")
-        for miss in voice.misses:
-            out.write(f"    {miss.part}: {miss.why}", "dim")
-    for name, value in asdict(decision.modifiers).items():
-        out.write(f"  {name}: {value}  ({found.trace.origins[name]})")
-    for note in found.notes:
+def _show_explanation(out: Screen, found: Mapping[str, Any]) -> None:
+    decision, last = found["decision"], found["asked"][-1]
+    recorded = f"  (recorded as {found['recorded']})" if found["recorded"] else ""
+    out.write(f"{found['summary']}{recorded}", "bold")
+    place = f"  {last['where']}" if last["where"] else ""
+    out.write(f"  {decision['action']}: {decision['why']}")
+    out.write(f"  by {decision['rule']}{f' {_rule(last)}' if last['rule'] else ''}{place}")
+    for voice in found["asked"][:-1]:
+        out.write(f"  not by {voice['name']} {_rule(voice)}  {voice['where']}".rstrip(), "dim")
+        for miss in voice["misses"]:
+            out.write(f"    {miss['part']}: {miss['why']}", "dim")
+    for name, modifier in found["modifiers"].items():
+        out.write(f"  {name}: {modifier['value']}  ({modifier['by']})")
+    for note in found["notes"]:
         out.write(f"  note: {note}", "yellow")
 
 
-def _case_data(result: CaseResult) -> dict[str, Any]:
-    return {
-        "where": result.where, **asdict(result.sample), "passed": not result.wrong, "wrong": result.wrong,
-        "action": result.trace.decision.action, "effect": result.trace.decision.effect,
-        "rule": result.trace.decision.rule, "why": result.trace.decision.why,
-        "modifiers": asdict(result.trace.decision.modifiers),
-    }  # fmt: skip
+def _rule(voice: Mapping[str, Any]) -> str:
+    return str(voice["rule"]["text"]) if voice["rule"] else ""
 
 
-def _show_cases(out: Screen, failed: list[CaseResult], cases: int) -> None:
+def _show_cases(out: Screen, failed: Sequence[Mapping[str, Any]], cases: int) -> None:
     for result in failed:
-        decision = result.trace.decision
-        path = ".".join(filter(None, (result.sample.table, result.sample.column)))
-        out.write(f"{result.where}: {result.sample.kind} of {path}", "bold red")
-        for wrong in result.wrong:
+        path = ".".join(filter(None, (result["table"], result["column"])))
+        out.write(f"{result['where']}: {result['kind']} of {path}", "bold red")
+        for wrong in result["wrong"]:
             out.write(f"  {wrong}")
-        out.write(f"  decided by {decision.rule}: {decision.why}")
-        for voice in result.trace.asked[:-1]:
-            out.write(f"  not by {voice.name}: {'; '.join(m.why for m in voice.misses)}", "dim")
+        out.write(f"  decided by {result['rule']}: {result['why']}")
+        for voice in result["asked"][:-1]:
+            out.write(f"  not by {voice['name']}: {'; '.join(m['why'] for m in voice['misses'])}", "dim")
     passed = cases - len(failed)
     out.write(f"{passed} of {cases} case(s) as expected" if failed else f"{cases} case(s), all as expected")
 
 
-def _simulation_data(s: Simulation) -> dict[str, Any]:
-    return {
-        "connection": s.connection, "policy": s.policy.name, "recorded": len(s.compared) + len(s.unread),
-        "counts": [{"outcome": text, "then": then, "now": now} for text, (then, now) in s.counts.items()],
-        "different": [_compared_data(c) for c in s.different], "unread": s.unread,
-    }  # fmt: skip
-
-
-def _compared_data(c: Compared) -> dict[str, Any]:
-    r = c.review
-    return {
-        "id": r.id, "summary": r.summary, "kind": r.kind, "status": r.status, "first_seen": r.first_seen,
-        "then": _outcome_data(c.then), "now": _outcome_data(c.now),
-    }  # fmt: skip
-
-
-def _outcome_data(outcome: Outcome) -> dict[str, Any]:
-    return {"outcome": outcome.text, "action": outcome.action, "rule": outcome.rule, "why": outcome.why}
-
-
-def _show_simulations(out: Screen, found: list[Simulation]) -> None:
+def _show_simulations(out: Screen, found: Sequence[Mapping[str, Any]]) -> None:
     for simulation in found:
         _show_simulation(out, simulation)
 
 
-def _show_simulation(out: Screen, s: Simulation) -> None:
+def _show_simulation(out: Screen, s: Mapping[str, Any]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
 
-    out.write(f"{s.connection}: {len(s.compared)} recorded change(s), {len(s.different)} decided otherwise", "bold")
-    if s.compared:
-        grid = Grid("outcome", "then", f"under {s.policy.name}", box=None, header_style="bold", padding=(0, 2, 0, 0))
-        for text, (then, now) in s.counts.items():
-            grid.add_row(cell(text), cell(then), cell(now))
+    compared = s["recorded"] - len(s["unread"])
+    out.write(f"{s['connection']}: {compared} recorded change(s), {len(s['different'])} decided otherwise", "bold")
+    if compared:
+        grid = Grid("outcome", "then", f"under {s['policy']}", box=None, header_style="bold", padding=(0, 2, 0, 0))
+        for one in s["counts"]:
+            grid.add_row(cell(one["outcome"]), cell(one["then"]), cell(one["now"]))
         out.print(grid)
-    for c in s.different:
-        out.write(f"  {c.review.id}  {c.review.summary}: {c.then.text} ({c.then.rule}) -> {c.now.text} ({c.now.rule})")
-    if s.unread:
-        out.write(f"  {len(s.unread)} change(s) of another version could not be read: {', '.join(s.unread)}", "yellow")
+    for c in s["different"]:
+        then, now = (f"{c[when]['outcome']} ({c[when]['rule']})" for when in ("then", "now"))
+        out.write(f"  {c['id']}  {c['summary']}: {then} -> {now}")
+    if s["unread"]:
+        count, ids = len(s["unread"]), ", ".join(s["unread"])
+        out.write(f"  {count} change(s) of another version could not be read: {ids}", "yellow")

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import PARTIAL, confirm, emit, fail, open_app
-from instep.cli.desk import open_desk
+from instep.cli.desk import open_desk, refuse_option
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.stage.entries import Entry
-    from instep.sync.held.quarantine import Holding
-    from instep.sync.held.replay import Replayed
-    from instep.sync.pipe import Pipe
+    from instep.remote.desk import Desk
 
 Of = Annotated[str | None, typer.Option("--connection", "-c", help="Its name; not needed when there is only one.")]
 Table = Annotated[str | None, typer.Argument(help="Only this table (schema.table).")]
@@ -70,13 +66,11 @@ def replay(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written.")] = False,
 ) -> None:
     """Write what fits by now into its rows, unless a newer value is there. What does not fit stays held."""
-    from instep.sync.held.replay import replay as replay_it
-
-    with open_app() as app:
-        done = replay_it(_pipe(app, connection), _only(table), column, dry_run=dry_run)
-    data = {"dry_run": dry_run, "tables": [_replayed(d) for d in done]}
+    with open_desk() as desk:
+        done = desk.rows.replay(desk.connection(connection), table, column, dry_run=dry_run)
+    data = {"dry_run": dry_run, "tables": done}
     emit(data, lambda out: _show_replay(out, done, dry_run=dry_run))
-    failed = sum(bool(d.error) for d in done)
+    failed = sum(bool(d["error"]) for d in done)
     if failed:
         raise fail(1 if failed == len(done) else PARTIAL)
 
@@ -91,34 +85,37 @@ def discard(
     key: Annotated[str, typer.Option("--key", help="With one table: erase all traces of this row; JSON.")] = "",
 ) -> None:
     """Delete held originals for good. Their rows stay as they are; the same value held again is not shown again."""
-    with open_app() as app:
-        pipe = _pipe(app, connection)
-        if key:
-            _erase(pipe, what, key)
-            return
-        _discard(pipe, [w for w in what if not _is_id(w)], [w for w in what if _is_id(w)])
+    if key:
+        refuse_option("--key", "the row's key would stay in its queue and its audit log")
+        _erase(connection, what, key)
+        return
+    with open_desk() as desk:
+        _discard(desk, desk.connection(connection), what)
 
 
-def _discard(pipe: Pipe, tables: Sequence[str], ids: Sequence[str]) -> None:
-    from instep.sync.held.quarantine import discard as discard_them
-    from instep.sync.held.quarantine import holdings
-
-    held = [e.id for h in holdings(pipe, tables) for e in h.held] if tables else []
-    chosen = {e.id for _, e in _named(pipe, ids)} | set(held)
+def _discard(desk: Desk, connection: str, what: Sequence[str]) -> None:
+    tables = [w for w in what if not _is_id(w)]
+    held = (e for table in tables for e in desk.held(connection, table).entries if e["status"] == "held")
+    chosen = {str(e["id"]) for e in held}
+    if ids := [w for w in what if _is_id(w)]:
+        every = desk.held(connection, None).entries
+        chosen |= {str(_one(every, id)["id"]) for id in ids}
     if chosen and not confirm(f"Delete the originals of {len(chosen):,} held values or rows for good?"):
         raise Blocked("nothing was discarded", hint="answer yes, or pass --yes")
-    gone = discard_them(pipe, ids=chosen) if chosen else []
-    emit({"discarded": [e.id for e in gone]}, lambda out: out.print(f"discarded {len(gone):,}"))
+    gone = desk.rows.discard(connection, sorted(chosen)) if chosen else []
+    emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
 
 
-def _erase(pipe: Pipe, what: Sequence[str], key: str) -> None:
+def _erase(connection: str | None, what: Sequence[str], key: str) -> None:
     from instep.sync.held.quarantine import erase
 
     if len(what) != 1 or _is_id(what[0]):
         raise InstepError("--key goes with one table", hint="name the table (schema.table) that the row is of")
-    if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
-        raise Blocked("nothing was erased", hint="answer yes, or pass --yes")
-    count = erase(pipe, what[0], _key(key))
+    with open_app() as app:
+        pipe = app.pipe(app.connection(connection))
+        if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
+            raise Blocked("nothing was erased", hint="answer yes, or pass --yes")
+        count = erase(pipe, what[0], _key(key))
     emit({"table": what[0], "erased": count}, lambda out: out.print(f"erased {count:,}"))
 
 
@@ -134,24 +131,6 @@ def _key(text: str) -> dict[str, str | None]:
 
 def _is_id(text: str) -> bool:
     return text.startswith("q-")
-
-
-def _pipe(app: App, connection: str | None) -> Pipe:
-    return app.pipe(app.connection(connection))
-
-
-def _only(table: str | None) -> list[str]:
-    return [table] if table else []
-
-
-def _named(pipe: Pipe, ids: Sequence[str]) -> list[tuple[Holding, Entry]]:
-    from instep.sync.held.quarantine import holdings, resolved
-
-    if not ids:
-        return []
-    found = list(holdings(pipe))
-    whole = set(resolved(found, ids))
-    return [(h, e) for h in found for e in h.found.entries if e.id in whole]
 
 
 def _groups(kept: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -173,14 +152,6 @@ def _one(entries: Sequence[dict[str, Any]], id: str) -> dict[str, Any]:
         what = "no entry" if not same else f"{len(same)} entries"
         raise InstepError(f"{what} in quarantine: {id}", hint="see `instep quarantine list --rows 100`")
     return same[0]
-
-
-def _replayed(done: Replayed) -> dict[str, Any]:
-    counts = {word: len(getattr(done, word)) for word in ("replayed", "superseded", "held")}
-    left = Counter((e.column, e.reason) for e in done.held)
-    reasons = [{"column": c, "reason": r, "count": n} for (c, r), n in sorted(left.items())]
-    written = {"updated": done.updated, "inserted": done.inserted}
-    return {"table": done.table, **counts, **written, "reasons": reasons, "error": done.error}
 
 
 def _show_list(out: Screen, data: dict[str, Any]) -> None:
@@ -212,18 +183,18 @@ def _show_one(out: Screen, data: dict[str, Any]) -> None:
         out.write(f"  {name:<9} {'·' if text in ('', None) else text}")
 
 
-def _show_replay(out: Screen, done: Sequence[Replayed], *, dry_run: bool) -> None:
+def _show_replay(out: Screen, done: Sequence[dict[str, Any]], *, dry_run: bool) -> None:
     if not done:
         out.print("nothing is held")
     for d in done:
-        if d.error:
-            why = "; ".join(line.strip() for line in d.error.splitlines())
-            out.write(f"{d.table}: failed: {why}", "red")
+        if d["error"]:
+            why = "; ".join(line.strip() for line in d["error"].splitlines())
+            out.write(f"{d['table']}: failed: {why}", "red")
             continue
         verb = "would be replayed" if dry_run else "replayed"
         out.write(
-            f"{d.table}: {len(d.replayed):,} {verb}, {len(d.superseded):,} superseded by newer values, "
-            f"{len(d.held):,} still held"
+            f"{d['table']}: {d['replayed']:,} {verb}, {d['superseded']:,} superseded by newer values, "
+            f"{d['held']:,} still held"
         )
-        for left in _replayed(d)["reasons"]:
+        for left in d["reasons"]:
             out.write(f"  {left['column'] or '(row)'}: {left['reason']}: {left['count']:,}", "dim")

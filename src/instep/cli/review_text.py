@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from instep.cli.screen import Screen
     from instep.model import Review
     from instep.schema.counts import Counts
-    from instep.sync.changes.evolve import Preview
 
 
 def by_connection(found: Sequence[Review]) -> Iterator[tuple[str, list[Review]]]:
@@ -32,6 +31,7 @@ def show_changes(out: Screen, found: list[Review]) -> None:
     from rich.text import Text
 
     from instep.cli.screen import cell
+    from instep.plans.text import evidence_lines
 
     if not found:
         out.print("no changes")
@@ -43,46 +43,22 @@ def show_changes(out: Screen, found: list[Review]) -> None:
     grid = Grid("id", "change", "decision", "by", "status", box=None, header_style="bold", padding=(0, 2, 0, 0))
     for r in found:
         style = "yellow" if _asks(r) else ""
-        what = Text("\n").join([cell(r.summary), *(cell(f"  {line}", "dim") for line in _evidence(r))])
+        what = Text("\n").join([cell(r.summary), *(cell(f"  {line}", "dim") for line in evidence_lines(r))])
         grid.add_row(r.id, what, r.action, cell(r.rule), cell(_status(r), style=style))
     out.print(grid)
 
 
 def _show_in_lines(out: Screen, r: Review) -> None:
+    from instep.plans.text import evidence_lines
+
     out.write(f"{r.id}  {r.summary}")
-    for line in _evidence(r):
+    for line in evidence_lines(r):
         out.write(f"          {line}", "dim")
     out.write(f"          {r.action}, by {r.rule}: {_status(r)}", "yellow" if _asks(r) else "dim")
 
 
 def _asks(r: Review) -> bool:
     return r.status == "open" and r.action != "ignore"
-
-
-def _evidence(r: Review) -> list[str]:
-    """The pair of a suspected rename with its score, and what that is made of."""
-    return [_pair(r), *r.evidence["evidence"]] if r.evidence else []
-
-
-def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
-    """The suspected renames of a detection that are open, with their ids."""
-    from instep.schema.likeness import PROPOSAL
-
-    asked = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status == "open"]
-    if asked:
-        yield "Suspected renames", "bold"
-    for review in asked:
-        pair, *signs = _evidence(review)
-        yield f"  ? {'.'.join(filter(None, review.table))}: {pair}", "yellow"
-        for sign in signs:
-            yield f"        {sign}", "dim"
-        yield f"        {review.id}: `instep changes map {review.id}`, or `instep changes reject {review.id}`", "dim"
-
-
-def _pair(review: Review) -> str:
-    """`old -> new: score`, without what the score is made of."""
-    line: str = review.evidence["line"]
-    return line.removesuffix("; ".join(review.evidence["evidence"])).rstrip(": ")
 
 
 def _status(r: Review) -> str:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import confirm, console, emit, open_app, options
+from instep.cli.context import confirm, console, emit, options
 from instep.cli.desk import open_desk
 from instep.cli.review_text import by_connection, show_changes
 from instep.errors import Blocked
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.model import Review
     from instep.remote.desk import Desk
@@ -60,7 +59,7 @@ def approve(
     with open_desk() as desk:
         found, renames = _parted(_chosen(desk, ids, match, kind, table, connection), named=bool(ids))
         if renames:
-            mapped = [_map_proposal(_app_of(desk, r), r) for r in renames]
+            mapped = [_map_proposal(desk, r) for r in renames]
             emit({"mapped": mapped}, lambda out: out.write("\n".join(map(_mapped, mapped))))
             return
         outlooks = {name: desk.outlook(name, group, "approved") for name, group in by_connection(found)}
@@ -126,13 +125,11 @@ def map_columns(
     Two paths of tables (schema.table) say the same of two tables: the rows stay under the new name.
 
     The id of a proposal (a suspected rename in `changes list`) stands for its two columns or tables."""
-    from instep.cli.context import one_connection
-
-    with open_app() as app:
+    with open_desk() as desk:
         if new is None:
-            data = _map_proposal(app, app.store.reviews.get(old))
+            data = _map_proposal(desk, desk.change(old, 0).review)
         else:
-            data = _map(app, one_connection(app, connection), old, new)
+            data = _map(desk, desk.connection(connection), old, new)
     emit(data, lambda out: out.write(_mapped(data)))
 
 
@@ -140,41 +137,20 @@ def _mapped(data: dict[str, Any]) -> str:
     return f"mapped: schema version {data['version']}"
 
 
-def _map_proposal(app: App, review: Review) -> dict[str, Any]:
+def _map_proposal(desk: Desk, review: Review) -> dict[str, Any]:
     from instep.sync.changes.map import pair_of
 
-    return _map(app, review.connection, *pair_of(review))
+    return _map(desk, review.connection, *pair_of(review))
 
 
-def _app_of(desk: Desk, review: Review) -> App:
-    """Mapping is prepared with a look at source and destination."""
-    from instep.cli.here import Here
-
-    if isinstance(desk, Here):
-        return desk.app
-    raise Blocked(
-        f"change {review.id} is a suspected rename, and mapping does not work over --server: {review.summary}",
-        hint=f"`instep changes map {review.id}` where the server's project is, or reject it",
-    )
-
-
-def _map(app: App, connection: str, old: str, new: str) -> dict[str, Any]:
+def _map(desk: Desk, connection: str, old: str, new: str) -> dict[str, Any]:
     """Two paths of tables, or of columns."""
-    from instep.sync.changes import map as map_columns
-    from instep.sync.changes import map_tables
-
-    pipe = app.pipe(connection)
-    whole = old in {t.path for t in app.store.accepted.catalog(connection).tables}
-    mapping: Any = map_tables if whole else map_columns
-    mapped = mapping.prepare(pipe, old, new)
-    for line in mapped.lines:
+    made = desk.planning.pairing(connection, old, new)
+    for line in made.lines:
         console(stderr=True).write(f"  {line}")
     if _asks() and not confirm("Map them?"):
         raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
-    version = mapping.carry_out(pipe, mapped)
-    steps = [s.text for s in mapped.plan.steps]
-    data = {"connection": pipe.name, "old": old, "new": new, "version": version, "steps": steps, "empty": mapped.empty}
-    return data | {"backfill": whole or bool(mapped.empty)}
+    return {**made.document, "version": desk.planning.pair(made)}
 
 
 def _chosen(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import BLOCKED, PARTIAL, confirm, emit, fail, open_app, options, say
-from instep.cli.rollout_carried import carry
+from instep.cli.context import BLOCKED, PARTIAL, confirm, emit, fail, options, say
+from instep.cli.desk import open_desk
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
-    from instep.control.rollouts.patch import Patch
+    from instep.control.selections import Verb
     from instep.model import Rollout
+    from instep.remote.desk import Desk
 
 rollout = typer.Typer(help="One change, policy or selection over many connections, in waves.", no_args_is_help=True)
 Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="w-...; not needed if only one is under way.")]
@@ -59,64 +59,47 @@ def create(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the table.")] = False,
 ) -> None:
     """Say what is rolled out over which connections: shows how it fits each and in which wave. Touches nothing yet."""
-    from instep.bootstrap import user
     from instep.cli.rollout_text import draft_document, show_draft, show_rollout
-    from instep.control.rollouts.create import Order, draft
-    from instep.control.rollouts.create import create as make
-    from instep.control.rollouts.gates import gates
-    from instep.control.rollouts.waves import Group, chosen, sizes
+    from instep.control.rollouts.waves import Group, sizes
+    from instep.remote.desks import Wanted
 
     group = Group(tuple(connection or ()), tuple(destination or ()), tuple(tag or ()), tuple(match or ()))
-    turns = [(verb, path) for verb, paths in (("on", on), ("off", off), ("hash", hashed)) for path in paths or ()]
-    with open_app() as app:
-        names = chosen(app.project, group)
-        if detect:
-            _detect(app, names)
-        patch = _patch(app, names, turns, approve, reject, preset)
-        order = Order(patch, group, sizes(waves), gates(gate or ()), tuple(canary or ()))
-        drafted = draft(order, names, user())
+    turns = _turns(on, off, hashed)
+    _check_one(turns, approve, reject, preset)
+    change = ("approved", approve) if approve else ("rejected", reject) if reject else None
+    wanted = Wanted(group, turns, change, preset or "", sizes(waves), tuple(gate or ()), tuple(canary or ()))
+    with open_desk() as desk:
+        for name, error in (desk.rollouts.detect(wanted) if detect else {}).items():
+            say(f"{name}: {error}")
         if dry_run:
-            emit(draft_document(drafted), lambda out: show_draft(out, drafted, patch.text))
+            drafted, text = desk.rollouts.draft(wanted)
+            emit(draft_document(drafted), lambda out: show_draft(out, drafted, text))
             return
-        made = make(app.store, drafted)
-        document = _document(app, made, every=True)
-    emit(document, lambda out: show_rollout(out, document, patch.text))
+        made = desk.rollouts.create(wanted)
+        text, document = desk.rollouts.text(made), _document(desk, made, every=True)
+    emit(document, lambda out: show_rollout(out, document, text))
     say(f"nothing is touched yet: `instep rollout advance {made.id}` begins wave 1 of {made.of}")
 
 
-def _patch(
-    app: App, names: list[str], turns: list[Any], approve: str | None, reject: str | None, preset: str | None
-) -> Patch:
-    """What is rolled out; InstepError unless it is one thing."""
-    from instep.control.rollouts.changes import change_patch
-    from instep.control.rollouts.policies import ServedPolicies, policy_patch
-    from instep.control.rollouts.selections import SelectionPatch
+def _turns(on: Names, off: Names, hashed: Names) -> list[tuple[Verb, str]]:
+    said: tuple[tuple[Verb, Names], ...] = (("on", on), ("off", off), ("hash", hashed))
+    return [(verb, path) for verb, paths in said for path in paths or ()]
 
-    if sum((bool(turns), bool(approve), bool(reject), bool(preset))) != 1:
+
+def _check_one(*sorts: object) -> None:
+    """InstepError unless one thing is rolled out."""
+    if sum(map(bool, sorts)) != 1:
         raise InstepError(
             "a rollout is of one thing",
             hint="name --on, --off and --hash objects, or one change to --approve or --reject, or a --preset",
         )
-    if approve or reject:
-        return change_patch(app.store, "approved" if approve else "rejected", approve or reject or "", names)
-    if preset:
-        return policy_patch(app.project, preset, ServedPolicies(app.objects))
-    return SelectionPatch(app.project, app.store, tuple(turns))
 
 
-def _detect(app: App, names: list[str]) -> None:
-    from instep.control.rollouts.create import detect_all
-    from instep.sync.in_process import InProcess
-
-    for name, error in detect_all(InProcess(app.pipe, app.engine), names, "create").items():
-        say(f"{name}: {error}")
-
-
-def _id(app: App, given: str | None) -> str:
+def _id(desk: Desk, given: str | None) -> str:
     """The one that is meant: named, the only one that is not over, or the only one."""
     if given:
-        return app.store.rollouts.get(given).id
-    every = app.store.rollouts.find()
+        return desk.rollouts.get(given).id
+    every = desk.rollouts.find()
     open_ = [r for r in every if r.status != "done"] or every
     if len(open_) == 1:
         return open_[0].id
@@ -124,10 +107,10 @@ def _id(app: App, given: str | None) -> str:
     raise InstepError("which rollout?", hint=f"name one: {names}" if names else "there is none yet")
 
 
-def _document(app: App, made: Rollout, *, every: bool) -> dict[str, Any]:
+def _document(desk: Desk, made: Rollout, *, every: bool) -> dict[str, Any]:
     from instep.cli.rollout_text import rollout_document
 
-    return rollout_document(made, app.store.rollouts.members(made.id), every=every)
+    return rollout_document(made, desk.rollouts.members(made.id), every=every)
 
 
 def status(
@@ -137,22 +120,21 @@ def status(
     """How far rollouts are; of one the waves, and the connections that failed, do not fit, or tripped a gate."""
     from instep.cli.rollout_text import list_document, show_list, show_rollout
 
-    with open_app() as app:
-        if id is None and len(found := app.store.rollouts.find()) != 1:
+    with open_desk() as desk:
+        if id is None and len(found := desk.rollouts.find()) != 1:
             listed = list_document(found)
             emit(listed, lambda out: show_list(out, found))
             return
-        made = app.store.rollouts.get(id or found[0].id)
-        text, document = _text(app, made), _document(app, made, every=every)
+        made = desk.rollouts.get(id or found[0].id)
+        text, document = desk.rollouts.text(made), _document(desk, made, every=every)
     emit(document, lambda out: show_rollout(out, document, text))
 
 
 def advance(id: Id = None, every: Every = False) -> None:
     """Begin the next wave, or go on with one that was left unfinished; ends at a gate that is not passed. Where a
     worker lives it does the work, and this command follows."""
-    with open_app() as app:
-        known = _id(app, id)
-        _finish(app, carry(app, known, lambda asks: asks.advance(every)))
+    with open_desk() as desk:
+        _finish(desk, desk.rollouts.advance(_id(desk, id), every=every))
 
 
 def resume(
@@ -162,18 +144,14 @@ def resume(
 ) -> None:
     """Go on after a stop, a halt or a crash. Touches only what is not done: what failed or did not fit is tried again,
     then the wave goes on."""
-    with open_app() as app:
-        known = _id(app, id)
-        _finish(app, carry(app, known, lambda asks: asks.resume(every, accept)))
+    with open_desk() as desk:
+        _finish(desk, desk.rollouts.resume(_id(desk, id), every=every, accept=accept))
 
 
 def stop(id: Id = None, reason: Annotated[str, typer.Option("--reason", help="Why.")] = "") -> None:
     """Begin no connection any more; runs that are under way end."""
-    from instep.bootstrap import user
-    from instep.control.rollouts.flow import stop as halt
-
-    with open_app() as app:
-        _finish(app, halt(app.store, _id(app, id), user(), reason), exits=False)
+    with open_desk() as desk:
+        _finish(desk, desk.rollouts.stop(_id(desk, id), reason), exits=False)
 
 
 def skip(
@@ -183,13 +161,8 @@ def skip(
 ) -> None:
     """Leave connections out, for a reason. What reached one before it failed stays: `rollback --connection` takes that
     back first."""
-    from instep.bootstrap import user
-    from instep.control.rollouts.flow import skip as leave_out
-
-    with open_app() as app:
-        known = _id(app, id)
-        leave_out(app.store, known, connections, reason, user())
-        _finish(app, app.store.rollouts.get(known), exits=False)
+    with open_desk() as desk:
+        _finish(desk, desk.rollouts.skip(_id(desk, id), connections, reason), exits=False)
 
 
 def rollback(
@@ -198,12 +171,12 @@ def rollback(
     connection: Annotated[Names, typer.Option("--connection", "-c", help="Only this one; repeatable.")] = None,
 ) -> None:
     """Take back what reached a wave: choices are as before, applied changes are undone. The rollout is stopped."""
-    with open_app() as app:
-        known = _id(app, id)
-        what = ", ".join(connection or ()) or f"wave {wave or app.store.rollouts.get(known).wave}"
+    with open_desk() as desk:
+        known = _id(desk, id)
+        what = ", ".join(connection or ()) or f"wave {wave or desk.rollouts.get(known).wave}"
         if _asks() and not confirm(f"Take {what} of {known} back?"):
             raise Blocked("nothing was rolled back", hint="answer yes, or pass --yes")
-        _finish(app, carry(app, known, lambda asks: asks.roll_back(wave, connection or ())), exits=False)
+        _finish(desk, desk.rollouts.roll_back(known, wave=wave, connections=connection or ()), exits=False)
 
 
 def _asks() -> bool:
@@ -212,16 +185,10 @@ def _asks() -> bool:
     return options.interactive and not options.yes and sys.stdin.isatty()
 
 
-def _text(app: App, made: Rollout) -> str:
-    from instep.control.rollouts.create import patch_of
-
-    return patch_of(made.what, app.project, app.store).text
-
-
-def _finish(app: App, made: Rollout, *, exits: bool = True) -> None:
+def _finish(desk: Desk, made: Rollout, *, exits: bool = True) -> None:
     from instep.cli.rollout_text import show_rollout
 
-    text, document = _text(app, made), _document(app, made, every=False)
+    text, document = desk.rollouts.text(made), _document(desk, made, every=False)
     emit(document, lambda out: show_rollout(out, document, text))
     if exits and made.status in ("halted", "stopped"):
         raise fail(BLOCKED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +15,8 @@ from instep.cli.shards import shards
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.destinations.maintained import Layout
-    from instep.model import Review
     from instep.sync.changes.keycount import Count
     from instep.sync.changes.rekey import Rekeying, Way
     from instep.sync.standing import Standing
@@ -140,17 +137,6 @@ def purge(path: Path, connection: Of = None, dry_run: DryRun = False) -> None:
     done = bool(copies) and not dry_run
     data = {"connection": pipe.name, "table": path, "copies": [asdict(c) for c in copies], "purged": done}
     emit(data, lambda out: _lines(out, [f"{'deleted' if done else 'kept'}: {n}" for n in names] or ["no copies"]))
-
-
-def key_lines(app: App, connection: str, reviews: Sequence[Review]) -> list[str]:
-    """What open changes of keys would do, with the commands that settle them; nothing is read where there are none."""
-    keys = [r for r in reviews if r.kind in ("key.changed", "key.removed") and r.status == "open"]
-    if not keys:
-        return []
-    from instep.sync.changes.keyreport import key_report
-
-    pipe = app.pipe(connection)
-    return [line for r in keys if (found := key_report(pipe, r)) is not None for line in found.lines]
 
 
 def _way(**given: bool) -> Way | None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import confirm, console, emit, one_connection, open_app
+from instep.cli.context import confirm, console, emit
+from instep.cli.desk import open_desk
 from instep.errors import Blocked
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
-    from instep.sync.changes.undo import Takeback
+    from instep.remote.desks import Undoing
 
 
 def register(app: typer.Typer) -> None:
@@ -32,52 +33,35 @@ def undo(
     ] = None,
 ) -> None:
     """Take back what was applied: renames, drops, additions, widenings, comments. The source is not touched."""
-    from instep.sync.changes.undo import find, prepare, takeback
-
-    with open_app() as app:
-        pipe = app.pipe(_connection(app, what, connection))
-        made = prepare(pipe, find(pipe, what))
+    with open_desk() as desk:
+        made = desk.planning.undoing(what, connection)
         if dry_run:
-            emit(_data(pipe.name, made, None), lambda out: _show(out, made))
+            emit(_data(made, None), lambda out: _show(out, made.document))
             return
-        _show(console(stderr=True), made)
+        _show(console(stderr=True), made.document)
         if not confirm("Take this back?"):
             raise Blocked("nothing was undone", hint="answer yes, or pass --yes")
-        version = takeback(pipe, made, tuple(allow or ()))
-    emit(_data(pipe.name, made, version), lambda out: out.print(f"undone: schema version {version}"))
+        version = desk.planning.undo(made, allow or ())
+    emit(_data(made, version), lambda out: out.print(f"undone: schema version {version}"))
 
 
-def _connection(app: App, what: str, name: str | None) -> str:
-    """A change and a run know theirs."""
-    if name is None and what.startswith("r-"):
-        return app.store.runs.get(what).connection
-    if name is None and what.startswith("p-"):
-        return app.store.plans.get(what).connection
-    return one_connection(app, name) if name else app.store.reviews.get(what).connection
+def _data(made: Undoing, version: int | None) -> dict[str, Any]:
+    found = made.document
+    told = {name: found[name] for name in ("changes", "does", "drops", "limits")}
+    left = [{"change": id, "why": why} for id, why in sorted(found["left"].items())]
+    return {"connection": made.connection, **told, "left": left, "version": version}
 
 
-def _data(connection: str, made: Takeback, version: int | None) -> dict[str, Any]:
-    return {
-        "connection": connection,
-        "changes": [r.id for r in made.reviews],
-        "does": list(made.does),
-        "drops": [s.object for s in made.drops],
-        "limits": list(made.limits),
-        "left": [{"change": id, "why": why} for id, why in sorted(made.left.items())],
-        "version": version,
-    }
-
-
-def _show(out: Screen, made: Takeback) -> None:
+def _show(out: Screen, found: Mapping[str, Any]) -> None:
     out.write("This takes back", "bold")
-    for review in made.reviews:
-        out.write(f"  {review.id}  {review.summary}")
+    for id, summary in zip(found["changes"], found["summaries"], strict=True):
+        out.write(f"  {id}  {summary}")
     out.write("What it does", "bold")
-    for line in made.does:
+    for line in found["does"]:
         out.write(f"  {line}")
-    for drop in made.drops:
-        out.write(f"  drops {drop.object}: name it with --allow-destructive", "red")
-    if made.limits or made.left:
+    for drop in found["drops"]:
+        out.write(f"  drops {drop}: name it with --allow-destructive", "red")
+    if found["limits"] or found["left"]:
         out.write("What it cannot restore", "bold")
-    for line in (*made.limits, *made.left.values()):
+    for line in (*found["limits"], *found["left"].values()):
         out.write(f"  {line}", "yellow")

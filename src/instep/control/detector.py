@@ -6,7 +6,8 @@ detection is switched off what runs goes on to its end, and switched on again th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -54,7 +55,8 @@ class Asked:
 @dataclass(frozen=True)
 class Standing:
     """`state` processing: a detection runs. `internal_disabled`: it has switched itself off for `reason`. `job` is
-    the one that runs or waits, `last` the one that ended last."""
+    the one that runs or waits, `last` the one that ended last. `options` are those of the source as a whole, `tables`
+    those of tables by pattern, as far as they are said."""
 
     connection: str
     state: State
@@ -65,6 +67,8 @@ class Standing:
     next_due: datetime | None = None
     job: Job | None = None
     last: Job | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def enabled(project: Project, connection: str) -> bool:
@@ -232,6 +236,8 @@ def standing(store: Store, project: Project, connection: str) -> Standing:
         next_due if on and not state.disabled else None,
         running or queued,
         last[0] if last else None,
+        options.said() if options else {},
+        options.said_of_tables() if options else {},
     )
 
 

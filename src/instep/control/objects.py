@@ -136,6 +136,13 @@ class Objects:
         theirs = map(_of_server, kept)
         return list(islice(merge(ours, theirs, key=lambda found: found.name), limit))
 
+    def names(self, kind: ObjectKind, any_of: Iterable[Link]) -> set[str]:
+        """The names of all objects that have one of these links."""
+        one = frozenset(any_of)
+        own = self._sections(kind)
+        mine = {name for name, section in own.items() if one.intersection(links_of(self.project, section))}
+        return mine | {name for name in self.store.objects.linked(kind, one) if name not in own}
+
     def count(self, kind: ObjectKind, *, name: str = "", links: Iterable[Link] = ()) -> int:
         wanted = tuple(links)
         own = sum(1 for _ in self._own_page(kind, "", name, wanted))
@@ -308,3 +315,16 @@ def _of_server(found: StoredObject) -> Managed:
 def _file_id(kind: ObjectKind, name: str) -> str:
     """The same at every start, and none that the server makes: those begin with a letter."""
     return "0" + hashlib.sha256(f"{kind}/{name}".encode()).hexdigest()[:19]
+
+
+def merged(document: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396): null takes a key away, objects are merged, all else is replaced."""
+    if not isinstance(patch, Mapping):
+        return patch
+    found = dict(document) if isinstance(document, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merged(found.get(key), value)
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,8 +13,7 @@ from instep.control.samples import Asked as Sample
 from instep.errors import SchemaError
 from instep.model import Review
 from instep.project.imported import imported
-from instep.project.policy_files import HINT, Located, read_cases, read_config
-from instep.project.problems import raise_all
+from instep.project.policy_files import SampleCase, read_config
 from instep.project.project import Project
 from instep.project.tree import Path as Place
 from instep.schema.change import Change, ColumnRemoved, CursorRemoved, KeyRemoved, change_from_dict, column_of, table_of
@@ -222,37 +221,30 @@ def _of_key(change: Change, accepted: Catalog) -> Iterator[Change]:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """A case of a test file with what was decided. `wrong`: what is not as expected, empty if all is."""
+    """A case with what was decided. `wrong`: what is not as expected, empty if all is."""
 
-    where: str
     sample: Sample
     trace: Trace
     wrong: tuple[str, ...]
 
 
-def run_cases(project: Project, connection: str, file: Path) -> list[CaseResult]:
-    """Decides every case of the file. ProjectError, with lines, if one of them cannot be such a change."""
+def run_cases(project: Project, connection: str, cases: Sequence[SampleCase]) -> list[CaseResult | str]:
+    """Decides every case; of one that can be no such change, why."""
     policy, tags = project.policy(connection), project.connection(connection).tags
-    results: list[CaseResult] = []
-    problems: list[tuple[int, str]] = []
-    for located in read_cases(file):
-        try:
-            results.append(_run(located, policy, tags))
-        except SchemaError as error:
-            problems.append((located.line, f"{error.message}; {error.hint}".strip("; ")))
-    raise_all(file.name, problems, HINT)
-    return results
+    return [_run(case, policy, tags) for case in cases]
 
 
-def _run(located: Located, policy: Policy, tags: tuple[str, ...]) -> CaseResult:
-    case = located.case
+def _run(case: SampleCase, policy: Policy, tags: tuple[str, ...]) -> CaseResult | str:
     wanted = Sample(case.change, case.table, case.column, case.before, case.after)
-    traced = trace(sample(wanted), policy, tags=tags if case.tags is None else case.tags)
-    return CaseResult(located.where, wanted, traced, tuple(_wrong(located, traced.decision)))
+    try:
+        change = sample(wanted)
+    except SchemaError as error:
+        return f"{error.message}; {error.hint}".strip("; ")
+    traced = trace(change, policy, tags=tags if case.tags is None else case.tags)
+    return CaseResult(wanted, traced, tuple(_wrong(case, traced.decision)))
 
 
-def _wrong(located: Located, decision: Decision) -> Iterator[str]:
-    case = located.case
+def _wrong(case: SampleCase, decision: Decision) -> Iterator[str]:
     if decision.action != case.expect:
         yield f"expected {case.expect}, decided {decision.action}"
     if case.effect is not None and decision.effect != case.effect:

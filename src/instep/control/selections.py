@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Literal
 
+from instep.control.reviews import Answer, answer
 from instep.errors import Blocked, InstepError
 from instep.events import SelectionChanged
 from instep.model import Review
@@ -322,6 +323,17 @@ def hashing(place: Place, reviews: Sequence[Review]) -> list[Step]:
             step = turning(place, "hash", target, kept_switches(place).get(target.path))
             out.append(replace(step, switch=replace(step.switch, enabled=True), same=False))
     return out
+
+
+def answer_hashed(project: Project, store: Store, found: Sequence[Review], status: Answer, who: str) -> list[Review]:
+    """Answers the changes, and what they let in is hashed; all or nothing. Errors are those of `hashing`."""
+    of = {name: place_of(project, store, name) for name in dict.fromkeys(r.connection for r in found)}
+    turned = [(place, hashing(place, [r for r in found if r.connection == name])) for name, place in of.items()]
+    with store.transaction():
+        done = answer(store, found, status, who)
+        for place, steps in turned:
+            switch(place, steps, who)
+    return done
 
 
 def _columns_of(place: Place, review: Review) -> list[Target]:

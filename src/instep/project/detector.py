@@ -135,6 +135,18 @@ class Detector:
         layer = self._setting(name)
         return getattr(layer.app, name) if layer else AppOptions.model_fields[name].default
 
+    def said(self) -> dict[str, Any]:
+        """The options of the source as a whole that a layer sets."""
+        return {name: self.app(name) for name in AppOptions.model_fields if self._setting(name)}
+
+    def said_of_tables(self) -> dict[str, dict[str, Any]]:
+        """Those of tables by pattern; the connection's before its source's."""
+        found: dict[str, dict[str, Any]] = {}
+        for _, table, options in self._tables():
+            said = {name: getattr(options, name) for name in options.model_fields_set}
+            found[table] = {**said, **found.get(table, {})}
+        return found
+
     def rules(self) -> tuple[Rule, ...]:
         """Tables' options in the order of the file, then what holds for all."""
         return (*self._of_tables(), *self._of_columns(), *self._of_app())

@@ -5,7 +5,7 @@ Both are read as the project file is: every problem at once, each with its line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -75,6 +75,11 @@ def read_cases(file: Path) -> list[Located]:
     if not cases:
         raise ProjectError(f"{file.name} has no cases", hint=hint)
     return [Located(file.name, tree.line((at,)), case) for at, case in enumerate(cases)]
+
+
+def refuse_wrong(cases: Sequence[Located], problems: Sequence[str]) -> None:
+    """ProjectError, with lines, if one of these cases has a problem; they are parallel."""
+    raise_all(cases[0].file, [(one.line, why) for one, why in zip(cases, problems, strict=True) if why], HINT)
 
 
 def read_config(file: Path) -> SchemaConfig:

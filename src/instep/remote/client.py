@@ -62,6 +62,10 @@ class Client:
         again."""
         return self._ask("POST", _target(path, query), body, token=secrets.token_urlsafe(24))
 
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """As `post`."""
+        return self._ask("PATCH", path, body, token=secrets.token_urlsafe(24))
+
     def delete(self, path: str, **query: Any) -> Any:
         """As `post`."""
         return self._ask("DELETE", _target(path, query), token=secrets.token_urlsafe(24))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from instep.control.reviews import Answer, Wish
     from instep.control.trail import Trail
     from instep.model import Job, JobStatus, Review, Worker
+    from instep.remote.desks import DetectorDesk, PlanDesk, PolicyDesk, RolloutDesk, RowDesk
     from instep.schema.counts import Counts
     from instep.schema.table import Catalog
     from instep.store.api_keys import ApiKey
@@ -74,6 +75,21 @@ class HeldThere:
 
 class Desk(Protocol):
     """Use it in a `with` block. Errors are InstepErrors, of the same kinds and texts on both sides."""
+
+    @property
+    def planning(self) -> PlanDesk: ...
+
+    @property
+    def rows(self) -> RowDesk: ...
+
+    @property
+    def rollouts(self) -> RolloutDesk: ...
+
+    @property
+    def policies(self) -> PolicyDesk: ...
+
+    @property
+    def detectors(self) -> DetectorDesk: ...
 
     def __enter__(self) -> Self: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -10,13 +10,19 @@ from instep.control.history import Version
 from instep.control.keys import Issued
 from instep.control.reviews import Answer, Wish, selected
 from instep.control.trail import Trail
-from instep.errors import Blocked, Conflict, InstepError, ProjectError
-from instep.model import Job, JobStatus, Review, Worker
+from instep.errors import Blocked, Conflict, ProjectError
+from instep.model import Job, JobStatus, Member, Review, Worker
 from instep.remote.client import Client, part
 from instep.remote.desk import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
 from instep.remote.follow import Follower, error_of, report_of
 from instep.remote.problems import ServerRefused
 from instep.remote.records import moments, record
+from instep.remote.there_detectors import DetectorsThere
+from instep.remote.there_plans import PlansThere
+from instep.remote.there_policies import PoliciesThere
+from instep.remote.there_rollouts import RolloutsThere
+from instep.remote.there_rows import RowsThere
+from instep.remote.work import Works
 from instep.schema.counts import Count, Counts
 from instep.schema.table import catalog_from_dict
 from instep.store.api_keys import ApiKey
@@ -33,10 +39,19 @@ _NAMED = 20
 
 
 class There:
-    """`follower` shows what becomes of work that a command waits for."""
+    """`follower` shows what becomes of work that a command waits for; `say` tells the user what else matters, `told`
+    what became of a connection of a rollout."""
 
-    def __init__(self, client: Client, follower: Follower) -> None:
+    def __init__(
+        self, client: Client, follower: Follower, say: Callable[[str], None], told: Callable[[Member], None]
+    ) -> None:
         self._api, self._follower = client, follower
+        self._works = works = Works(client, follower, say)
+        self.planning = PlansThere(works, self._review)
+        self.rows = RowsThere(works, self.report)
+        self.rollouts = RolloutsThere(works, told, say)
+        self.policies = PoliciesThere(client)
+        self.detectors = DetectorsThere(client)
 
     def __enter__(self) -> Self:
         return self
@@ -68,8 +83,7 @@ class There:
         return [moments(one, TIMES) for one in self._api.pages("/status", size=_STATUS_PAGE)]
 
     def detect(self, connection: str) -> Detected:
-        job = self._follower.done(self._api.post(f"/connections/{part(connection)}/detect", {"why": "asked for"})["id"])
-        result = job.result
+        result = self._works.done(connection, "detect", {"why": "asked for"}).result
         if why := result.get("skipped"):
             raise Blocked(f"connection {connection} was not looked at: {why}", hint="`instep detector status`, there")
         ids = dict.fromkeys(result.get("changes", ()))
@@ -80,7 +94,7 @@ class There:
 
     def begin_sync(self, connection: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The job, which waits for a worker or was there already (`fresh` false)."""
-        return dict(self._api.post(f"/connections/{part(connection)}/sync", {**asked, "why": "asked for"}))
+        return self._works.begin(connection, "sync", {**asked, "why": "asked for"})
 
     def report(self, job_id: str) -> Report:
         """What a sync did, once it is over; the error that ended it if it made no run."""
@@ -131,12 +145,7 @@ class There:
 
     def answer(self, found: list[Review], status: Answer, *, hashed: bool) -> list[Review]:
         """All of them or none: it is rehearsed first."""
-        if hashed:
-            raise InstepError(
-                "--hash does not work over --server: switches stand at the project",
-                hint="run `instep selection hash` where the server's project is, then approve",
-            )
-        body = {"answer": status, "ids": [r.id for r in found]}
+        body = {"answer": status, "ids": [r.id for r in found], "hash": hashed}
         for dry in (True, False):
             done = self._api.post("/changes/answers", body, dry_run=dry)
             if refused := [one for one in done["items"] if not one["ok"]]:

@@ -29,14 +29,17 @@ WAITED_FOR = 100
 """The priority of a job whose answer somebody waits for; some lanes run nothing else."""
 ASKED = 50
 SCHEDULED = 0
-PAUSED_TOO: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "test", "plan", "undo", "delete"))
-"""What runs while the connection is paused: it looks, takes back what a person names, or ends the connection."""
+PAUSED_TOO: frozenset[JobKind] = frozenset(
+    ("detect", "refresh", "reload", "test", "plan", "undo", "delete", "apply", "map", "replay", "discard")
+)
+"""What a pause of the connection does not keep waiting: it looks, ends the connection, or is a person's own decision,
+which runs, or is refused because of the pause, while that person waits."""
 LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "plan"))
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time."""
 ATTEMPTS: Mapping[JobKind, int] = {
     "sync": 5, "backfill": 5, "maintain": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1,
-    "plan": 3, "apply": 1, "undo": 3, "delete": 5, "rollout": 20,
+    "plan": 3, "apply": 1, "undo": 3, "delete": 5, "rollout": 20, "map": 1, "replay": 3, "discard": 3,
 }  # fmt: skip
 
 

@@ -167,6 +167,12 @@ class Objects:
         with self._db.read() as transaction:
             return sorted((row.kind, row.name) for row in transaction.execute(query))
 
+    def linked(self, kind: KeptKind, any_of: Iterable[Link]) -> set[str]:
+        """The names of all objects that have one of these links."""
+        query = _with_one(select(objects.c.name).where(objects.c.kind == kind), kind, any_of)
+        with self._db.read() as transaction:
+            return set(transaction.execute(query).scalars())
+
     def delete(self, kind: KeptKind, name: str, *, expected: int | None = None) -> StoredObject | None:
         """Deletes an object and answers what it was, None if there was none; Conflict as `put`."""
         with self._db.write() as transaction:

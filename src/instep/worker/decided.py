@@ -13,20 +13,21 @@ from instep.sync.pipe import Pipe
 
 
 def make_plan(app: App, job: Job) -> Mapping[str, Any]:
-    """What applying the open changes does; `plan` is what `apply` takes. `drops`: what has to be named for it."""
-    from instep.schema.explain import explain
-    from instep.schema.plan import plan_to_dict, unnamed_drops
+    """What applying the open changes does; `plan` is what `apply` takes. `drops`: what has to be named for it.
+    `options`: sample (rows to try type changes on; without it, nothing of what it costs), all (how every table is
+    synced), current (refused if an approval does not count any more)."""
+    from instep.plans.planned import planned
+    from instep.schema.plan import unnamed_drops
+    from instep.sync.changes.answer import refuse_stale
     from instep.sync.changes.evolve import preview
 
+    said = job.options
     found = preview(_pipe(app, job))
-    return {
-        "id": found.id,
-        "plan": plan_to_dict(found.plan),
-        "lines": list(explain(found.plan, found.impact)),
-        "notes": [*found.partial, *found.old_names, *found.detection.notes],
-        "waiting": list(found.waiting),
-        "drops": [s.object for s in unnamed_drops(found.plan)],
-    }
+    if said.get("current"):
+        refuse_stale(found.detection)
+    made = planned(app, job.connection, found, sample=said.get("sample"), every=bool(said.get("all")), keys=False)
+    drops = [s.object for s in unnamed_drops(found.plan)]
+    return {**made.to_dict(), "waiting": list(found.waiting), "drops": drops}
 
 
 def apply(app: App, job: Job) -> Mapping[str, Any]:
@@ -56,13 +57,40 @@ def undo(app: App, job: Job) -> Mapping[str, Any]:
     pipe, said = _pipe(app, job), job.options
     what, preview = str(said.get("what", "")), bool(said.get("preview"))
     if not preview and (version := undone(pipe, what)) is not None:
-        return {"changes": [], "does": [], "drops": [], "limits": [], "left": {}, "version": version}
+        nothing: dict[str, Any] = {name: [] for name in ("changes", "summaries", "does", "drops", "limits")}
+        return {**nothing, "left": {}, "version": version}
     made = prepare(pipe, find(pipe, what))
-    found = {
-        "changes": list(made.changes), "does": list(made.does), "drops": [s.object for s in made.drops],
-        "limits": list(made.limits), "left": dict(made.left),
-    }  # fmt: skip
+    found = made.document()
     return found if preview else {**found, "version": takeback(pipe, made, tuple(said.get("allow", ())))}
+
+
+def map_(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: old and new (paths), preview (only say what it would do)."""
+    from instep.sync.changes.mapping import carry_out, prepare
+
+    pipe, said = _pipe(app, job), job.options
+    made = prepare(pipe, str(said.get("old", "")), str(said.get("new", "")))
+    found = {**made.document(job.connection), "lines": list(made.lines)}
+    return found if said.get("preview") else {**found, "version": carry_out(pipe, made)}
+
+
+def replay(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: tables (paths), column, preview (only say what it would do)."""
+    from instep.sync.held.replay import replay as replay_held
+
+    said = job.options
+    done = replay_held(
+        _pipe(app, job), list(said.get("tables", ())), str(said.get("column", "")), dry_run=bool(said.get("preview"))
+    )
+    return {"tables": [one.document() for one in done]}
+
+
+def discard(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: ids, or tables (paths) of which all that is held goes."""
+    from instep.sync.held.quarantine import discard as discard_held
+
+    said = job.options
+    return {"discarded": [e.id for e in discard_held(_pipe(app, job), said.get("tables", ()), said.get("ids", ()))]}
 
 
 def delete(app: App, job: Job) -> Mapping[str, Any]:

@@ -242,4 +242,5 @@ _WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
     "sync": _sync, "backfill": _sync, "detect": _detect, "refresh": _detect, "reload": _detect,
     "maintain": _maintain, "test": _test, "rollout": _rollout, "plan": _decided(decided.make_plan),
     "apply": _decided(decided.apply), "undo": _decided(decided.undo), "delete": _decided(decided.delete),
+    "map": _decided(decided.map_), "replay": _decided(decided.replay), "discard": _decided(decided.discard),
 }  # fmt: skip

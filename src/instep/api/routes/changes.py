@@ -11,12 +11,13 @@ from starlette.responses import Response
 from instep.api.access import The, Who
 from instep.api.common import name, router
 from instep.api.paging import Cursor, Limit, paged, place
-from instep.api.problems import unknown
+from instep.api.problems import Problem, unknown
 from instep.api.server import Caller, Server
 from instep.api.wire.base import Page
 from instep.api.wire.changes import AnsweredAll, Answers, Changed, ChangeOut, Snooze
 from instep.api.writes import Answer, Writes, tagged
 from instep.control import reviews
+from instep.control.selections import answer_hashed
 from instep.errors import Conflict, InstepError
 from instep.model import Review, ReviewStatus
 from instep.store.pages import Only
@@ -110,12 +111,20 @@ def answer_all(the: The, who: Who, asked: Answers, writes: Writes) -> Response:
     if asked.connection is not None:
         the.connection(who, asked.connection)
 
+    if asked.hash and asked.answer != "approved":
+        raise Problem(422, "invalid", "hash goes with the answer approved", "leave it out")
+
     def do() -> Answer:
-        items = [_try(the, who, review, asked.answer) for review in _chosen(the, who, asked)]
+        found = _chosen(the, who, asked)
+        if asked.hash:
+            answer_hashed(the.project, the.store, found, "approved", who.who)
+            items = [{"id": one.id, "ok": True, "summary": one.summary, "problem": ""} for one in found]
+        else:
+            items = [_try(the, who, review, asked.answer) for review in found]
         refused = sum(not item["ok"] for item in items)
         ids = [item["id"] for item in items if item["ok"]]
         body = {"answered": len(ids), "refused": refused, "items": items}
-        return Answer(body, detail={"answer": asked.answer, "changes": ids})
+        return Answer(body, detail={"answer": asked.answer, "hash": asked.hash, "changes": ids})
 
     return writes.run(f"changes.{asked.answer}", asked.connection or "all connections", do)
 

@@ -54,6 +54,8 @@ def _detector(found: Standing) -> DetectorOut:
         next_due=found.next_due,
         current=_detection(found.job),
         last=_detection(found.last),
+        options=dict(found.options),
+        tables={pattern: dict(said) for pattern, said in found.tables.items()},
     )
 
 

@@ -6,11 +6,16 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query
+from starlette.responses import Response
 
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
-from instep.api.wire.quarantine import HeldOut, HeldPage
+from instep.api.problems import Problem
+from instep.api.routes.work import STARTED, ask
+from instep.api.wire.quarantine import Discarding, HeldOut, HeldPage, Replaying
+from instep.api.wire.work import JobOut
+from instep.api.writes import Writes
 
 if TYPE_CHECKING:
     from instep.stage.entries import Entry
@@ -39,6 +44,20 @@ def list_held(
     left = [one for one in entries if behind is None or _place(one) > (behind[0], behind[1])]
     broken = [f"{h.table.path}: {name}" for h in found for name in h.found.broken]
     return {**paged(left[: limit + 1], limit, _place, lambda one: one), "unreadable": broken}
+
+
+@routes.post("/connections/{connection}/quarantine/replay", status_code=202, response_model=JobOut, responses=STARTED)
+def replay_held(the: The, who: Who, connection: ConnectionName, asked: Replaying, writes: Writes) -> Response:
+    """What fits by now is written into its rows, unless a newer value is there. The job's result counts it by table."""
+    return ask(the, writes, the.connection(who, connection), "replay", asked.model_dump(exclude={"why"}), asked.why)
+
+
+@routes.post("/connections/{connection}/quarantine/discard", status_code=202, response_model=JobOut, responses=STARTED)
+def discard_held(the: The, who: Who, connection: ConnectionName, asked: Discarding, writes: Writes) -> Response:
+    """Deletes originals for good; the rows stay as they are."""
+    if not (asked.tables or asked.ids):
+        raise Problem(422, "invalid", "nothing is named to be discarded", "send tables or ids")
+    return ask(the, writes, the.connection(who, connection), "discard", asked.model_dump(exclude={"why"}), asked.why)
 
 
 def _place(one: HeldOut) -> tuple[str, str]:

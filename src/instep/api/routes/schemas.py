@@ -1,4 +1,4 @@
-"""What a connection's schemas were, and what its policy says."""
+"""What a connection's schemas were."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Path, Query
-from fastapi.encoders import jsonable_encoder
 
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
@@ -15,7 +14,6 @@ from instep.api.problems import unknown
 from instep.api.wire.base import Page
 from instep.api.wire.schemas import Schema, VersionOut
 from instep.control import history
-from instep.control.policies import shown
 from instep.schema.table import catalog_to_dict
 
 routes = router("schemas")
@@ -46,9 +44,3 @@ def get_version(
         if found.version == version:
             return {**asdict(found), "catalog": catalog_to_dict(history.catalog_of(the.store, found))}
     raise unknown("version", str(version))
-
-
-@routes.get("/connections/{connection}/policy", response_model=dict[str, Any])
-def explain_policy(who: Who, the: The, connection: ConnectionName) -> Any:
-    """Preset, rules and overrides, where each stands, and what the preset says to each kind of change."""
-    return jsonable_encoder(shown(the.project, the.connection(who, connection)).document())

@@ -4,7 +4,7 @@ Every request answers 202 with the job, or 200 with the same job that waits alre
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -15,14 +15,28 @@ from instep.api.common import REHEARSED, ConnectionName, router
 from instep.api.matrix import PREFIX
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import Problem, of_error, unknown
+from instep.api.queue import shown
 from instep.api.server import Caller, Server
 from instep.api.wire.base import Page
-from instep.api.wire.work import Applying, BackfillOut, Filling, JobDone, JobOut, Look, Undoing
+from instep.api.wire.work import (
+    Applying,
+    BackfillOut,
+    BackfillsLeft,
+    EstimateOut,
+    Filling,
+    JobDone,
+    JobOut,
+    Leaving,
+    Pairing,
+    Planning,
+    Undoing,
+)
 from instep.api.writes import Answer, Write, Writes
-from instep.control import queue
+from instep.control import backfills, queue
 from instep.control.keys import may
 from instep.errors import InstepError
 from instep.model import Job, JobKind, Review, Run
+from instep.schema.table import Table
 from instep.store.backfills import BackfillStatus
 from instep.store.plans import StoredPlan
 
@@ -34,9 +48,11 @@ STARTED: dict[int | str, dict[str, Any]] = {
 
 
 @routes.post("/connections/{connection}/plans", status_code=202, response_model=JobOut, responses=STARTED)
-def make_plan(the: The, who: Who, connection: ConnectionName, asked: Look, writes: Writes) -> Response:
+def make_plan(the: The, who: Who, connection: ConnectionName, asked: Planning, writes: Writes) -> Response:
     """What applying the open changes does. The job's result has the plan; `apply` takes the job's id."""
-    return _ask(the, writes, the.connection(who, connection), "plan", {}, asked.why)
+    said = asked.model_dump(exclude={"why"})
+    options = {name: value for name, value in said.items() if value is not None and value is not False}
+    return ask(the, writes, the.connection(who, connection), "plan", options, asked.why)
 
 
 @routes.post("/connections/{connection}/apply", status_code=202, response_model=JobOut, responses=STARTED)
@@ -48,7 +64,7 @@ def apply(the: The, who: Who, connection: ConnectionName, asked: Applying, write
     made = _job(the, who, asked.plan)
     if made is None or (made.connection, made.kind, made.status) != (name, "plan", "done"):
         raise Problem(422, "invalid", f"job {asked.plan!r} has made no plan for connection {name}", "make a plan first")
-    return _ask(the, writes, name, "apply", {"plan": made.id, "allow": asked.allow}, asked.why)
+    return ask(the, writes, name, "apply", {"plan": made.id, "allow": asked.allow}, asked.why)
 
 
 @routes.post("/connections/{connection}/undo", status_code=202, response_model=JobOut, responses=STARTED)
@@ -56,7 +72,14 @@ def undo(the: The, who: Who, connection: ConnectionName, asked: Undoing, writes:
     """Takes back an applied change, or all of a run's or a plan's; with `preview` the job only says what that does."""
     name = the.connection(who, connection)
     _check_theirs(the, name, asked.what)
-    return _ask(the, writes, name, "undo", asked.model_dump(exclude={"why"}), asked.why)
+    return ask(the, writes, name, "undo", asked.model_dump(exclude={"why"}), asked.why)
+
+
+@routes.post("/connections/{connection}/map", status_code=202, response_model=JobOut, responses=STARTED)
+def pair(the: The, who: Who, connection: ConnectionName, asked: Pairing, writes: Writes) -> Response:
+    """A removal and an addition, of columns or tables, become one rename; with `preview` the job only says what that
+    does."""
+    return ask(the, writes, the.connection(who, connection), "map", asked.model_dump(exclude={"why"}), asked.why)
 
 
 @routes.get("/connections/{connection}/backfills", response_model=Page[BackfillOut])
@@ -79,18 +102,54 @@ def list_backfills(
 def backfill(the: The, who: Who, connection: ConnectionName, asked: Filling, writes: Writes) -> Response:
     """A table again as a whole, or only the values of `columns` where rows have NULL in them."""
     name = the.connection(who, connection)
-    table = next((t for t in the.store.accepted.catalog(name).tables if t.path == asked.table), None)
-    if table is None:
-        raise unknown("table", asked.table)
-    if missing := [c for c in asked.columns if c not in [column.name for column in table.columns]]:
-        raise unknown("column", f"{asked.table}.{missing[0]}")
+    table = _table(the, name, asked)
     options = {"tables": [asked.table], "columns": asked.columns}
 
     def before() -> None:
         for column in asked.columns:
             the.store.backfills.want(name, table.ref, column=column, why=f"asked for by {who.who}")
 
-    return _ask(the, writes, name, "backfill", options, asked.why, before)
+    return ask(the, writes, name, "backfill", options, asked.why, before)
+
+
+def _table(the: Server, name: str, asked: Filling | Leaving) -> Table:
+    """The accepted table; Problem 404 if it or a column is not there."""
+    table = next((t for t in the.store.accepted.catalog(name).tables if t.path == asked.table), None)
+    if table is None:
+        raise unknown("table", asked.table)
+    if missing := [c for c in asked.columns if c not in [column.name for column in table.columns]]:
+        raise unknown("column", f"{asked.table}.{missing[0]}")
+    return table
+
+
+@routes.post("/connections/{connection}/backfills/cancel", response_model=BackfillsLeft)
+def cancel_backfills(the: The, who: Who, connection: ConnectionName, asked: Leaving, writes: Writes) -> Response:
+    """What waits or runs for a table, or for some of its columns. A fill that runs stops at its next file; what was
+    filled stays."""
+    name = the.connection(who, connection)
+    table = _table(the, name, asked)
+
+    def do() -> Answer:
+        gone = backfills.cancel(the.store, name, table, asked.columns, writes.caller.who)
+        shown = [BackfillOut.model_validate(b).model_copy(update={"status": "cancelled"}) for b in gone.backfills]
+        return Answer({"backfills": shown, "jobs": gone.jobs}, detail={**asked.model_dump(), "jobs": gone.jobs})
+
+    return writes.run("connection.backfill_cancel", name, do)
+
+
+@routes.get("/connections/{connection}/backfills/estimate", response_model=EstimateOut)
+def estimate_backfill(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    table: Annotated[str, Query(min_length=1, max_length=500, description="schema.table")],
+    column: Annotated[tuple[str, ...], Query(max_length=100, description="None: the whole table.")] = (),
+) -> Any:
+    """From the last detection and the destination's metadata: neither the source nor a file is opened."""
+    from instep.sync.changes.fill_plan import estimated
+
+    found, waits = estimated(the.app.pipe(the.connection(who, connection)), table, column)
+    return {**vars(found), "waits": waits}
 
 
 @routes.delete("/connections/{connection}", status_code=202, response_model=JobOut, responses=STARTED)
@@ -112,7 +171,7 @@ def delete_connection(
         raise Problem(409, "blocked", f"connection {name} is deleted only by its name", f"send confirm={name}")
     if the.project.model.four_eyes and (waits := _second_person(the, writes, name, tables, abandon)) is not None:
         return waits
-    return _ask(the, writes, name, "delete", {"tables": tables, "named": confirm, "abandon": abandon}, "")
+    return ask(the, writes, name, "delete", {"tables": tables, "named": confirm, "abandon": abandon}, "")
 
 
 def _second_person(
@@ -153,7 +212,7 @@ def _job(the: Server, who: Caller, job: str) -> Job | None:
     return found if found.id == job and the.sees(who, found.connection) else None
 
 
-def _ask(
+def ask(
     the: Server, writes: Write, name: str, kind: JobKind, options: Mapping[str, Any], why: str, before: Any = None
 ) -> Response:
     def do() -> Answer:
@@ -161,7 +220,7 @@ def _ask(
             before()
         found = queue.ask(the.store, name, kind, writes.caller.who, options)
         job = found.job
-        body = {"id": job.id, "connection": name, "kind": kind, "status": job.status, "fresh": found.new}
+        body = vars(shown(the.store, job, fresh=found.new))
         return Answer(body, 202 if found.new else 200, {"job": job.id, **options, "why": why})
 
     return located(writes.run(f"connection.{kind}", name, do))
@@ -175,7 +234,7 @@ def located(answer: Response) -> Response:
     return answer
 
 
-def _check_allow(who: Caller, allow: list[str]) -> None:
+def _check_allow(who: Caller, allow: Sequence[str]) -> None:
     if allow and not may(who.key.role, "approver"):
         why = f"`allow` decides what is dropped, which needs the role approver; API key {who.key.id} is {who.key.role}"
         raise Problem(403, "forbidden", why, "leave it out, or use another key")

@@ -48,9 +48,11 @@ class Snooze(Asked):
 
 
 class Answers(Asked):
-    """Which changes: by id, or the open ones that fit. Those of different sorts must all fit, of one sort any."""
+    """Which changes: by id, or the open ones that fit. Those of different sorts must all fit, of one sort any. `hash`:
+    what is approved lets its columns in as salted SHA-256; then all are answered or none."""
 
     answer: Literal["approved", "rejected", "ignored"]
+    hash: bool = False
     ids: Annotated[list[Name], Field(max_length=10_000)] = Field([])
     connection: Name | None = None
     patterns: Few = Field([])

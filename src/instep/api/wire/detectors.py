@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from instep.api.wire.base import Dry, Said
 
@@ -21,7 +21,8 @@ class DetectionOut(Said):
 
 
 class DetectorOut(Said):
-    """`frequency` in seconds; `state` processing: a detection runs. `reason` says why it has switched itself off."""
+    """`frequency` in seconds; `state` processing: a detection runs. `reason` says why it has switched itself off.
+    `options` of the source as a whole and of `tables` by pattern, as far as they are said."""
 
     connection: str
     state: Literal["processing", "queued", "scheduled", "off", "internal_disabled"]
@@ -32,6 +33,8 @@ class DetectorOut(Said):
     next_due: datetime | None
     current: DetectionOut | None
     last: DetectionOut | None
+    options: dict[str, Any]
+    tables: dict[str, dict[str, Any]]
 
 
 class Enabled(Dry):

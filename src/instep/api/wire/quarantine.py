@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from instep.api.wire.base import Page, Said
+from pydantic import Field
+
+from instep.api.wire.base import Asked, Few, Name, Page, Said, Text
 
 
 class HeldOut(Said):
@@ -27,3 +29,21 @@ class HeldOut(Said):
 
 class HeldPage(Page[HeldOut]):
     unreadable: list[str]
+
+
+class Replaying(Asked):
+    """Of these `tables` (schema.table), or all; only values of `column` if it is named. `preview`: only say what would
+    be written."""
+
+    tables: Few = Field([])
+    column: Text = ""
+    preview: bool = False
+    why: Text = ""
+
+
+class Discarding(Asked):
+    """What is held of these `tables` (schema.table), or under these `ids`."""
+
+    tables: Few = Field([])
+    ids: Annotated[list[Name], Field(max_length=10_000)] = Field([])
+    why: Text = ""

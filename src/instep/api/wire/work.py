@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -48,6 +48,16 @@ class JobDone(JobOut):
     result: dict[str, Any] = Field({})
 
 
+class Planning(Asked):
+    """`sample`: also what it costs, with type changes tried on so many rows; `all`: how every table is synced, not only
+    new ones; `current`: refused if an approval does not count any more."""
+
+    sample: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    all: bool = False
+    current: bool = False
+    why: Text = ""
+
+
 class Applying(Asked):
     """`plan`: the job that made the plan; `allow`: patterns of what may be dropped."""
 
@@ -73,6 +83,39 @@ class Filling(Asked):
     why: Text = ""
 
 
+class Pairing(Asked):
+    """`old` and `new` (schema.table twice, or schema.table.column twice) are one that was renamed; `preview`: only say
+    what that does."""
+
+    old: Name
+    new: Name
+    preview: bool = False
+    why: Text = ""
+
+
+class Leaving(Asked):
+    """`table` is schema.table by its accepted name; no `columns`: all that is wanted of it."""
+
+    table: Name
+    columns: Few = Field([])
+
+
+class EstimateOut(Said):
+    """What a backfill takes: `rows` and bytes (`read`) at the source by its statistics (`sure`: it has some), `files`
+    of so many and bytes that are written again. `waits`: what holds it up unless a person asks for it."""
+
+    table: str
+    columns: list[str]
+    rows: int
+    read: int
+    files: int
+    of: int
+    rewritten: int
+    sure: bool
+    why_not: str
+    waits: str
+
+
 class BackfillOut(Said):
     """`column` is empty for a whole table; `change` has asked for it, if one did."""
 
@@ -87,3 +130,10 @@ class BackfillOut(Said):
     run: str
     wanted_at: datetime
     ended: datetime | None
+
+
+class BackfillsLeft(Dry):
+    """`jobs` that waited or ran for them are cancelled, too."""
+
+    backfills: list[BackfillOut]
+    jobs: list[str]

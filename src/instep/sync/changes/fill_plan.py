@@ -206,3 +206,17 @@ def check_columns(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Tabl
         if why := why_whole(pipe, table, name):
             raise InstepError(f"column {path}.{name} cannot be filled by itself: {why}", hint=f"instep backfill {path}")
     return table, tuple(dict.fromkeys(columns))
+
+
+def estimated(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Estimate, str]:
+    """(what filling columns of a table takes, or reading it again without columns; what holds that up). From the last
+    detection and the destination's metadata: neither the source nor a file is opened. InstepError as `check_columns`
+    raises it."""
+    table, names = check_columns(pipe, path, columns)
+    known = pipe.store.discoveries.get(pipe.name)
+    rows, size = known.stats.get(table.ref, (0, 0)) if known else (0, 0)
+    if not names:
+        return estimate_whole(pipe, table, rows, size), ""
+    numbers = {b.column: b.number for b in pipe.store.backfills.waiting(pipe.name) if b.table == table.ref}
+    found = estimate(pipe, table, {n: numbers.get(n, 0) for n in names}, rows, size)
+    return found, waits(pipe.backfill_limits, datetime.now(UTC), found.rewritten)

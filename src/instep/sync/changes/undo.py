@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
@@ -73,6 +74,13 @@ class Takeback:
         back = (f"bring back table {t.path} with its rows" for t in self.revived)
         steps = (f"{'.'.join(s.table)}: {s.text}" for s in self.plan.steps)
         return (*(describe(d.change) for d in self.undoing.decisions), *back, *steps)
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready; `summaries` are those of `changes`, `left` says by id why a change stays applied."""
+        return {
+            "changes": list(self.changes), "summaries": [r.summary for r in self.reviews], "does": list(self.does),
+            "drops": [s.object for s in self.drops], "limits": list(self.limits), "left": dict(self.left),
+        }  # fmt: skip
 
 
 def find(pipe: Pipe, what: str) -> list[Review]:

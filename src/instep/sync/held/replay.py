@@ -6,9 +6,11 @@ nulled; a whole row goes in if no row has its key. The row's other values, and t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from instep.crash import crashpoint
 from instep.destinations.base import Amendment, Commit, Met
@@ -23,6 +25,8 @@ from instep.sync.held.recast import recast
 from instep.sync.held.rejoin import Rejoined, rejoin
 from instep.sync.pipe import Pipe
 
+_WORDS = ("replayed", "superseded", "held")
+
 
 @dataclass(frozen=True)
 class Replayed:
@@ -35,6 +39,14 @@ class Replayed:
     updated: int = 0
     inserted: int = 0
     error: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """JSON-ready: how many, and what is left by column and reason; no value and no key."""
+        counts = {word: len(getattr(self, word)) for word in _WORDS}
+        left = Counter((e.column, e.reason) for e in self.held)
+        reasons = [{"column": c, "reason": r, "count": n} for (c, r), n in sorted(left.items())]
+        written = {"updated": self.updated, "inserted": self.inserted}
+        return {"table": self.table, **counts, **written, "reasons": reasons, "error": self.error}
 
 
 def replay(pipe: Pipe, tables: Collection[str] = (), column: str = "", *, dry_run: bool = False) -> list[Replayed]:
@@ -114,5 +126,4 @@ def _look(
 
 def total(done: Sequence[Replayed]) -> dict[str, int]:
     """How many entries were replayed, superseded and are still held."""
-    words = ("replayed", "superseded", "held")
-    return {word: sum(len(getattr(d, word)) for d in done) for word in words}
+    return {word: sum(len(getattr(d, word)) for d in done) for word in _WORDS}

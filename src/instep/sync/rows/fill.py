@@ -97,7 +97,11 @@ class Filling:
             files = staged[number]
             if work.load.read.source.ref in moved:
                 files = Conflict(f"table {work.wish.table.path}: its schema moved while it was read: sync again")
-            self._carry_out(work, files)
+            if self._is_wanted(work.wish):
+                self._carry_out(work, files)
+            else:
+                self._leave(work.wish, "that was cancelled")
+                self._clear(work)
 
     def _may(self, wish: Wish) -> bool:
         ref, path = wish.table.ref, wish.table.path
@@ -219,14 +223,17 @@ class Filling:
             self.told.table(path, step="failed")
             return
         finally:
-            with suppress(InstepError):
-                remove(work.spec.location, work.spec.io)
+            self._clear(work)
         if done.whole:
             with self.pipe.transaction():
                 for backfill in wish.backfills:
                     self.pipe.store.backfills.done(backfill.number)
             crashpoint("fill.done")
         self._tell(work, staged, done, time.monotonic() - started)
+
+    def _clear(self, work: _Work) -> None:
+        with suppress(InstepError):
+            remove(work.spec.location, work.spec.io)
 
     def _fill(self, work: _Work, staged: Staged) -> Filled:
         pipe, wish = self.pipe, work.wish
@@ -242,16 +249,22 @@ class Filling:
             self.told.table(wish.table.path, rows=rows, bytes=size, step="writing")
 
         commit = Commit(self.run.id, self.run.fence)
-        return pipe.destination.fill(self.engine.session, work.ref, fill, commit, told, self._go_on)
+        return pipe.destination.fill(self.engine.session, work.ref, fill, commit, told, lambda: self._go_on(wish))
 
-    def _go_on(self) -> bool:
+    def _go_on(self, wish: Wish) -> bool:
         minutes = 0.0 if self.by_person else self.pipe.backfill_limits.max_minutes
-        return not minutes or time.monotonic() - self.begun < minutes * 60
+        return (not minutes or time.monotonic() - self.begun < minutes * 60) and self._is_wanted(wish)
+
+    def _is_wanted(self, wish: Wish) -> bool:
+        """Somebody may cancel it at any time."""
+        waiting = {b.number for b in self.pipe.store.backfills.waiting(self.pipe.name)}
+        return any(b.number in waiting for b in wish.backfills)
 
     def _tell(self, work: _Work, staged: Staged, done: Filled, seconds: float) -> None:
         wish = work.wish
         text = f"filled in {counted(done.rows, 'row')} loaded before, {counted(done.files, 'file')} written again"
-        self._note(wish, text if done.whole else f"{text} so far: the next sync goes on")
+        then = "the next sync goes on" if self._is_wanted(wish) else "then it was cancelled"
+        self._note(wish, text if done.whole else f"{text} so far: {then}")
         self.told.table(wish.table.path, step="done")
         size = sum(f.bytes for f in staged.files)
         result = self._result(wish, "done", read=staged.read, updated=done.rows, misfits=staged.misfits, bytes=size)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from instep.cli.review_text import proposal_lines
-
 if TYPE_CHECKING:
+    from instep.model import Review
     from instep.schema.table import Table
     from instep.sync.changes.evolve import Preview
     from instep.sync.choose import Choice
@@ -63,3 +62,29 @@ def _mode(table: Table, choice: Choice) -> str:
     deletes = f", deletes {choice.deletes}" if choice.mode in ("upsert", "log", "stream") else ""
     hint = f"; {choice.suggestion}" if choice.suggestion else ""
     return f"{table.path}: {choice.mode}{deletes} ({choice.why}{hint})"
+
+
+def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
+    """The suspected renames of a detection that are open, with their ids."""
+    from instep.schema.likeness import PROPOSAL
+
+    asked = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status == "open"]
+    if asked:
+        yield "Suspected renames", "bold"
+    for review in asked:
+        pair, *signs = evidence_lines(review)
+        yield f"  ? {'.'.join(filter(None, review.table))}: {pair}", "yellow"
+        for sign in signs:
+            yield f"        {sign}", "dim"
+        yield f"        {review.id}: `instep changes map {review.id}`, or `instep changes reject {review.id}`", "dim"
+
+
+def evidence_lines(r: Review) -> list[str]:
+    """The pair of a suspected rename with its score, and what that is made of."""
+    return [_pair(r), *r.evidence["evidence"]] if r.evidence else []
+
+
+def _pair(review: Review) -> str:
+    """`old -> new: score`, without what the score is made of."""
+    line: str = review.evidence["line"]
+    return line.removesuffix("; ".join(review.evidence["evidence"])).rstrip(": ")

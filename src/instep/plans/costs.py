@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 Line = tuple[str, str]
 
 
-def costs(app: App, connection: str, found: Preview, sample: int) -> dict[str, Any]:
-    """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows;
-    `held`: source values tried on the accepted type where a new one is not let in."""
+def costs(app: App, connection: str, found: Preview, sample: int, *, keys: bool = True) -> dict[str, Any]:
+    """`steps`: one entry a step with what it touches; `lossy`: type changes tried on up to `sample` rows, each with the
+    key of a row that does not fit unless `keys` is false; `held`: source values tried on the accepted type where a new
+    one is not let in."""
     from instep.control.estimates import rates
     from instep.sync.changes.held_values import held_values
     from instep.sync.changes.lossy import lossy_casts
     from instep.sync.rows.fill_costs import asked
 
     pipe, known = app.pipe(connection), rates(app.store, connection)
-    tried = lossy_casts(pipe, found.detection, sample)
+    tried = [one if keys else replace(one, key="") for one in lossy_casts(pipe, found.detection, sample)]
     return {
         "steps": [_step(app, connection, found, step) for step in found.plan.steps],
         "backfills": [_backfill(one, known) for one in asked(pipe, found)],

@@ -1,0 +1,70 @@
+"""Work on rows at the project of this machine: backfills, quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from instep.cli.context import unknown_table
+from instep.cli.live import watched
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.control.backfills import Cancelled
+    from instep.schema.table import Table
+    from instep.sync.changes.fill_plan import Estimate
+    from instep.sync.progress import Report
+
+
+class RowsHere:
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
+        from instep.sync.changes.fill_plan import estimated
+
+        return estimated(self.app.pipe(connection), table, columns)
+
+    def fill(self, connection: str, table: str, columns: Sequence[str]) -> Report:
+        from instep.bootstrap import user
+
+        if not columns:
+            return run_here(self.app, connection, tables=frozenset((table,)), full=True, kind="backfill")
+        ref = self._table(connection, table).ref
+        for one in columns:
+            self.app.store.backfills.want(connection, ref, column=one, why=f"asked for by {user()}")
+        return run_here(self.app, connection, tables=frozenset((table,)), columns=tuple(columns), kind="backfill")
+
+    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
+        from instep.bootstrap import user
+        from instep.control.backfills import cancel
+
+        return cancel(self.app.store, connection, self._table(connection, table), columns, user())
+
+    def _table(self, connection: str, path: str) -> Table:
+        """The accepted one that people call so."""
+        known = {table.path: table for table in self.app.store.accepted.catalog(connection).tables}
+        if path not in known:
+            raise unknown_table(connection, path, known)
+        return known[path]
+
+    def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
+        from instep.sync.held.replay import replay
+
+        done = replay(self.app.pipe(connection), [table] if table else [], column, dry_run=dry_run)
+        return [one.document() for one in done]
+
+    def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
+        from instep.sync.held.quarantine import discard
+
+        return [e.id for e in discard(self.app.pipe(connection), ids=ids)]
+
+
+def run_here(app: App, name: str, **asked: Any) -> Report:
+    """One run; where Spark is sure to be needed it starts while modules, store and catalogs are still being read."""
+    engine = app.engine(name)
+    engine.begin()
+    from instep.sync.run import Wanted, sync
+
+    with watched() as progress:
+        return sync(app.pipe(name), Wanted(**asked), progress, engine)

@@ -1,0 +1,106 @@
+"""Which models read a connection's tables, and what a plan does to them: a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import InstepError, SetupError
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.lineage.model import Model
+    from instep.lineage.shape import Level
+    from instep.sync.changes.evolve import Preview
+    from instep.sync.impact import Outcome, Report
+
+Line = tuple[str, str]
+SHOWN = 5
+"""How many models a line names."""
+WORDS: tuple[tuple[Level, str], ...] = (
+    ("breaks", "breaks"),
+    ("silent", "changes silently"),
+    ("unknown", "cannot be judged"),
+    ("safe", "safe"),
+)
+
+
+@dataclass(frozen=True)
+class Downstream:
+    """Where the models are, and their SQL dialect."""
+
+    manifest: Path | None = None
+    sql: tuple[Path, ...] = ()
+    dialect: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.manifest or self.sql)
+
+
+def reported(pipe: Any, found: Preview, models: list[Model], change: str) -> Report:
+    from instep.sync.impact import report
+
+    return report(pipe, found, models, change)
+
+
+def configured(app: App, connection: str, dialect: str = "") -> Downstream:
+    """What `downstream` of the connection says; paths are relative to the project's folder."""
+    said, root = app.project.connection(connection).downstream, app.project.root
+    manifest = root / Path(said.manifest).expanduser() if said.manifest else None
+    return Downstream(manifest, tuple(root / Path(p).expanduser() for p in said.sql), dialect or said.dialect)
+
+
+def read_models(where: Downstream) -> list[Model]:
+    """The models of the manifest and of the folders; SetupError without sqlglot."""
+    try:
+        from instep.lineage.folder import read_sql
+        from instep.lineage.manifest import read_manifest
+        from instep.lineage.parse import check_dialect
+    except ModuleNotFoundError as error:
+        if error.name != "sqlglot":
+            raise
+        raise SetupError(
+            "reading SQL needs the package sqlglot, which is not installed", hint="run pip install 'instep[lineage]'"
+        ) from None
+    dialect = check_dialect(where.dialect) if where.dialect else ""
+    from_dbt = read_manifest(where.manifest, dialect) if where.manifest else []
+    return [*from_dbt, *read_sql(where.sql, dialect or "spark")]
+
+
+def downstream_lines(app: App, connection: str, found: Preview) -> list[Line]:
+    """One line a change for `plan`; what is wrong with the settings is said and stops nothing."""
+    where = configured(app, connection)
+    if not where or not found.detection.decisions:
+        return []
+    try:
+        outcomes = reported(app.pipe(connection), found, read_models(where), "").outcomes
+    except InstepError as error:
+        return [(f"downstream models are not judged: {error.message}", "yellow")]
+    return list(_outcome_lines(outcomes))
+
+
+def _outcome_lines(outcomes: tuple[Outcome, ...]) -> Iterator[Line]:
+    told = [o for o in outcomes if not o.harmless]
+    if told:
+        yield "Downstream", "bold"
+    for one in told:
+        style = "red" if one.models.get("breaks") else "yellow"
+        yield f"  {one.id} {one.summary}: {counts(one)}", style
+
+
+def counts(one: Outcome) -> str:
+    """`breaks 3 models: a, b, c; changes silently 1 model: d`."""
+    said = ((word, one.models.get(level, ())) for level, word in WORDS[:3])
+    parts = [f"{word} {models_of(len(names))}: {_listed(names)}" for word, names in said if names]
+    return "; ".join(parts) or "breaks nothing"
+
+
+def models_of(count: int) -> str:
+    return f"{count} model{'s' * (count != 1)}"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

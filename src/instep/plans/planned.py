@@ -1,0 +1,85 @@
+"""A plan with all that is told of it, as a command prints it, as a plan file has it, and as a job keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from instep.bootstrap import App
+    from instep.sync.changes.evolve import Preview
+
+Line = tuple[str, str]
+_TOLD = ("connection", "id", "plan", "notes", "keys", "costs", "ddl")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """`document` is what a plan file has. `lines` (text, style) say it to people, `downstream` what it does to models;
+    `pending`: something of it is for a person, or would be applied. `behind`: what the accepted schema and the lock
+    file lack, where that was asked for. `job`: the one that has made it at a server."""
+
+    document: Mapping[str, Any] = field(repr=False)
+    lines: Sequence[Line] = ()
+    downstream: Sequence[Line] = ()
+    pending: bool = False
+    behind: Sequence[str] = ()
+
+    @property
+    def connection(self) -> str:
+        return str(self.document["connection"])
+
+    @property
+    def job(self) -> str:
+        return str(self.document.get("job", ""))
+
+    def text(self, *, ddl: bool = False) -> Iterator[Line]:
+        """All of it for people."""
+        from instep.plans.costs import cost_lines
+        from instep.plans.ddl import ddl_lines
+
+        yield from self.lines
+        if ddl:
+            yield from ddl_lines(self.document["ddl"])
+        if self.document.get("costs"):
+            yield from cost_lines(self.document["costs"])
+        yield from ((line, "") for line in self.document.get("keys", ()))
+        yield from self.downstream
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result of a job: lines and their styles apart, for clients that show no styles."""
+        shown = {"lines": [text for text, _ in self.lines], "styles": [style for _, style in self.lines]}
+        return {**self.document, **shown, "downstream": [*map(list, self.downstream)], "pending": self.pending}
+
+
+def of_result(result: Mapping[str, Any], job: str) -> Planned:
+    """As `to_dict` has written it into the result of this job."""
+    document = {name: result[name] for name in _TOLD if name in result}
+    lines = tuple(zip(result["lines"], result["styles"], strict=True))
+    downstream = tuple((str(text), str(style)) for text, style in result["downstream"])
+    return Planned({**document, "job": job}, lines, downstream, bool(result["pending"]))
+
+
+def planned(
+    app: App, connection: str, found: Preview, *, sample: int | None, every: bool = False, keys: bool = True
+) -> Planned:
+    """What is told of a plan. `sample`: what it costs, with type changes tried on so many rows; None: nothing of that
+    and of keys. `every`: how each table is synced, not only new ones. `keys`: keys of rows may be told."""
+    from instep.plans.costs import costs
+    from instep.plans.ddl import ddl_of
+    from instep.plans.downstream import downstream_lines
+    from instep.plans.keys import key_lines
+    from instep.plans.text import plan_lines
+    from instep.schema.plan import plan_to_dict
+
+    document: dict[str, Any] = {"connection": connection, "id": found.id, "plan": plan_to_dict(found.plan)}
+    document["notes"] = [*found.partial, *found.old_names, *found.detection.notes]
+    downstream = downstream_lines(app, connection, found)
+    if sample is not None:
+        waiting = [r for r in found.reviews.values() if r.id in found.waiting]
+        spent, sql = costs(app, connection, found, sample, keys=keys), ddl_of(app, connection, found)
+        document |= {"keys": key_lines(app, connection, waiting), "costs": spent, "ddl": sql}
+    # What was rejected, snoozed or is listed as switched off is no reason to call anybody.
+    decided = any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
+    return Planned(document, tuple(plan_lines(found, every=every)), downstream, bool(found.waiting) or decided)

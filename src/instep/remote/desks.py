@@ -1,0 +1,174 @@
+"""The parts of a desk: plans, rows, rollouts, policies, detectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from instep.control.backfills import Cancelled
+    from instep.control.detector import Standing
+    from instep.control.rollouts.waves import Group
+    from instep.control.selections import Verb
+    from instep.model import Member, Rollout
+    from instep.plans.planned import Planned
+    from instep.project.policies import PolicySection
+    from instep.project.policy_files import SampleCase
+    from instep.store.rollouts import Draft
+    from instep.sync.changes.fill_plan import Estimate
+    from instep.sync.progress import Report
+
+
+@dataclass(frozen=True)
+class Undoing:
+    """What an undo does, before it is done. `document` is that of `sync.changes.undo.Takeback`; `made` is for the desk
+    that has prepared it."""
+
+    connection: str
+    document: Mapping[str, Any]
+    made: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What making a removal and an addition one rename does. `document` is that of `sync.changes.mapping.Prepared`."""
+
+    connection: str
+    document: Mapping[str, Any]
+    lines: Sequence[str]
+    made: Any = field(default=None, repr=False)
+
+
+class PlanDesk(Protocol):
+    def plan(
+        self, connection: str, *, sample: int | None = None, every: bool = False, check: bool = False,
+        current: bool = False,
+    ) -> Planned:  # fmt: skip
+        """`sample`, `every`: as `plans.planned.planned` takes them; `check`: also what is behind, at the project alone;
+        `current`: StalePlan if an approval does not count any more."""
+        ...
+
+    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
+        """(accepted version, the plan's id)."""
+        ...
+
+    def version(self, connection: str) -> int:
+        """The accepted version, 0 if there is none."""
+        ...
+
+    def undoing(self, what: str, connection: str | None) -> Undoing: ...
+
+    def undo(self, made: Undoing, allow: Sequence[str]) -> int:
+        """The accepted version."""
+        ...
+
+    def pairing(self, connection: str, old: str, new: str) -> Pairing: ...
+
+    def pair(self, made: Pairing) -> int:
+        """The accepted version."""
+        ...
+
+
+class RowDesk(Protocol):
+    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
+        """(what a backfill takes, what holds it up)."""
+        ...
+
+    def fill(self, connection: str, table: str, columns: Sequence[str]) -> Report: ...
+
+    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
+        """Backfills of a table that wait or run are cancelled; of these columns, or all."""
+        ...
+
+    def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
+        """Documents of `sync.held.replay.Replayed`."""
+        ...
+
+    def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
+        """The ids of what went, by whole ids."""
+        ...
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A rollout that is wanted: one of `turns`, `change` (verdict and change) and `preset`. `gates` as a person writes
+    them."""
+
+    group: Group
+    turns: Sequence[tuple[Verb, str]] = ()
+    change: tuple[str, str] | None = None
+    preset: str = ""
+    sizes: tuple[str, ...] = ()
+    gates: Sequence[str] = ()
+    canary: tuple[str, ...] = ()
+
+
+class RolloutDesk(Protocol):
+    """Rollouts are named by their ids, or how these begin."""
+
+    def find(self) -> list[Rollout]:
+        """Newest first."""
+        ...
+
+    def get(self, id: str) -> Rollout: ...
+
+    def text(self, made: Rollout) -> str:
+        """What is rolled out, for people."""
+        ...
+
+    def members(self, id: str) -> list[Member]: ...
+
+    def detect(self, wanted: Wanted) -> Mapping[str, str]:
+        """Looks at all sources; what went wrong, by connection."""
+        ...
+
+    def draft(self, wanted: Wanted) -> tuple[Draft, str]:
+        """The compatibility table, and what is rolled out; touches nothing."""
+        ...
+
+    def create(self, wanted: Wanted) -> Rollout: ...
+
+    def advance(self, id: str, *, every: bool) -> Rollout: ...
+
+    def resume(self, id: str, *, every: bool, accept: str) -> Rollout: ...
+
+    def roll_back(self, id: str, *, wave: int, connections: Sequence[str]) -> Rollout: ...
+
+    def stop(self, id: str, reason: str) -> Rollout: ...
+
+    def skip(self, id: str, connections: Sequence[str], reason: str) -> Rollout: ...
+
+
+class PolicyDesk(Protocol):
+    """All answers are documents of `control.policy_documents`."""
+
+    def shown(self, connection: str) -> dict[str, Any]: ...
+
+    def explained(self, connection: str, path: str, kind: str, before: str, after: str) -> dict[str, Any]: ...
+
+    def tested(self, connection: str, cases: Sequence[SampleCase]) -> list[dict[str, Any]]:
+        """Parallel to the cases."""
+        ...
+
+    def simulated(
+        self, connection: str, name: str, section: PolicySection, since: datetime | None
+    ) -> dict[str, Any]: ...
+
+    def connections(self) -> list[str]:
+        """All of them, by name."""
+        ...
+
+
+class DetectorDesk(Protocol):
+    def standing(self, connection: str) -> Standing: ...
+
+    def enable(self, connection: str) -> bool:
+        """False if it had not switched itself off."""
+        ...
+
+    def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
+        """Options by their long names, of a table's pattern or ("") of the source as a whole; None takes one away."""
+        ...

@@ -1,0 +1,71 @@
+"""Plans, undo and mappings at a server: a worker makes them, and carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.errors import InstepError
+from instep.model import Review
+from instep.plans.planned import Planned, of_result
+from instep.remote.client import part
+from instep.remote.desks import Pairing, Undoing
+from instep.remote.work import Works
+
+
+@dataclass(frozen=True)
+class PlansThere:
+    """`change` finds a change by its id, or how that begins."""
+
+    works: Works
+    change: Callable[[str], Review]
+
+    def plan(
+        self, connection: str, *, sample: int | None = None, every: bool = False, check: bool = False,
+        current: bool = False,
+    ) -> Planned:  # fmt: skip
+        assert not check, "the lock file stands at the project"
+        job = self.works.done(connection, "plans", {"sample": sample, "all": every, "current": current})
+        return of_result({**job.result, "connection": connection}, job.id)
+
+    def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
+        """By the job that has made it: a server takes no plan from outside."""
+        if not made.job:
+            raise InstepError(
+                "this plan was not made by the server", hint="write it with `instep plan -o FILE` over --server"
+            )
+        result = self.works.done(made.connection, "apply", {"plan": made.job, "allow": list(allow)}).result
+        return int(result["version"]), str(result["id"])
+
+    def version(self, connection: str) -> int:
+        found = self.works.client.get(f"/connections/{part(connection)}/history", limit=1)["items"]
+        return int(found[0]["version"]) if found else 0
+
+    def undoing(self, what: str, connection: str | None) -> Undoing:
+        whole, name = self._of(what)
+        name = connection or name
+        result = self.works.done(name, "undo", {"what": whole, "preview": True}).result
+        return Undoing(name, result, whole)
+
+    def _of(self, what: str) -> tuple[str, str]:
+        """(whole id, connection) of a change, a run or a plan."""
+        if what.startswith(("r-", "p-")):
+            kind = "runs" if what.startswith("r-") else "plans"
+            found: Any = self.works.client.get(f"/{kind}/{part(what)}")
+            return str(found["id"]), str(found["connection"])
+        review = self.change(what)
+        return review.id, review.connection
+
+    def undo(self, made: Undoing, allow: Sequence[str]) -> int:
+        asked = {"what": made.made, "allow": list(allow)}
+        return int(self.works.done(made.connection, "undo", asked).result["version"])
+
+    def pairing(self, connection: str, old: str, new: str) -> Pairing:
+        result = dict(self.works.done(connection, "map", {"old": old, "new": new, "preview": True}).result)
+        lines = result.pop("lines")
+        return Pairing(connection, result, lines)
+
+    def pair(self, made: Pairing) -> int:
+        asked = {name: made.document[name] for name in ("old", "new")}
+        return int(self.works.done(made.connection, "map", asked).result["version"])

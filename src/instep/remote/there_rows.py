@@ -1,0 +1,45 @@
+"""Work on rows at a server, done by its workers: backfills, quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from instep.control.backfills import Cancelled
+from instep.remote.client import part
+from instep.remote.records import record
+from instep.remote.work import Works
+from instep.store.backfills import Backfill
+from instep.sync.changes.fill_plan import Estimate
+from instep.sync.progress import Report
+
+
+@dataclass(frozen=True)
+class RowsThere:
+    """`report` is what a run did, by the id of its job."""
+
+    works: Works
+    report: Callable[[str], Report]
+
+    def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
+        path = f"/connections/{part(connection)}/backfills/estimate"
+        found = self.works.client.get(path, table=table, column=list(columns))
+        return record(Estimate, found), str(found["waits"])
+
+    def fill(self, connection: str, table: str, columns: Sequence[str]) -> Report:
+        asked = {"table": table, "columns": list(columns), "why": "asked for"}
+        return self.report(self.works.begin(connection, "backfills", asked)["id"])
+
+    def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
+        path = f"/connections/{part(connection)}/backfills/cancel"
+        found = self.works.client.post(path, {"table": table, "columns": list(columns)})
+        return Cancelled(tuple(record(Backfill, one) for one in found["backfills"]), tuple(found["jobs"]))
+
+    def replay(self, connection: str, table: str | None, column: str, *, dry_run: bool) -> list[dict[str, Any]]:
+        asked = {"tables": [table] if table else [], "column": column, "preview": dry_run}
+        return list(self.works.done(connection, "quarantine/replay", asked).result["tables"])
+
+    def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
+        asked = {"ids": list(ids)}
+        return list(self.works.done(connection, "quarantine/discard", asked).result["discarded"])
