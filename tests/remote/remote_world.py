@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
 import re
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +98,50 @@ class World:
                 ended = perform(app, job)
                 if ended.run:
                     app.store.jobs.note_run(job, ended.run)
+                if ended.again is not None:
+                    app.store.jobs.give_back(job, "", timedelta(seconds=ended.again / 5))
+                    continue
                 status: Any = "failed" if ended.error else "done"
                 done.append(app.store.jobs.finish(job, status, error=ended.error, result=ended.result))
         return done
+
+
+@dataclass
+class Twins:
+    """Two projects that are alike: one that commands are run at, and one that they reach over its server, where a
+    worker is."""
+
+    near: World
+    far: World
+
+    def write(self, project: str) -> None:
+        for world in (self.near, self.far):
+            world.folder.joinpath("instep.yml").write_text(project)
+
+    def sql(self, script: str) -> None:
+        self.near.sql(script)
+        self.far.sql(script)
+
+    def both(self, *words: str, code: int = 0) -> tuple[Said, Said]:
+        """What is said at the project and over the server, which has to be the same but for what differs anyway."""
+        here, there = self.near.here(*words), self.far.there(*words)
+        assert (here.code, there.code) == (code, code), f"{words}\n{here}\n{there}"
+        if "json" in words:
+            assert alike(here.json) == alike(there.json), words
+        else:
+            assert alike(here.out) == alike(there.out), words
+            refused = [alike(said.err.partition("error: ")[2]) for said in (here, there)]
+            assert refused[0] == refused[1], words
+        return here, there
+
+    def ids(self, **fields: str) -> tuple[str, str]:
+        """The change of these fields on each side."""
+        found = []
+        for world in (self.near, self.far):
+            with world.store() as store:
+                reviews = [r for r in store.reviews.find("shop") if all(getattr(r, k) == v for k, v in fields.items())]
+            found.append(reviews[0].id)
+        return found[0], found[1]
 
 
 @contextmanager
@@ -108,6 +151,22 @@ def served(folder: Path, **options: Any) -> Iterator[tuple[str, str]]:
         secret = keys.create(app.store, "canary", "admin", "test").secret
         with listening(create_app(app, rates=Rates(requests=100_000), **options)) as url:
             yield url, secret
+
+
+_ID = re.compile(r"\b(?:[rjw]-\d{8}-\d{6}-[0-9a-f]+|[cqk]-[0-9a-f]{4,})\b")
+_WHO = re.compile(rf"canary \(ID\)|\b{re.escape(getpass.getuser())}\b")
+_SECONDS = re.compile(r"\b\d+\.\d s\b")
+
+
+def alike(found: Any) -> Any:
+    """Without what differs between two projects: times, ids, names of people, and the job that made a plan."""
+    if isinstance(found, dict):
+        return {k: 0 if k == "seconds" else alike(v) for k, v in found.items() if k not in ("job", "type", "title")}
+    if isinstance(found, list):
+        return [alike(one) for one in found]
+    if not isinstance(found, str):
+        return found
+    return _SECONDS.sub("SECONDS", _WHO.sub("WHO", _ID.sub("ID", steady(found))))
 
 
 def steady(text: str) -> str:

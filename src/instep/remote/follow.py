@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,6 +15,8 @@ from instep.remote.records import record
 from instep.sync.progress import Report
 
 POLL = 1.0
+FIRST = 0.1
+"""Seconds between two looks at a job: the first ones come sooner, because much is done at once."""
 _KINDS: Mapping[str, type[errors.InstepError]] = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.InstepError)
 }
@@ -56,14 +58,21 @@ class Follower:
             raise
 
     def _until_over(self, id: str, shows: Shows) -> Job:
-        seen, told = 0, ""
+        seen, told, waits = 0, "", self.waits()
         while not (job := record(Job, self.client.get(f"/queue/{part(id)}"))).over:
             if (text := standing(job)) != told:
                 shows.step(told := text)
             if job.status == "running":
                 seen = self._events(job, seen, shows)
-            self.sleep(self.poll)
+            self.sleep(next(waits))
         return job
+
+    def waits(self) -> Iterator[float]:
+        """Seconds before each next look."""
+        wait = FIRST
+        while True:
+            yield min(wait, self.poll)
+            wait = min(2 * wait, self.poll)
 
     def _events(self, job: Job, seen: int, shows: Shows) -> int:
         """What has happened to its connection since the job began, oldest first; answers the last event's number."""

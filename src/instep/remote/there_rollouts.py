@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,7 +83,8 @@ class RolloutsThere:
 
     def _carried(self, id: str, verb: str, asked: Mapping[str, Any]) -> Rollout:
         """Tells of each connection that has ended, until the job has."""
-        seen = self._by_name(id)
+        follower, seen = self.works.follower, self._by_name(id)
+        waits = follower.waits()
         job = str(self.works.client.post(f"/rollouts/{part(id)}/{verb}", asked)["job"])
         self.say(f"a worker carries it on (job {job}); it goes on if this command is interrupted")
         while True:
@@ -96,7 +96,7 @@ class RolloutsThere:
             seen = now
             if found.over:
                 break
-            time.sleep(self.works.follower.poll)
+            follower.sleep(next(waits))
         if found.status != "done":
             raise error_of(found)
         return self.get(id)

@@ -1,0 +1,204 @@
+"""Commands that change something: done at a project, and by a worker over the server of one that is alike; what is
+printed and what comes of it are the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from remote_world import PROJECT, Twins, alike
+
+JSON = ("--output", "json")
+CAREFUL = PROJECT.replace("{policy: careful}", "{policy: careful, salt: '${env:INSTEP_SALT}'}")
+FLEET = """\
+engine: inline
+sources: {db: {type: sqlite, path: shop.db}}
+destinations: {lake: {type: duckdb, path: lake.duckdb}}
+policies: {careful: {preset: approve}}
+connections:
+  shop: {policy: careful, tags: [all], namespace: shop}
+  eu: {policy: careful, tags: [all], namespace: eu}
+"""
+
+
+def begun(twins: Twins, script: str = "alter table item add column price numeric") -> None:
+    """Loaded, then changed at the source, and seen."""
+    twins.both("apply", "--yes", *JSON)
+    twins.both("sync", *JSON)
+    twins.sql(script)
+    twins.both("detect", *JSON)
+
+
+def answered(twins: Twins, *words: str, column: str = "price", code: int = 0) -> None:
+    """A command about the change of a column, by its id on each side."""
+    near, far = twins.ids(column=column)
+    here = twins.near.here(*(near if w == "ID" else w for w in words), *JSON)
+    there = twins.far.there(*(far if w == "ID" else w for w in words), *JSON)
+    assert (here.code, there.code) == (code, code), f"{words}\n{here}\n{there}"
+    assert alike(here.json) == alike(there.json), words
+
+
+def test_a_plan_its_application_and_an_undo(twins: Twins) -> None:
+    begun(twins)
+    for more in ((), JSON, ("--ddl", "--all", "--sample", "0")):
+        twins.both("plan", *more)
+    twins.both("plan", "--exit-code", code=2)
+    answered(twins, "changes", "approve", "ID")
+    twins.both("apply", code=3)
+    twins.both("apply", "--yes", *JSON)
+    twins.both("apply", "--yes", *JSON)
+    answered(twins, "undo", "ID", "--dry-run")
+    answered(twins, "undo", "ID", "--yes")
+    answered(twins, "undo", "ID", "--yes", code=5)
+    twins.both("undo", "c-nothing", code=1)
+
+
+def test_a_plan_file_is_applied_where_it_was_made(twins: Twins) -> None:
+    twins.both("plan", "-o", str(twins.far.folder / "plan.json"), *JSON)
+    file = twins.far.folder / "plan.json"
+    assert json.loads(file.read_text())["job"].startswith("j-")
+    applied = twins.far.there("apply", str(file), "--yes", *JSON)
+    assert (applied.code, applied.json["version"]) == (0, 1)
+    twins.near.here("plan", "-o", str(twins.near.folder / "plan.json"))
+    refused = twins.far.there("apply", str(twins.near.folder / "plan.json"), "--yes")
+    assert (refused.code, "not made by the server" in refused.err) == (1, True)
+    assert twins.near.here("apply", str(twins.near.folder / "plan.json"), "--yes").code == 0
+
+
+def test_a_mapping_by_paths_and_by_its_proposal(twins: Twins) -> None:
+    begun(twins, "alter table item add column title text; alter table item drop column name")
+    twins.both("changes", "map", "main.item.nam", "main.item.title", code=1)
+    twins.both("changes", "map", "main.item.id", "main.item.title", code=3)
+    twins.both("changes", "map", "main.item.name", "main.item.title", *JSON)
+    twins.both("schema", "show")
+
+
+def test_an_approval_that_hashes(twins: Twins) -> None:
+    twins.write(CAREFUL)
+    begun(twins, "alter table item add column email text")
+    answered(twins, "changes", "approve", "ID", "--hash", column="email")
+    twins.both("sync", *JSON)
+    for world in (twins.near, twins.far):
+        shown = world.here("selection", "show", "--all-columns", *JSON).json["objects"]
+        assert [one["hashed"] for one in shown if one["column"] == "email"] == [True]
+
+
+def test_a_backfill_and_its_end(twins: Twins) -> None:
+    begun(twins, "alter table item add column price numeric; update item set price = 3")
+    answered(twins, "changes", "approve", "ID")
+    twins.both("sync", *JSON)
+    twins.both("backfill", "main.item", "--column", "pric", code=1)
+    for more in (("--dry-run",), ("--column", "price", "--dry-run"), ("--column", "price", "--dry-run", *JSON)):
+        twins.both("backfill", "main.item", *more)
+    twins.both("backfill", "main.item", "--cancel")
+    for world in (twins.near, twins.far):
+        with world.store() as store:
+            store.backfills.want("shop", ("main", "item"), column="price")
+            store.backfills.want("shop", ("main", "item"), column="name")
+    twins.both("backfill", "main.item", "--column", "price", "--cancel", *JSON)
+    twins.both("backfill", "main.item", "--cancel")
+    twins.both("backfill", "main.items", "--cancel", code=1)
+    twins.both("backfill", "main.item", "--column", "price", "--now", *JSON)
+    twins.both("backfill", "main.item", *JSON)
+
+
+def test_what_is_held(twins: Twins) -> None:
+    twins.sql("alter table item add column size integer; insert into item values (3, 'cap', 'big'), (4, 'ink', 'wide')")
+    twins.both("apply", "--yes", *JSON)
+    twins.both("sync", *JSON)
+    _, there = twins.both("quarantine", "list", *JSON)
+    assert there.json["total"] == 2
+    for more in (("--dry-run",), ("main.item", "--column", "size", *JSON), ()):
+        twins.both("quarantine", "replay", *more)
+    twins.both("quarantine", "replay", "main.items", code=1)
+    twins.both("quarantine", "discard", "main.item", code=3)
+    for world, run in ((twins.near, twins.near.here), (twins.far, twins.far.there)):
+        id = world.here("quarantine", "list", "--rows", "9", *JSON).json["entries"][0]["id"]
+        assert run("quarantine", "discard", id[:6], "--yes", *JSON).json["discarded"] == [id]
+    twins.both("quarantine", "discard", "main.item", "--yes")
+    twins.both("quarantine", "list")
+    twins.both("pause", *JSON)
+    twins.both("quarantine", "replay", code=3)
+
+
+CASES = """\
+- {change: column.removed, table: main.item, column: name, expect: review}
+- {change: column.added, table: main.item, column: tag, expect: apply}
+"""
+
+
+WRONG = """\
+- {change: key.removed, table: t.t, expect: apply}
+- {change: column.widened, table: t.t, column: x, from: int64, to: int32, expect: apply}
+"""
+
+
+def test_policies(twins: Twins, tmp_path: Path) -> None:
+    begun(twins)
+    cases, wrong, strict = tmp_path / "cases.yml", tmp_path / "wrong.yml", tmp_path / "strict.yml"
+    cases.write_text(CASES)
+    wrong.write_text(WRONG)
+    strict.write_text("preset: allow_all\nrules: [{on: [column.added], decide: ignore, match: ['main.*']}]\n")
+    for more in ((), JSON):
+        twins.both("policy", "show", *more)
+        twins.both("policy", "explain", "main.item.price", "column.added", *more)
+        twins.both("policy", "explain", "main.item.id", "column.retyped", "--from", "int64", "--to", "uuid", *more)
+        twins.both("policy", "test", str(cases), *more, code=1)
+        twins.both("policy", "simulate", str(strict), "--since", "2020-01-01", *more)
+    twins.both("policy", "explain", "main.item.price", "column.lost", code=1)
+    twins.both("policy", "test", str(wrong), code=1)
+
+
+def test_the_detector(twins: Twins) -> None:
+    twins.both("detect", *JSON)
+    twins.both("detector", "enable")
+    twins.both("detector", "set", "frequency=1800", code=5)
+    twins.both("detector", "set", "frequenzy=1800", code=1)
+    twins.both("detector", "set", "excluded_columns=a", code=1)
+    found = twins.far.ok("detector", "status", *JSON).json["detector"]
+    assert (found["state"], found["last"]["kind"], found["options"]) == ("scheduled", "detect", {})
+
+
+def test_options_of_a_connection_that_the_server_keeps(twins: Twins) -> None:
+    from instep.remote.client import Client
+    from instep.remote.key import Key
+
+    far, of = twins.far, ("--connection", "mine")
+    spec = {"source": "db", "destination": "lake", "app_options": {"frequency": 21600}}
+    Client(far.url, Key(far.key), "0.1.0").post("/connections", {"name": "mine", "spec": spec})
+    far.ok("detector", "set", "frequency=1800", "unsync_deleted_tables=true", "excluded_tables=main.tmp", *of)
+    found = far.ok("detector", "set", "excluded_columns=[note]", "-t", "main.item", *of, *JSON).json["detector"]
+    assert found["frequency"] == 1800
+    assert found["options"]["auto_unsync_deleted_tables"] is True
+    assert found["options"]["excluded_external_table_names"] == ["main.tmp"]
+    assert found["tables"] == {"main.item": {"excluded_external_column_names": ["note"]}}
+    assert "main.item: excluded_external_column_names: note" in far.ok("detector", "status", "mine").out
+    assert far.ok("detector", "set", "frequency=", *of, *JSON).json["detector"]["frequency"] == 3600
+    assert far.there("detector", "set", "frequency=7", *of).code == 1
+
+
+@pytest.mark.parametrize("detects", [False, True])
+def test_a_rollout(twins: Twins, detects: bool) -> None:
+    twins.write(FLEET)
+    for name in ("shop", "eu"):
+        twins.both("apply", name, "--yes", *JSON)
+        twins.both("sync", name, *JSON)
+    twins.sql("create table refund (id integer primary key)")
+    looks = ("--detect",) if detects else ()
+    if not detects:
+        for name in ("shop", "eu"):
+            twins.both("detect", name, *JSON)
+    wanted = ("rollout", "create", "--on", "main.refund", "--tag", "all", "--waves", "1,rest")
+    twins.both(*wanted, *looks, "--dry-run")
+    twins.both(*wanted, "--dry-run", *JSON)
+    twins.both("rollout", "create", "--on", "main.refund", "--preset", "approve", "--tag", "all", code=1)
+    twins.both("rollout", "status")
+    twins.both(*wanted, *JSON)
+    twins.both("rollout", "advance", *JSON)
+    twins.both("rollout", "status", "--all")
+    twins.both("rollout", "stop", "--reason", "later")
+    twins.both("rollout", "skip", "shop", "--reason", "it moves", *JSON)
+    twins.both("rollout", "resume", "--all", *JSON)
+    twins.both("rollout", "rollback", "--wave", "1", "--yes", *JSON)
+    twins.both("rollout", "status", "w-nothing", code=1)
