@@ -19,7 +19,10 @@ def world(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 
 @pytest.fixture
-def twins(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Twins]:
+def twins(
+    request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Twins]:
+    """Over the project file that a test is parametrized with, or the usual one."""
     for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE", "INSTEP_SERVER", "INSTEP_API_KEY_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("INSTEP_SALT", "a salt that is long enough")
@@ -28,7 +31,7 @@ def twins(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         tmp_path.joinpath(name).mkdir()
         made.append(World(tmp_path / name, capsys, monkeypatch))
     both = Twins(*made)
-    both.write(PROJECT)
+    both.write(getattr(request, "param", PROJECT))
     both.sql(TABLES)
     with served(both.far.folder) as (both.far.url, both.far.key), both.far.working():
         yield both

@@ -158,10 +158,14 @@ _WHO = re.compile(rf"canary \(ID\)|\b{re.escape(getpass.getuser())}\b")
 _SECONDS = re.compile(r"\b\d+\.\d s\b")
 
 
+UNLIKE = frozenset({"job", "type", "title", "outlook"})
+"""What one side alone says: the job that made a plan, the kind of an error, what an answer leads to."""
+
+
 def alike(found: Any) -> Any:
-    """Without what differs between two projects: times, ids, names of people, and the job that made a plan."""
+    """Without what differs between two projects: times, ids, names of people."""
     if isinstance(found, dict):
-        return {k: 0 if k == "seconds" else alike(v) for k, v in found.items() if k not in ("job", "type", "title")}
+        return {k: 0 if k == "seconds" else alike(v) for k, v in found.items() if k not in UNLIKE}
     if isinstance(found, list):
         return [alike(one) for one in found]
     if not isinstance(found, str):

@@ -51,7 +51,6 @@ def test_a_plan_its_application_and_an_undo(twins: Twins) -> None:
     answered(twins, "undo", "ID", "--dry-run")
     answered(twins, "undo", "ID", "--yes")
     answered(twins, "undo", "ID", "--yes", code=5)
-    twins.both("undo", "c-nothing", code=1)
 
 
 def test_a_plan_file_is_applied_where_it_was_made(twins: Twins) -> None:
@@ -66,6 +65,7 @@ def test_a_plan_file_is_applied_where_it_was_made(twins: Twins) -> None:
     assert twins.near.here("apply", str(twins.near.folder / "plan.json"), "--yes").code == 0
 
 
+@pytest.mark.slow
 def test_a_mapping_by_paths_and_by_its_proposal(twins: Twins) -> None:
     begun(twins, "alter table item add column title text; alter table item drop column name")
     twins.both("changes", "map", "main.item.nam", "main.item.title", code=1)
@@ -74,8 +74,9 @@ def test_a_mapping_by_paths_and_by_its_proposal(twins: Twins) -> None:
     twins.both("schema", "show")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("twins", [CAREFUL], indirect=True)
 def test_an_approval_that_hashes(twins: Twins) -> None:
-    twins.write(CAREFUL)
     begun(twins, "alter table item add column email text")
     answered(twins, "changes", "approve", "ID", "--hash", column="email")
     twins.both("sync", *JSON)
@@ -84,6 +85,7 @@ def test_an_approval_that_hashes(twins: Twins) -> None:
         assert [one["hashed"] for one in shown if one["column"] == "email"] == [True]
 
 
+@pytest.mark.slow
 def test_a_backfill_and_its_end(twins: Twins) -> None:
     begun(twins, "alter table item add column price numeric; update item set price = 3")
     answered(twins, "changes", "approve", "ID")
@@ -103,6 +105,7 @@ def test_a_backfill_and_its_end(twins: Twins) -> None:
     twins.both("backfill", "main.item", *JSON)
 
 
+@pytest.mark.slow
 def test_what_is_held(twins: Twins) -> None:
     twins.sql("alter table item add column size integer; insert into item values (3, 'cap', 'big'), (4, 'ink', 'wide')")
     twins.both("apply", "--yes", *JSON)
@@ -178,9 +181,9 @@ def test_options_of_a_connection_that_the_server_keeps(twins: Twins) -> None:
     assert far.there("detector", "set", "frequency=7", *of).code == 1
 
 
-@pytest.mark.parametrize("detects", [False, True])
+@pytest.mark.parametrize("detects", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("twins", [FLEET], indirect=True)
 def test_a_rollout(twins: Twins, detects: bool) -> None:
-    twins.write(FLEET)
     for name in ("shop", "eu"):
         twins.both("apply", name, "--yes", *JSON)
         twins.both("sync", name, *JSON)

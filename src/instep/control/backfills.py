@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from instep.events import BackfillCancelled
 from instep.model import Job
@@ -35,7 +35,7 @@ def cancel(store: Store, connection: str, table: Table, columns: Collection[str]
         jobs = [j for j in store.jobs.find(connection=connection, status=("queued", "running")) if j.kind == "backfill"]
         mine = [j for j in jobs if _is_about(j, table.path, columns)]
         ended = tuple(store.jobs.cancel(j.id, who).id for j in mine)
-    return Cancelled(gone, ended)
+    return Cancelled(tuple(replace(b, status="cancelled") for b in gone), ended)
 
 
 def _is_about(job: Job, path: str, columns: Collection[str]) -> bool:

@@ -28,7 +28,7 @@ def links_of(project: Project, section: Section) -> tuple[Link, ...]:
 def _connection_links(project: Project, section: Connection) -> Iterator[Link]:
     yield "source", section.source or next(iter(project.model.sources), "")
     yield "destination", _destination(project, section)
-    if section.policy in project.model.policies:
+    if section.policy and section.policy in project.model.policies:
         yield "policy", section.policy
     yield from (("channel", notice.to) for notice in section.notify)
     yield from (("tag", tag) for tag in section.tags)

@@ -42,11 +42,11 @@ class Client:
         self._send = sends or Transport(self.base).send
         self._met = False
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, path: str, /, **query: Any) -> Any:
         """The document at a path below /api/v1."""
         return self._ask("GET", _target(path, query))
 
-    def pages(self, path: str, most: int | None = None, size: int = PAGE, **query: Any) -> Iterator[dict[str, Any]]:
+    def pages(self, path: str, /, most: int | None = None, size: int = PAGE, **query: Any) -> Iterator[dict[str, Any]]:
         """The items of a list, page by page; at most so many."""
         cursor, left = None, most
         while left is None or left > 0:

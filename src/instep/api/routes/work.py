@@ -131,8 +131,8 @@ def cancel_backfills(the: The, who: Who, connection: ConnectionName, asked: Leav
 
     def do() -> Answer:
         gone = backfills.cancel(the.store, name, table, asked.columns, writes.caller.who)
-        shown = [BackfillOut.model_validate(b).model_copy(update={"status": "cancelled"}) for b in gone.backfills]
-        return Answer({"backfills": shown, "jobs": gone.jobs}, detail={**asked.model_dump(), "jobs": gone.jobs})
+        told = [BackfillOut.model_validate(b) for b in gone.backfills]
+        return Answer({"backfills": told, "jobs": gone.jobs}, detail={**asked.model_dump(), "jobs": gone.jobs})
 
     return writes.run("connection.backfill_cancel", name, do)
 
