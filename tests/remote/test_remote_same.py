@@ -100,6 +100,8 @@ def test_a_backfill_and_its_end(twins: Twins) -> None:
             store.backfills.want("shop", ("main", "item"), column="name")
     twins.both("backfill", "main.item", "--column", "price", "--cancel", *JSON)
     twins.both("backfill", "main.item", "--cancel")
+    twins.both("backfill", "main.item", "--column", "price", "--now", *JSON)
+    twins.both("backfill", "main.item", *JSON)
 
 
 @pytest.mark.slow
