@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
-    from instep.destinations.iceberg.unborn import Unborn
-
 Metadata = Mapping[str, Any]
 
 FEW = 20
@@ -64,12 +62,26 @@ class IcebergConfig:
 
 @dataclass
 class Births:
-    """Tables that wait for their first rows (see iceberg/unborn.py) while it is `open`, and what earlier processes left
-    of such: `abandoned` are names of folders by namespace."""
+    """Tables that wait for their first rows (see iceberg/births.py) while it is `open`, and what earlier processes left
+    of such: `abandoned` are names of folders by namespace. `described`: the metadata of each as JSON."""
 
     open: bool = False
-    unborn: dict[Ref, Unborn] = field(default_factory=dict)
+    unborn: dict[Ref, Table] = field(default_factory=dict)
+    described: dict[Ref, Metadata] = field(default_factory=dict)
     abandoned: dict[str, list[str]] = field(default_factory=dict)
+
+    def wait(self, ref: Ref, table: Table) -> None:
+        self.unborn[ref] = table
+        self.described[ref] = json.loads(table.metadata.model_dump_json())
+
+    def leave(self, ref: Ref) -> None:
+        self.unborn.pop(ref, None)
+        self.described.pop(ref, None)
+
+    def end(self) -> None:
+        self.open = False
+        for known in (self.unborn, self.described, self.abandoned):
+            known.clear()
 
 
 @dataclass(frozen=True)
@@ -252,7 +264,7 @@ class Lake:
         """The newest metadata of those of `refs` that exist, as JSON; no pyiceberg for a local lake. Views of ours are
         none of them, those of others are."""
         wanted = list(refs)
-        unborn = {ref: self.births.unborn[ref].described for ref in wanted if ref in self.births.unborn}
+        unborn = {ref: self.births.described[ref] for ref in wanted if ref in self.births.described}
         return unborn | self._recorded([ref for ref in wanted if ref not in unborn])
 
     def _recorded(self, wanted: Sequence[Ref]) -> dict[Ref, Metadata]:

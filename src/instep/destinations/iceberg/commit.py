@@ -161,7 +161,7 @@ class Change:
             return self._commit(self.updates, (AssertCreate(),))
         self._table.leave()  # born or refused: from now on the catalog tells
         made = self._commit(self.updates, (AssertCreate(),))
-        self._table.clear()
+        self._table.born()
         return made
 
     def _commit(self, updates: tuple[TableUpdate, ...], requirements: Sequence[Any]) -> Table:

@@ -12,6 +12,7 @@ from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table as IcebergTable
 
 from instep.destinations.base import Commit, Ref
+from instep.destinations.iceberg.births import bear, location_of_unborn, wait_for_rows
 from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.commit import Change, new_table
 from instep.destinations.iceberg.evolve import as_held, check_equal, evolve, first_fields
@@ -37,7 +38,6 @@ from instep.destinations.iceberg.records import (
 from instep.destinations.iceberg.rewrite import rewritten
 from instep.destinations.iceberg.schema import IcebergField, highest_id, is_stored_as
 from instep.destinations.iceberg.shards import part_properties, shape_of, shards_of
-from instep.destinations.iceberg.unborn import Unborn, bear, location_of_unborn
 from instep.destinations.iceberg.undo import (
     DROPPED,
     UNDO,
@@ -127,8 +127,7 @@ def _create(lake: Lake, ref: Ref, table: Table, steps: Sequence[Step], commit: C
         change.properties(part_properties({}, commit.part))
     lay_out(change, steps, commit.part)
     if waits:
-        lake.births.unborn[ref] = Unborn(lake, ref, change)
-        return
+        return wait_for_rows(lake, ref, change)
     if not isinstance(lake.catalog, MetastoreCatalog):
         change.append([], {})
     try:

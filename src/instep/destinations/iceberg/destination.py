@@ -176,9 +176,9 @@ class IcebergDestination:
         iceberg_sweep.sweep(self.lake, ref, runs)
 
     def born_with_rows(self) -> AbstractContextManager[None]:
-        from instep.destinations.iceberg import unborn as iceberg_unborn
+        from instep.destinations.iceberg import births as iceberg_births
 
-        return iceberg_unborn.born_with_rows(self.lake)
+        return iceberg_births.born_with_rows(self.lake)
 
     def execute(self, ref: Ref, steps: Sequence[Step], after: Table | None, commit: Commit) -> None:
         from instep.destinations.iceberg import ddl as iceberg_ddl

@@ -1,0 +1,74 @@
+"""Tables that appear together with their first rows.
+
+So readers never see a table without its rows, and a first load is one commit instead of two. A process that dies
+before it leaves nothing but the folder of a table that never was. Who makes the table later removes that folder, after
+its own commit: from then on whoever was thought dead cannot make it any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from instep.destinations.base import Ref
+from instep.destinations.iceberg.catalog import Lake
+from instep.destinations.iceberg.commit import Change
+from instep.destinations.iceberg.unborn import Unborn
+from instep.stage.place import children, remove
+
+
+@contextmanager
+def born_with_rows(lake: Lake) -> Iterator[None]:
+    """Tables that are made within it appear with their first rows; those that got none, at its end. Nothing of them is
+    there if it ends in an error."""
+    lake.births.open = True
+    try:
+        yield
+        for ref in list(lake.births.unborn):
+            bear(lake, ref)
+    finally:
+        lake.births.end()
+
+
+def wait_for_rows(lake: Lake, ref: Ref, change: Change) -> None:
+    """What `change` makes is known to this process alone from now on."""
+    table = Unborn(
+        change.table, change.metadata, change.updates, lambda: lake.births.leave(ref), lambda: _clear(lake, ref)
+    )
+    lake.births.wait(ref, table)
+
+
+def bear(lake: Lake, ref: Ref) -> None:
+    """Makes the table now, without rows, if it is unborn. Raises Conflict if another is there by now."""
+    if (table := lake.births.unborn.get(ref)) is not None:
+        Change(table).land_new()
+
+
+def location_of_unborn(lake: Lake, ref: Ref) -> str:
+    """A folder whose name tells the table that is to be in it."""
+    _found(lake, ref[0])
+    return f"{lake.new_location(ref)}{_end(ref)}"
+
+
+def _clear(lake: Lake, ref: Ref) -> None:
+    """Removes what others have begun of a table that is made now, and never made."""
+    place, end = lake.place_of(ref[0]), _end(ref)
+    begun = {f"{place}/{name}" for name in _found(lake, ref[0]) if name.endswith(end)}
+    if begun:
+        known = {str(metadata["location"]) for metadata in lake.metadata(lake.refs()).values()}
+        for location in begun - known:
+            remove(location, lake.io())
+
+
+def _found(lake: Lake, namespace: str) -> list[str]:
+    """The folders that were there before this process began one; looked up once."""
+    known = lake.births.abandoned
+    if namespace not in known:
+        known[namespace] = children(lake.place_of(namespace), lake.io())
+    return known[namespace]
+
+
+def _end(ref: Ref) -> str:
+    return f"-{hashlib.sha256(json.dumps(ref).encode()).hexdigest()[:16]}"
