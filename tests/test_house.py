@@ -129,7 +129,21 @@ IMPORTS = [
     ("instep.bootstrap", {"errors", "model", "bootstrap"}),
     (
         "instep.api.app",
-        {"errors", "egress", "crash", "logs", "schema", "model", "events", "store", "project", "control", "ops", "api"},
+        {
+            "errors",
+            "egress",
+            "crash",
+            "logs",
+            "schema",
+            "model",
+            "events",
+            "store",
+            "project",
+            "control",
+            "notify",
+            "ops",
+            "api",
+        },
     ),
 ]
 
