@@ -1,15 +1,11 @@
-"""Puts a project together: the only place that knows which class serves which `type:`.
-
-Nothing heavy is imported before it is asked for: a command that only reads the store loads no source, no
-destination and no engine.
-"""
+"""An open project: its store, the sources and destinations of its connections, what a run of one needs."""
 
 from __future__ import annotations
 
 import atexit
 import getpass
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from instep.bootstrap import kinds
 from instep.errors import ProjectError
 from instep.model import LogNames, TableSettings
 
@@ -26,18 +23,16 @@ if TYPE_CHECKING:
     from instep.control.identity import Identity
     from instep.control.objects import Objects
     from instep.destinations.base import Destination
-    from instep.egress.guard import Guard
     from instep.notify.channel import Channel
     from instep.notify.deliver import Sender
     from instep.ops.lineage import Lineage
     from instep.ops.traces import Traces
-    from instep.project.project import Project, Settings
+    from instep.project.project import Project
     from instep.project.reference import Opens
     from instep.schema.given import Given
     from instep.schema.policy import Policy
     from instep.schema.table import Table
     from instep.sources.base import Source
-    from instep.sources.jdbc.config import JarFile
     from instep.spark.session import SparkSettings
     from instep.store.secrets import Secrets
     from instep.store.store import Store
@@ -154,11 +149,11 @@ class App:
     def source(self, name: str | None = None) -> Source:
         """The source of that name, or the only one."""
         chosen = self._only("source", name, self.project.model.sources)
-        return _source(chosen, self.project, lambda: self.store, lambda: self._session(None, chosen))
+        return kinds.source(chosen, self.project, lambda: self.store, lambda: self._session(None, chosen))
 
     def destination(self, name: str | None = None) -> Destination:
         """The destination of that name, or the only one."""
-        return _destination(self._only("destination", name, self.project.model.destinations), self.project)
+        return kinds.destination(self._only("destination", name, self.project.model.destinations), self.project)
 
     def channel(self, name: str) -> Channel:
         """The channel of that name; also one that is a web hook of the compatible API."""
@@ -168,7 +163,7 @@ class App:
 
         guard = Guard(self.project.model.egress.allow)
         if not name.startswith(PREFIX):
-            return _channel(self.project.channel(name), guard)
+            return kinds.channel(self.project.channel(name), guard)
         said = Kept(self.store).opened("webhook", name.removeprefix(PREFIX))
         return HookChannel(HookConfig(said["url"], said.get("secret", "")), guard, self._about)
 
@@ -230,10 +225,10 @@ class App:
         from instep.sync.pipe import Pipe
 
         project = self.project.of(connection)
-        source = _source(
+        source = kinds.source(
             project.source_of(connection), project, lambda: self.store, lambda: self._start(connection), connection
         )
-        destination = _destination(project.destination_of(connection), project)
+        destination = kinds.destination(project.destination_of(connection), project)
         settings = project.destination(project.destination_of(connection))
         policy = project.policy(connection)
         naming = Naming(
@@ -325,7 +320,7 @@ class App:
         """A session that the source's driver can run in. One that runs is taken as it is."""
         from instep.spark.session import end, start
 
-        drivers = tuple(jar.file() for jar in _jars(self.project.source(source).get("jars", ())))
+        drivers = tuple(jar.file() for jar in kinds.jars(self.project.source(source).get("jars", ())))
         session = start(replace(self._spark(destination), drivers=drivers))
         if session not in self._sessions:
             self._sessions.append(session)
@@ -352,10 +347,10 @@ def opens(secrets: Secrets) -> Opens:
     """How a project gets the value of a secret that the store keeps."""
     from instep.project.documents import PLURALS, pointer
 
-    kinds = {plural: kind for kind, plural in PLURALS.items()}
+    singular = {plural: kind for kind, plural in PLURALS.items()}
 
     def value(id: str, place: tuple[str | int, ...]) -> str:
-        return secrets.open(id, kinds.get(str(place[0]), ""), str(place[1]), pointer(place[2:]))
+        return secrets.open(id, singular.get(str(place[0]), ""), str(place[1]), pointer(place[2:]))
 
     return value
 
@@ -395,107 +390,6 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
         filter=options.filter, properties=as_text(options.properties), sort=options.sort, partition=options.partition,
         history=options.history,
     )  # fmt: skip
-
-
-def _source(
-    name: str, project: Project, store: Callable[[], Store], start: Callable[[], SparkSession], connection: str = ""
-) -> Source:
-    """The source; one that remembers what its runs brought does so for a `connection`."""
-    settings = project.source(name)
-    match settings.type:
-        case "postgres":
-            from instep.sources.postgres.source import PostgresConfig, PostgresSource
-            from instep.sources.ssh import ssh_of
-
-            return PostgresSource(PostgresConfig(**ssh_of(settings)))
-        case "mysql" | "mariadb":
-            from instep.sources.mysql.connect import MySqlConfig
-            from instep.sources.mysql.source import MySqlSource
-            from instep.sources.ssh import ssh_of
-
-            return MySqlSource(MySqlConfig(**ssh_of(settings)))
-        case "sqlite":
-            from instep.sources.sqlite.connect import SqliteConfig
-            from instep.sources.sqlite.source import SqliteSource
-
-            return SqliteSource(SqliteConfig(**settings))
-        case "files":
-            from instep.sources.files.config import FilesConfig, Options
-            from instep.sources.files.source import FilesSource
-
-            said = {**settings, "name": name, "options": Options(**settings["options"])}
-            return FilesSource(FilesConfig(**said), store().source_files)
-        case "jdbc":
-            from instep.sources.jdbc.config import JdbcConfig
-            from instep.sources.jdbc.source import JdbcSource
-
-            return JdbcSource(JdbcConfig(**{**settings, "jars": _jars(settings["jars"])}), start)
-        case "connector":
-            from instep.sources.connector.config import ConnectorConfig, Limits
-            from instep.sources.connector.source import ConnectorSource
-
-            limits = Limits(**settings.pop("limits"))
-            config = ConnectorConfig(**settings, name=connection or name, limits=limits)
-            place = project.root / ".instep" / "connectors" / (connection or f"source-{name}")
-            return ConnectorSource(config, str(place), store().connectors.of(connection))
-    raise ProjectError(f"source {name}: unknown type {settings.type!r}")
-
-
-def _jars(said: Iterable[Any]) -> tuple[JarFile, ...]:
-    """The jars of a JDBC driver."""
-    from instep.sources.jdbc.config import JarFile
-
-    return tuple(JarFile(jar.path, jar.maven, jar.sha256) for jar in said)
-
-
-def _destination(name: str, project: Project) -> Destination:
-    settings = project.destination(name)
-    match settings.type:
-        case "delta":
-            from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
-
-            return DeltaDestination(DeltaConfig(name=name, **settings))
-        case "duckdb":
-            from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
-
-            return DuckDbDestination(DuckDbConfig(name=name, **settings))
-        case "iceberg":
-            from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-
-            return IcebergDestination(IcebergConfig(name=name, **settings))
-        case "postgres":
-            from instep.destinations.postgres.destination import PostgresDestination
-            from instep.destinations.postgres.server import PostgresConfig as PostgresDestinationConfig
-
-            return PostgresDestination(PostgresDestinationConfig(name=name, **settings))
-    raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
-
-
-def _channel(settings: Settings, guard: Guard) -> Channel:
-    match settings.type:
-        case "email":
-            from instep.notify.mail import EmailChannel, EmailConfig
-
-            return EmailChannel(EmailConfig(**settings), guard)
-        case "slack":
-            from instep.notify.channel import PostChannel, PostConfig
-            from instep.notify.slack import payload as blocks
-
-            return PostChannel(PostConfig(**settings), guard, blocks)
-        case "teams":
-            from instep.notify.channel import PostChannel, PostConfig
-            from instep.notify.teams import payload as card
-
-            return PostChannel(PostConfig(**settings), guard, card)
-        case "webhook":
-            from instep.notify.webhook import WebhookChannel, WebhookConfig
-
-            return WebhookChannel(WebhookConfig(**settings), guard)
-        case "apprise":
-            from instep.notify.other import AppriseChannel, AppriseConfig
-
-            return AppriseChannel(AppriseConfig(**settings), guard)
-    raise ProjectError(f"unknown type of channel {settings.type!r}")
 
 
 def user() -> str:

@@ -1,0 +1,123 @@
+"""Which class serves which `type:` of the project file.
+
+A class is imported when something of its type is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from instep.errors import ProjectError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from instep.destinations.base import Destination
+    from instep.egress.guard import Guard
+    from instep.notify.channel import Channel
+    from instep.project.project import Project, Settings
+    from instep.sources.base import Source
+    from instep.sources.jdbc.config import JarFile
+    from instep.store.store import Store
+
+
+def source(
+    name: str, project: Project, store: Callable[[], Store], start: Callable[[], SparkSession], connection: str = ""
+) -> Source:
+    """The source; one that remembers what its runs brought does so for a `connection`."""
+    settings = project.source(name)
+    match settings.type:
+        case "postgres":
+            from instep.sources.postgres.source import PostgresConfig, PostgresSource
+            from instep.sources.ssh import ssh_of
+
+            return PostgresSource(PostgresConfig(**ssh_of(settings)))
+        case "mysql" | "mariadb":
+            from instep.sources.mysql.connect import MySqlConfig
+            from instep.sources.mysql.source import MySqlSource
+            from instep.sources.ssh import ssh_of
+
+            return MySqlSource(MySqlConfig(**ssh_of(settings)))
+        case "sqlite":
+            from instep.sources.sqlite.connect import SqliteConfig
+            from instep.sources.sqlite.source import SqliteSource
+
+            return SqliteSource(SqliteConfig(**settings))
+        case "files":
+            from instep.sources.files.config import FilesConfig, Options
+            from instep.sources.files.source import FilesSource
+
+            said = {**settings, "name": name, "options": Options(**settings["options"])}
+            return FilesSource(FilesConfig(**said), store().source_files)
+        case "jdbc":
+            from instep.sources.jdbc.config import JdbcConfig
+            from instep.sources.jdbc.source import JdbcSource
+
+            return JdbcSource(JdbcConfig(**{**settings, "jars": jars(settings["jars"])}), start)
+        case "connector":
+            from instep.sources.connector.config import ConnectorConfig, Limits
+            from instep.sources.connector.source import ConnectorSource
+
+            limits = Limits(**settings.pop("limits"))
+            config = ConnectorConfig(**settings, name=connection or name, limits=limits)
+            place = project.root / ".instep" / "connectors" / (connection or f"source-{name}")
+            return ConnectorSource(config, str(place), store().connectors.of(connection))
+    raise ProjectError(f"source {name}: unknown type {settings.type!r}")
+
+
+def jars(said: Iterable[Any]) -> tuple[JarFile, ...]:
+    """The jars of a JDBC driver."""
+    from instep.sources.jdbc.config import JarFile
+
+    return tuple(JarFile(jar.path, jar.maven, jar.sha256) for jar in said)
+
+
+def destination(name: str, project: Project) -> Destination:
+    settings = project.destination(name)
+    match settings.type:
+        case "delta":
+            from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
+
+            return DeltaDestination(DeltaConfig(name=name, **settings))
+        case "duckdb":
+            from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
+
+            return DuckDbDestination(DuckDbConfig(name=name, **settings))
+        case "iceberg":
+            from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+
+            return IcebergDestination(IcebergConfig(name=name, **settings))
+        case "postgres":
+            from instep.destinations.postgres.destination import PostgresDestination
+            from instep.destinations.postgres.server import PostgresConfig as PostgresDestinationConfig
+
+            return PostgresDestination(PostgresDestinationConfig(name=name, **settings))
+    raise ProjectError(f"destination {name}: unknown type {settings.type!r}")
+
+
+def channel(settings: Settings, guard: Guard) -> Channel:
+    match settings.type:
+        case "email":
+            from instep.notify.mail import EmailChannel, EmailConfig
+
+            return EmailChannel(EmailConfig(**settings), guard)
+        case "slack":
+            from instep.notify.channel import PostChannel, PostConfig
+            from instep.notify.slack import payload as blocks
+
+            return PostChannel(PostConfig(**settings), guard, blocks)
+        case "teams":
+            from instep.notify.channel import PostChannel, PostConfig
+            from instep.notify.teams import payload as card
+
+            return PostChannel(PostConfig(**settings), guard, card)
+        case "webhook":
+            from instep.notify.webhook import WebhookChannel, WebhookConfig
+
+            return WebhookChannel(WebhookConfig(**settings), guard)
+        case "apprise":
+            from instep.notify.other import AppriseChannel, AppriseConfig
+
+            return AppriseChannel(AppriseConfig(**settings), guard)
+    raise ProjectError(f"unknown type of channel {settings.type!r}")
