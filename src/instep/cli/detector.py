@@ -103,7 +103,7 @@ def _option(text: str, *, of_table: bool) -> tuple[str, Any]:
     whole = option(name.strip(), of_table=of_table)
     try:
         value = yaml.safe_load(written)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date such as 2026-13-45
         raise InstepError(f"{name}: {written!r} is no value", hint="write true, 1800 or [a, b]") from None
     is_list = whole.endswith(("_names", "_regexes"))
     return whole, [value] if is_list and value is not None and not isinstance(value, list) else value

@@ -151,6 +151,8 @@ def command_of(given: list[str]) -> str:
     words: list[str] = []
     rest = iter(given)
     for argument in rest:
+        if argument == "--":
+            break
         if argument in ("--help", "-h"):
             return ""
         if argument in _VALUED:

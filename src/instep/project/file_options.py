@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
@@ -25,8 +24,8 @@ def _type(text: str) -> str:
 
 def _encoding(text: str) -> str:
     try:
-        codecs.lookup(text)
-    except LookupError:
+        "".encode(text)  # a codec of bytes, such as base64, is looked up as well, and refused here
+    except (LookupError, ValueError):
         raise PydanticCustomError("encoding", "unknown encoding: write utf-8, latin-1, cp1252, ...") from None
     return text
 

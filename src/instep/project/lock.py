@@ -49,7 +49,7 @@ def read_lock(root: Path, connection: str) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise ProjectError(f"{path} cannot be read: {error.strerror}", hint="check who may read it") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: no UTF-8, or a date such as 2026-13-45
         raise ProjectError(f"{path} is not YAML: an unresolved merge?", hint=_AGAIN) from None
     if not _is_lock(data):
         raise ProjectError(f"{path} is not a lock file of format version {FORMAT_VERSION}", hint=_AGAIN)

@@ -22,6 +22,7 @@ _SAID: Mapping[str, str] = {
     "bool_parsing": "must be true or false",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a whole number",
     "int_from_float": "must be a whole number",
     "float_type": "must be a number",
     "float_parsing": "must be a number",
@@ -30,7 +31,9 @@ _SAID: Mapping[str, str] = {
     "dict_type": "must be a mapping of names to values",
     "model_type": "must be a mapping of names to values",
     "model_attributes_type": "must be a mapping of names to values",
+    "finite_number": "must be a number that is not infinite",
     "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
     "union_tag_not_found": "needs a type",
 }
 
@@ -40,6 +43,8 @@ _SPELLED: Mapping[str, str] = {
     "shard": "letters, digits, _ and - only (63 at most); it starts with a letter or a digit",
     "maven": "group:name:version",
     "sha256": "64 hexadecimal digits",
+    "memory": "a size such as 500MB or 2GB, or 0 for no limit",
+    "file": "a size such as 500MB or 2GB, or 0 for no limit",
 }
 """What is taken at keys with a pattern."""
 
@@ -112,9 +117,15 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
         case "conf_secret":
             return "Spark shows its configuration: a secret belongs to the source or the destination"
         case "greater_than_equal":
-            return f"must be at least {context['ge']}"
+            return f"must be at least {context['ge']:.15g}"
         case "less_than_equal":
-            return f"must be at most {context['le']}"
+            return f"must be at most {context['le']:.15g}"
+        case "greater_than":
+            return f"must be more than {context['gt']:.15g}"
+        case "too_long":
+            return f"must have at most {context['max_length']} entries"
+        case "string_too_long":
+            return f"must have at most {context['max_length']} character(s)"
         case "string_pattern_mismatch" if str(detail["loc"][-1]) == "[key]":
             return "a name starts with a letter and has letters, digits, _ and - only (63 at most)"
         case "string_pattern_mismatch" if path and path[-1] in _SPELLED:
@@ -129,7 +140,8 @@ def _text(detail: ErrorDetails, path: Path, tree: Tree, seen: Mapping[Any, Any])
 def _close(detail: ErrorDetails, context: Mapping[str, Any]) -> str:
     listed = str(context.get("expected") or context.get("expected_tags"))
     known = [word.strip(" '") for word in listed.replace(" or ", ",").split(",")]
-    close = difflib.get_close_matches(str(context.get("tag") or detail.get("input")), known, 1)
+    word = context.get("tag") or detail.get("input")
+    close = difflib.get_close_matches(word, known, 1) if isinstance(word, str) else ()
     return f", did you mean {close[0]!r}?" if close else ""
 
 

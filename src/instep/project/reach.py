@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -118,6 +118,10 @@ def former(data: Any, keys: Mapping[str, str], modes: Mapping[str, str]) -> Any:
         raise PydanticCustomError("reach", "{text}", {"text": text, "name": given[0]})
     tls = {keys[key]: data[key] for key in given}
     mode, key = tls.get("mode"), tls.get("key")
+    if "mode" in tls and (not isinstance(mode, str) or modes.get(mode, mode) not in get_args(TlsMode)):
+        known = [*get_args(TlsMode), *modes]
+        text = f"must be one of {', '.join(map(repr, known))}"
+        raise PydanticCustomError("reach", "{text}", {"text": text, "name": given[list(tls).index("mode")]})
     if isinstance(mode, str):
         tls["mode"] = "verify-ca" if mode == "require" and "sslrootcert" in given else modes.get(mode, mode)
     if isinstance(key, str):

@@ -18,6 +18,8 @@ from instep.logs import hide, names_secret
 _ANY = re.compile(r"\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
+_WHY = {UnicodeDecodeError: "it is not UTF-8 text", RuntimeError: "its user has no home folder"}
+
 Place = tuple[str | int, ...]
 Opens = Callable[[str, Place], str]
 """The value of a sealed secret by its id, for the place in the project where it stands."""
@@ -108,11 +110,12 @@ class Environment:
         )
 
     def _file(self, name: str, where: str) -> str:
-        path = self.root / Path(name).expanduser()
+        path = self.root / name
         try:
+            path = self.root / Path(name).expanduser()
             return path.read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        except (OSError, ValueError, RuntimeError) as error:
+            why = error.strerror if isinstance(error, OSError) else _WHY.get(type(error), "it is no path")
             raise ProjectError(
                 f"{where}: the file {path} cannot be read: {why}", hint="make the file, or name another one"
             ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from pydantic_core import PydanticCustomError
@@ -47,7 +48,20 @@ def cron(text: str) -> str:
         for part in value.split(","):
             if not _fits(part, low, high, words):
                 raise _wrong(f"{value!r} is no {name}: use {low} to {high}, *, lists, ranges or */steps")
+    if not _comes(text):
+        raise _wrong(f"{text!r} names no day that ever comes, such as February 30")
     return text
+
+
+def _comes(line: str) -> bool:
+    """Whether the clock of the schedules takes the line."""
+    from cronsim import CronSim, CronSimError
+
+    try:
+        CronSim(line, datetime(2000, 1, 1, tzinfo=UTC))
+    except CronSimError:
+        return False
+    return True
 
 
 def _fits(part: str, low: int, high: int, words: tuple[str, ...]) -> bool:
@@ -63,7 +77,7 @@ def _fits(part: str, low: int, high: int, words: tuple[str, ...]) -> bool:
 def _number(text: str, low: int, words: tuple[str, ...]) -> int | None:
     if text.lower() in words:
         return words.index(text.lower()) + low
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def time_zone(name: str) -> str:

@@ -18,6 +18,8 @@ from instep.project.reference import Reference, is_reference
 Path = tuple[str | int, ...]
 
 MAX_VALUES = 200_000
+MAX_DIGITS = 300
+"""A number with more is text: no key takes one."""
 _NULL, _BOOL = frozenset({"", "~", "null", "Null", "NULL"}), {"true": True, "false": False}
 _BREAKS = frozenset("\x85\u2028\u2029")
 _INT = re.compile(r"[-+]?(0|[1-9]\d*)")
@@ -140,7 +142,7 @@ def _plain(text: str) -> Any:
         return None
     if text.lower() in _BOOL and text in ("true", "True", "TRUE", "false", "False", "FALSE"):
         return _BOOL[text.lower()]
-    if _INT.fullmatch(text):
+    if _INT.fullmatch(text) and len(text) <= MAX_DIGITS:
         return int(text)
     if _FLOAT.fullmatch(text):
         return float(text)

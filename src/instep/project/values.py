@@ -24,11 +24,14 @@ from instep.project.reference import Reference
 from instep.schema import selection
 from instep.schema.regex import check_regex
 
-SECRET_NAME = re.compile(r"passw|secret|token|credential|private.?key|api.?key|webhook", re.IGNORECASE)
-URL_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s$]+@")
+SECRET_NAME = re.compile(
+    r"passw|passphrase|secret|token|credential|private.?key|api.?key|account.?key|webhook", re.IGNORECASE
+)
+URL_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+_LONGEST_DAYS = 36_500
 
 
 class Section(BaseModel):
@@ -37,7 +40,7 @@ class Section(BaseModel):
     Validation with a context notes which model read which mapping, so that messages can name near keys.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, allow_inf_nan=False)
     files: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="before")
@@ -103,6 +106,13 @@ def _seconds(value: Any) -> Any:
     return value
 
 
+def _within_a_life(value: float) -> float:
+    """Clocks count no further than some thousand years."""
+    if value > _LONGEST_DAYS * 86400.0:
+        raise PydanticCustomError("duration", f"must be at most {_LONGEST_DAYS}d")
+    return value
+
+
 def listed(value: Any) -> Any:
     """One text stands for a list of it."""
     return [value] if isinstance(value, str) else value
@@ -142,7 +152,9 @@ Text = Annotated[str | Reference, _Referable(str)]
 Url = Annotated[str | Reference, _Referable(str), AfterValidator(_no_password)]
 Port = Annotated[int | Reference, _Referable(Annotated[int, Field(ge=1, le=65535)])]
 Secret = Annotated[str | Reference, _Referable(str, secret=True)]
-Seconds = Annotated[float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(ge=0)]
+Seconds = Annotated[
+    float, BeforeValidator(_seconds, json_schema_input_type=float | str), Field(ge=0), AfterValidator(_within_a_life)
+]
 TablePattern = Annotated[str, AfterValidator(_pattern)]
 Patterns = Annotated[tuple[TablePattern, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 Words = Annotated[tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
