@@ -20,6 +20,7 @@ from instep.errors import Blocked, Conflict, InstepError
 from instep.events import ConnectionCreated, ConnectionEdited, Event
 from instep.model import ObjectKind
 from instep.project import tree as yaml_tree
+from instep.project.connector import ConnectorServer, reaching_out
 from instep.project.documents import (
     MASK,
     PLURALS,
@@ -188,6 +189,8 @@ class Objects:
             _no_others(kind, name, plain, places, before)
             document = replaced(plain, {path: secret(_PENDING).text for path in places})
             section = section_of(kind, name, document)
+            if isinstance(section, ConnectorServer) and (wrong := [*reaching_out(section, self.project.root)]):
+                raise InvalidObject(kind, name, wrong)
             check_links(self.project, self.store, kind, name, document, section)
             given = _tags(section.tags if isinstance(section, Connection) else given_tags, before)
             links = links_of(self.project, section)

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 
 from instep.errors import ProjectError
 from instep.model import ObjectKind
-from instep.project.documents import PLURALS, section_of
+from instep.project.connector import ConnectorServer, reaching_out
+from instep.project.documents import PLURALS, InvalidObject, section_of
 from instep.project.models import Connection, ProjectFile
 from instep.project.policies import PolicySection
-from instep.project.project import Project
+from instep.project.project import Project, Settings
 from instep.project.reference import Opens
 from instep.project.tree import Path as TreePath
 from instep.project.values import Section
@@ -84,6 +85,14 @@ class ServedProject(Project):
     def manages(self, plural: str, name: str) -> bool:
         """Whether the server keeps the section, not the file."""
         return name not in getattr(self.own, plural)
+
+    def source(self, name: str) -> Settings:
+        """Also looks again at where a connector that the server keeps is: folders and links may have moved since."""
+        section = self.model.sources.get(name)
+        kept = isinstance(section, ConnectorServer) and self.manages("sources", name)
+        if kept and (wrong := [*reaching_out(section, self.root)]):
+            raise InvalidObject("source", name, wrong)
+        return super().source(name)
 
     def where(self, path: TreePath) -> str:
         if len(path) < 2 or path[0] not in _KINDS or not self.manages(str(path[0]), str(path[1])):
