@@ -89,8 +89,8 @@ class ServedProject(Project):
     def source(self, name: str) -> Settings:
         """Also looks again at where a connector that the server keeps is: folders and links may have moved since."""
         section = self.model.sources.get(name)
-        kept = isinstance(section, ConnectorServer) and self.manages("sources", name)
-        if kept and (wrong := [*reaching_out(section, self.root)]):
+        wrong = [*reaching_out(section, self.root)] if isinstance(section, ConnectorServer) else []
+        if wrong and self.manages("sources", name):
             raise InvalidObject("source", name, wrong)
         return super().source(name)
 
