@@ -33,8 +33,8 @@ def test_a_shape_and_a_state_leave_each_other_alone(any_store: Store) -> None:
 
 def test_operations_are_held_in_order_and_let_go_with_the_state(any_store: Store) -> None:
     one = any_store.connectors.of("c")
-    one.done({"at": 1}, [(("", "t"), "/a", 3), (("s", "u"), "/b", 1)], [], "r", 1)
-    one.done({"at": 2}, [(("", "t"), "/c", 2)], [], "r", 1)
+    one.done({"at": 1}, [(("", "t"), "/a", 3, "k1"), (("s", "u"), "/b", 1, "k2")], [], "r", 1)
+    one.done({"at": 2}, [(("", "t"), "/c", 2, "k3")], [], "r", 1)
     held = one.held()
     assert [(h.table, h.place, h.operations) for h in held] == [
         (("", "t"), "/a", 3), (("s", "u"), "/b", 1), (("", "t"), "/c", 2),
@@ -43,5 +43,6 @@ def test_operations_are_held_in_order_and_let_go_with_the_state(any_store: Store
         one.done({"at": 0}, [], [h.number for h in held], "old", 0)
     assert len(one.held()) == 3
     one.done({"at": 3}, [], [held[0].number, held[2].number], "r", 1)
-    assert [h.place for h in one.held()] == ["/b"]
+    assert [(h.place, h.key) for h in one.held()] == [("/b", "k2")]
+    assert "k2" not in repr(one.held())
     assert any_store.connectors.of("other").held() == []

@@ -56,13 +56,15 @@ def source(
 
             return JdbcSource(JdbcConfig(**{**settings, "jars": jars(settings["jars"])}), start)
         case "connector":
+            from instep.project.connector import segments_folder
             from instep.sources.connector.config import ConnectorConfig, Limits
             from instep.sources.connector.source import ConnectorSource
 
             limits = Limits(**settings.pop("limits"))
             config = ConnectorConfig(**settings, name=connection or name, limits=limits)
-            place = project.root / ".instep" / "connectors" / (connection or f"source-{name}")
-            return ConnectorSource(config, str(place), store().connectors.of(connection))
+            place = segments_folder(project.root, connection or f"source-{name}")
+            salt = project.salt(connection) if connection else b""
+            return ConnectorSource(config, str(place), store().connectors.of(connection), salt)
     raise ProjectError(f"source {name}: unknown type {settings.type!r}")
 
 

@@ -35,13 +35,15 @@ class ConnectorState:
 
 @dataclass(frozen=True)
 class HeldOperations:
-    """Operations on a table that cannot be carried out yet: they are in the folder `place`."""
+    """Operations on a table that cannot be carried out yet: they are in the folder `place`. `key` is half of the key
+    to its files."""
 
     number: int
     table: Ref
     place: str
     operations: int
     at: datetime
+    key: str = field(default="", repr=False)
 
 
 class ConnectorStates:
@@ -92,13 +94,13 @@ class ConnectorStates:
                 fresh = {"shape": {}, "state": "", **values}
                 transaction.execute(insert(connector_states).values(connection=connection, **fresh, at=now))
 
-    def hold(self, connection: str, held: Iterable[tuple[Ref, str, int]]) -> None:
-        """(table, folder, number of operations) each."""
+    def hold(self, connection: str, held: Iterable[tuple[Ref, str, int, str]]) -> None:
+        """(table, folder, number of operations, half of the key) each."""
         now = self._db.now()
         rows = [
             {"connection": connection, "table_schema": ref[0], "table_name": ref[1], "place": place,
-             "operations": operations, "at": now}
-            for ref, place, operations in held
+             "operations": operations, "at": now, "key": key}
+            for ref, place, operations, key in held
         ]  # fmt: skip
         if rows:
             with self._db.write() as transaction:
@@ -111,7 +113,9 @@ class ConnectorStates:
         query = select(connector_held).where(c.connection == connection).order_by(c.number)
         with self._db.read() as transaction:
             return [
-                HeldOperations(row.number, (row.table_schema, row.table_name), row.place, row.operations, row.at)
+                HeldOperations(
+                    row.number, (row.table_schema, row.table_name), row.place, row.operations, row.at, row.key
+                )
                 for row in transaction.execute(query)
             ]
 
@@ -119,6 +123,12 @@ class ConnectorStates:
         if numbers:
             with self._db.write() as transaction:
                 transaction.execute(connector_held.delete().where(connector_held.c.number.in_(numbers)))
+
+    def forget(self, connection: str) -> None:
+        """State, shape and what is held."""
+        with self._db.write() as transaction:
+            for table in (connector_held, connector_states):
+                transaction.execute(table.delete().where(table.c.connection == connection))
 
 
 @dataclass(frozen=True)
@@ -143,7 +153,7 @@ class OneConnector:
     def done(
         self,
         state: Mapping[str, Any] | None,
-        held: Sequence[tuple[Ref, str, int]],
+        held: Sequence[tuple[Ref, str, int, str]],
         let_go: Sequence[int],
         run: str,
         fence: int,

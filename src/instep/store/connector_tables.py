@@ -33,6 +33,7 @@ connector_held = Table(
     *table_ref_columns(),
     Column("place", String, nullable=False),
     count_column("operations"),
+    text_column("key"),
     Column("at", Utc, nullable=False),
     sqlite_autoincrement=True,
 )

@@ -17,7 +17,8 @@ from uuid import uuid4
 
 from instep.crash import crashpoint
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.held import keep, kept_table
+from instep.sources.connector.held import keep, kept_table, opened
+from instep.sources.connector.sealed import key_of, new_half
 from instep.sources.connector.seen import Seen
 from instep.sources.connector.segment import Counts, LogLine, Segment, SegmentTable
 from instep.sources.connector.snapshot import brought
@@ -41,18 +42,19 @@ class ConnectorRun:
         config: ConnectorConfig,
         folder: str,
         memory: Memory,
+        salt: bytes,
         *,
         anew: bool,
         told: Callable[[Counts], None],
         log: Callable[[LogLine], None],
     ) -> None:
-        self.config, self.memory = config, memory
+        self.config, self.memory, self.salt = config, memory, salt
         self.root = Path(folder)
         self.place = self.root / f"run-{uuid4().hex[:12]}"
         self.seen = Seen.from_dict(memory.shape())
         self.group: tuple[Segment, ...] = ()
         self.held: list[HeldOperations] = memory.held()
-        self._fresh: list[tuple[Ref, str, int]] = []
+        self._fresh: list[tuple[Ref, str, int, str]] = []
         self._ended = False
         self._tidy()
         state = {} if anew else memory.state().state
@@ -104,16 +106,27 @@ class ConnectorRun:
     def tables(self) -> Mapping[Ref, Brought]:
         return {ref: sum((brought(t) for _, t in some), Brought()) for ref, some in self.folders.items()}
 
+    def readable(self, folder: str) -> str:
+        """Where the files of one of `folders` can be read, until the run ends."""
+        one = next((h for h in self.held if h.place == folder), None)
+        if one is None:
+            return folder
+        place = self.place / Path(folder).name
+        if not place.is_dir():
+            opened(folder, key_of(one.key, self.salt), place)
+        return str(place)
+
     def hold(self, refs: frozenset[Ref]) -> None:
-        """Their folders move; what is recorded of them comes with the state."""
+        """Their files are sealed; what is recorded of them comes with the state."""
         self._fresh = []
         for segment in self.group:
             for table in segment.tables:
                 ref = (table.schema, table.name)
                 if ref in refs and brought(table):
                     place = self.root / f"held-{uuid4().hex[:12]}"
-                    keep(segment, table, place)
-                    self._fresh.append((ref, str(place), table.rows + len(table.truncates)))
+                    half = new_half()
+                    keep(segment, table, place, key_of(half, self.salt))
+                    self._fresh.append((ref, str(place), table.rows + len(table.truncates), half))
 
     def done(self, loaded: frozenset[Ref], *, run: str, fence: int) -> None:
         states = [s.state for s in self.group if s.state is not None]
@@ -125,12 +138,25 @@ class ConnectorRun:
         self.held = self.memory.held()
         for one in over:
             shutil.rmtree(one.place, ignore_errors=True)
+            shutil.rmtree(self.place / Path(one.place).name, ignore_errors=True)
         for segment in self.group:
             shutil.rmtree(segment.folder, ignore_errors=True)
 
     def close(self) -> None:
         self._segments.close()
         shutil.rmtree(self.place, ignore_errors=True)
+
+
+def takes_back(segment: Segment, before: Segment) -> bool:
+    """Whether it deletes from a table that the one before has rows of. Together these rows would never land, one after
+    the other they land and are marked as deleted: what is ready by chance must not decide about that."""
+    wrote = {(t.schema, t.name) for t in before.tables if t.upserts or t.updates}
+    return any((t.deletes or t.truncates) and (t.schema, t.name) in wrote for t in segment.tables)
+
+
+def _size(segment: Segment) -> int:
+    """Bytes."""
+    return sum(f.bytes for t in segment.tables for f in t.files)
 
 
 class _Ahead:
@@ -140,6 +166,7 @@ class _Ahead:
         self._segments, self._most = segments, max(ahead, 1)
         self._ready: Queue[Segment | BaseException | None] = Queue(self._most)
         self._next: BaseException | None = None
+        self._later: Segment | None = None
         self._over = False
         self._stop = Event()
         self._thread = Thread(target=self._follow, name="connector", daemon=True)
@@ -167,12 +194,13 @@ class _Ahead:
     def take(self) -> tuple[Segment, ...]:
         """At least one, with those that are ready; () at the end. Raises the connector's error once all segments before
         it were taken."""
-        if self._next is not None:
+        found = [self._later] if self._later else []
+        self._later = None
+        if not found and self._next is not None:
             raise self._next
         if self._over:
-            return ()
-        found: list[Segment] = []
-        size = 0
+            return tuple(found)
+        size = sum(map(_size, found))
         while len(found) < self._most and size < GROUP_BYTES:
             try:
                 one = self._ready.get(block=not found)
@@ -183,8 +211,11 @@ class _Ahead:
             if not isinstance(one, Segment):
                 self._over = True
                 break
+            if any(takes_back(one, before) for before in found):
+                self._later = one
+                break
             found.append(one)
-            size += sum(f.bytes for t in one.tables for f in t.files)
+            size += _size(one)
         if not found and self._next is not None:
             raise self._next
         return tuple(found)

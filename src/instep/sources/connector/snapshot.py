@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from instep.errors import ReadError
 from instep.schema.names import ROW_ID
@@ -28,10 +28,10 @@ def brought(told: SegmentTable) -> Brought:
 
 
 class ConnectorSnapshot:
-    """`folders`: none where no run is under way."""
+    """`folders`: none where no run is under way. `readable` answers where the files of one are."""
 
-    def __init__(self, seen: Seen, folders: Folders) -> None:
-        self.seen, self.folders = seen, folders
+    def __init__(self, seen: Seen, folders: Folders, readable: Callable[[str], str] = str) -> None:
+        self.seen, self.folders, self.readable = seen, folders, readable
         self.reader = ConnectorReader()
 
     def discover(self) -> Discovery:
@@ -57,7 +57,7 @@ class ConnectorSnapshot:
 
     def _chunk(self, read: TableRead, key: str, what: What, columns: Sequence[str]) -> list[Chunk]:
         found = self.folders.get(read.source.ref, ())
-        parts = tuple(Part.of(folder, table) for folder, table in found)
+        parts = tuple(Part.of(self.readable(folder), table) for folder, table in found)
         names = tuple(c.name for c in wanted(read, columns))
         scan = Scan(read.source.path, what, read.source.key, names, parts)
         rows, size = sum(t.rows for _, t in found), sum(f.bytes for _, t in found for f in t.files)

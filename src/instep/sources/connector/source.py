@@ -38,7 +38,7 @@ class Memory(Protocol):
     def done(
         self,
         state: Mapping[str, Any] | None,
-        held: Sequence[tuple[tuple[str, str], str, int]],
+        held: Sequence[tuple[tuple[str, str], str, int, str]],
         let_go: Sequence[int],
         run: str,
         fence: int,
@@ -48,13 +48,14 @@ class Memory(Protocol):
 
 
 class ConnectorSource(WholeCatalog):
-    """`folder` is where its segments are written, `memory` that of its connection."""
+    """`folder` is where its segments are written, `memory` that of its connection; `salt` is part of the key to
+    operations that wait."""
 
     kind = "connector"
     default_schema = ""
 
-    def __init__(self, config: ConnectorConfig, folder: str, memory: Memory) -> None:
-        self.config, self.folder, self.memory = config, folder, memory
+    def __init__(self, config: ConnectorConfig, folder: str, memory: Memory, salt: bytes = b"") -> None:
+        self.config, self.folder, self.memory, self._salt = config, folder, memory, salt
         self._run: ConnectorRun | None = None
 
     @cached_property
@@ -77,7 +78,7 @@ class ConnectorSource(WholeCatalog):
     def snapshot(self) -> Iterator[ConnectorSnapshot]:
         """While a run is under way, what its group of segments brought."""
         if self._run is not None:
-            yield ConnectorSnapshot(self._run.seen, self._run.folders)
+            yield ConnectorSnapshot(self._run.seen, self._run.folders, self._run.readable)
         else:
             seen = Seen.from_dict(self.memory.shape()).after(self.declared)
             yield ConnectorSnapshot(seen, {})
@@ -88,7 +89,7 @@ class ConnectorSource(WholeCatalog):
     ) -> Iterator[ConnectorRun]:
         from instep.sources.connector.run import ConnectorRun
 
-        run = ConnectorRun(self.config, self.folder, self.memory, anew=anew, told=told, log=log)
+        run = ConnectorRun(self.config, self.folder, self.memory, self._salt, anew=anew, told=told, log=log)
         self._run = run
         try:
             yield run

@@ -31,6 +31,7 @@ def upgrade() -> None:
         sa.Column("table_name", sa.String(), nullable=False),
         sa.Column("place", sa.String(), nullable=False),
         sa.Column("operations", sa.BigInteger(), server_default="0", nullable=False),
+        sa.Column("key", sa.Text(), server_default="", nullable=False),
         sa.Column("at", Utc(), nullable=False),
         sa.ForeignKeyConstraint(["connection"], ["connections.name"], name="fk_connector_held_connection"),
         sa.PrimaryKeyConstraint("number", name="pk_connector_held"),

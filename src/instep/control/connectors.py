@@ -1,0 +1,26 @@
+"""What a connector's runs leave beside the tables goes with its connection."""
+
+from __future__ import annotations
+
+import shutil
+
+from instep.errors import InstepError
+from instep.project.connector import segments_folder
+from instep.project.project import Project
+from instep.store.store import Store
+
+
+def forget_operations(project: Project, store: Store, connection: str) -> None:
+    """Forgets the connector's state and the operations that wait, and removes the folder that these are in. Outside of
+    a transaction: files do not come back. InstepError if the folder cannot be removed."""
+    store.connectors.forget(connection)
+    folder = segments_folder(project.root, connection)
+    if not folder.is_dir():
+        return
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise InstepError(
+            f"connection {connection}: the operations in {folder} cannot be removed: {error.strerror}",
+            hint="delete this folder: rows of its tables are in there",
+        ) from error
