@@ -38,6 +38,7 @@ def delete(
     ] = False,
 ) -> None:
     """Delete a connection: its slot at the source, its records, and if asked for its tables. --yes does not do it."""
+    from instep.control.connectors import forget_operations
     from instep.crash import crashpoint
     from instep.sync.leave import belongings, leave
 
@@ -45,6 +46,7 @@ def delete(
         pipe = app.pipe(name)
         given = confirm or _asked(belongings(pipe), drop_tables)
         left = leave(pipe, "drop" if drop_tables else "keep", named=given, abandon=abandon)
+        forget_operations(app.project, app.store, name)
         crashpoint("leave.object.before")
         if name not in _of_file(app):
             app.objects.delete("connection", name)

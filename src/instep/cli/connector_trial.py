@@ -76,19 +76,24 @@ def _tell(
 
 def forget_vanished(app: App, target: Target) -> None:
     """A target that somebody has deleted is a new one: what is recorded of it goes, too."""
+    from instep.control.connectors import forget_operations
+
     if not target.path.exists() and app.store.accepted.latest(target.name) is not None:
         app.store.connections.forget(target.name)
+        forget_operations(app.project, app.store, target.name)
 
 
 def forget(bench: Workbench) -> list[str]:
     """Deletes the warehouse, the state and what is recorded of debug runs; answers the paths that were there."""
     from instep.bootstrap import App
+    from instep.control.connectors import forget_operations
 
     target = bench.warehouse
     there: list[Path] = []
     if bench.files.exists():
         with App(bench.project(target)) as app:
             app.store.connections.forget(target.name)
+            forget_operations(app.project, app.store, target.name)
         there = sorted(bench.files.glob(f"{target.path.name}*"))
     there += [bench.state] if bench.state.exists() else []
     for path in there:

@@ -31,6 +31,7 @@ def forget_sent(pipe: Pipe, name: str) -> Table:
             left = Seen({ref: found for ref, found in seen.items() if ref != table.ref})
             states.keep_shape(pipe.name, left.to_dict())
             states.save(pipe.name, {})
+            states.let_go([held.number for held in states.held(pipe.name) if held.table == table.ref])
     return table
 
 

@@ -95,6 +95,7 @@ def discard(app: App, job: Job) -> Mapping[str, Any]:
 
 def delete(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (keep or drop), named (the connection's name again), abandon."""
+    from instep.control.connectors import forget_operations
     from instep.sync.leave import leave
 
     said = job.options
@@ -102,6 +103,7 @@ def delete(app: App, job: Job) -> Mapping[str, Any]:
     left = leave(
         _pipe(app, job), "drop" if drop else "keep", named=str(said.get("named", "")), abandon=bool(said.get("abandon"))
     )
+    forget_operations(app.project, app.store, job.connection)
     if app.store.objects.get("connection", job.connection):
         app.objects.delete("connection", job.connection)
     return asdict(left)

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, TypeGuard
 
 from instep.api.compat.ports import Item, Kind
+from instep.control.connectors import forget_operations
 from instep.control.identity import Identity, identity
 from instep.control.kept import Kept
 from instep.control.kept import Kind as KeptKind
@@ -161,6 +162,7 @@ class ServedObjects:
             tables = len(store.names.of(name))
             store.connections.forget(name)
             store.events.add(_deleted(name, who, tables, was))
+        forget_operations(self._project, store, name)
 
     def _item(self, found: Managed) -> Item:
         if found.kind == "connection":
