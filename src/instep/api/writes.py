@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from fastapi import Depends, Header, Query, Request
 from fastapi.encoders import jsonable_encoder
@@ -113,8 +114,14 @@ class Write:
 async def write(
     request: Request, who: Who, the: The, dry_run: DryRun = False, token: Token = None, match: Match = None
 ) -> Write:
-    asked = json.dumps([request.method, request.url.path, str(dry_run), (await request.body()).decode()])
+    asked = json.dumps([request.method, _address(request), str(dry_run), (await request.body()).decode()])
     return Write(the.store, who, asked.encode(), token, match, dry_run, request.state.limit_headers)
+
+
+def _address(request: Request) -> str:
+    """Path and parameters, in any order: one that decides what becomes of tables is part of what is asked."""
+    said = sorted((name, value) for name, value in request.query_params.multi_items() if name != "dry_run")
+    return request.url.path + (f"?{urlencode(said)}" if said else "")
 
 
 Writes = Annotated[Write, Depends(write)]

@@ -7,5 +7,9 @@ from datetime import UTC, datetime
 
 def utc(text: str) -> datetime:
     """A date or time in ISO 8601, in UTC where it does not say otherwise. Raises ValueError."""
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return aware(datetime.fromisoformat(text))
+
+
+def aware(at: datetime) -> datetime:
+    """In UTC where it does not say otherwise."""
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -50,8 +50,8 @@ def _after(given: str) -> str:
         if len(given) > MAX_CURSOR:
             raise ValueError
         said = json.loads(base64.b64decode(given.encode(), altchars=b"-_", validate=True))
-        if not isinstance(said, dict) or not isinstance(said.get("after"), str):
-            raise ValueError
+        if not isinstance(said, dict) or not isinstance(said.get("after"), str) or not said["after"].isprintable():
+            raise ValueError  # what is not printable is no name, and half a character could not be looked up
     except (ValueError, binascii.Error, RecursionError):
         raise Refusal(400, "The cursor is not one of this list.", hint="take next_cursor of the page before") from None
     return str(said["after"])

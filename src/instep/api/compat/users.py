@@ -166,9 +166,6 @@ def _kept(desk: Desk, after: str = "", limit: int | None = None) -> list[Item]:
     return found
 
 
-_AT_ONCE = 500
-
-
 def _found(desk: Desk, id: str) -> Item:
     """Somebody who was invited. Refusal: 409 for the key that asks, 404 for whom there is not."""
     desk.allow("admin")

@@ -31,7 +31,7 @@ def list_runs(
     cursor: Cursor = None,
     connection: Annotated[str | None, Query(max_length=200)] = None,
     status: Annotated[tuple[RunStatus, ...], Query(max_length=6)] = (),
-    kind: Annotated[tuple[RunKind, ...], Query(max_length=9)] = (),
+    kind: Annotated[tuple[RunKind, ...], Query(max_length=10)] = (),
 ) -> Any:
     """Newest first."""
     behind = place(cursor, datetime, str)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from instep.api.wire.base import Asked, Name, Said
+from instep.control.times import aware
 from instep.project.policy_files import SampleCase
 
 
@@ -24,8 +25,9 @@ class CasesDecided(Said):
 
 
 class Another(Asked):
-    """`policy` is what stands under one name of `policies:`; `since`: only changes first seen then or later."""
+    """`policy` is what stands under one name of `policies:`; `since`: only changes first seen then or
+    later, in UTC where it does not say otherwise."""
 
     name: Name
     policy: dict[str, Any]
-    since: datetime | None = None
+    since: Annotated[datetime, AfterValidator(aware)] | None = None
