@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from instep.schema.types import Binary, DataType, Json, String
 from instep.stage.exact import exact
 from instep.stage.parse import OUT_OF_RANGE, Misfit, parse
-from instep.stage.text import is_bytes, is_text, plain, to_text, with_hex
+from instep.stage.text import documents, is_bytes, is_text, plain, to_text, with_hex
 
 _LEAF = 32
 _MIN_DAY, _MAX_DAY = -719162, 2932896
@@ -75,6 +75,8 @@ class _Work:
                 return pa.nulls(len(values), self.target), {}
             if not pa.types.is_nested(values.type):
                 raise pa.ArrowInvalid("JSON is checked value by value")
+            out, notes = exact(values, self.source, self.target, _inner)
+            return documents(out), notes
         return exact(values, self.source, self.target, _inner)
 
     def one_by_one(self, values: pa.Array, start: int) -> pa.Array:
@@ -85,7 +87,7 @@ class _Work:
             except Misfit as misfit:
                 out.append(pa.nulls(1, self.target))
                 self.misfits[start + at] = str(misfit)
-        return pa.concat_arrays(out)
+        return pa.concat_arrays(out) if out else pa.nulls(0, self.target)
 
     def one(self, value: pa.Array) -> pa.Array:
         if value.null_count:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from instep.schema.types import DataType, Uuid
 
 _MICROS_PER_DAY = 86_400_000_000
+_MICROS = {"s": 1_000_000, "ms": 1000}
 _EPOCH, _CYCLE = 719_162, 146_097  # days from 0001-01-01 to 1970, and in 400 years
 # An infinity arrives as the extreme of its integer, or as that extreme moved from 2000 to 1970 with wrap-around.
 INFINITE_DAYS = {2**31 - 1: "infinity", -(2**31): "-infinity", -2147472692: "infinity", -2147472691: "-infinity"}
@@ -32,7 +33,7 @@ _LAST_WRAPPED = -9222425352054775809
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """`values` without extension types, dictionaries, views and run ends, nested ones included."""
+    """`values` without extension types, dictionaries and views, nested ones included, and without run ends."""
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
         return plain(values.storage)
@@ -51,9 +52,11 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pa.types.is_binary_view(kind):
         return pa.binary()
-    if pa.types.is_large_list(kind):
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if pa.types.is_large_list(kind) or pa.types.is_large_list_view(kind):
         return pa.large_list(_plain_type(kind.value_type))
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_list_view(kind):
         return pa.list_(_plain_type(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(f.name, _plain_type(f.type), f.nullable) for f in kind])
@@ -122,8 +125,12 @@ def _date_text(values: pa.Array) -> pa.Array:
 
 
 def _timestamp_text(values: pa.Array) -> pa.Array:
-    if values.type.unit not in ("us", "ns"):
-        values = values.cast(pa.timestamp("us", values.type.tz), safe=False)
+    if (size := _MICROS.get(values.type.unit)) is not None:
+        zone = "Z" if values.type.tz else ""
+        try:
+            values = values.cast(pa.timestamp("us", values.type.tz))
+        except pa.ArrowInvalid:  # some have more microseconds than 64 bits hold
+            return _each(values.view(pa.int64()), lambda n: _moment(n * size, zone))
     numbers = values.view(pa.int64())
     # Without its zone, which is UTC inside, a column becomes text 25 times as fast.
     texts = pc.cast(numbers.view(pa.timestamp(values.type.unit)), pa.string())
@@ -159,8 +166,12 @@ def _far_moment(number: int, text: str) -> str:
     micros = number + 2**64 if number < _LAST_WRAPPED else number
     if micros == number and "<" not in text:
         return text
+    return _moment(micros, "Z" if text.endswith("Z") else "")
+
+
+def _moment(micros: int, zone: str) -> str:
     days, rest = divmod(micros, _MICROS_PER_DAY)
-    return f"{_far_day(days, '<')}T{clock(rest)}{'Z' if text.endswith('Z') else ''}"
+    return f"{_far_day(days, '<')}T{clock(rest)}{zone}"
 
 
 def _time_text(values: pa.Array) -> pa.Array:
@@ -179,7 +190,9 @@ def clock(micros: int) -> str:
 
 
 def _duration_text(values: pa.Array) -> pa.Array:
-    return _each(values.cast(pa.duration("us"), safe=False).view(pa.int64()), clock)
+    size = _MICROS.get(values.type.unit, 1)
+    whole = values.cast(pa.duration("us"), safe=False) if values.type.unit == "ns" else values
+    return _each(whole.view(pa.int64()), lambda n: clock(n * size))
 
 
 def _interval_text(values: pa.Array) -> pa.Array:
@@ -214,6 +227,15 @@ def _json_text(values: pa.Array) -> pa.Array:
 
 def _dumped(value: Any) -> str:
     return json.dumps(value, default=_json_value, ensure_ascii=False, separators=(",", ":"))
+
+
+def documents(texts: pa.Array) -> pa.Array:
+    """The texts of nested values with NaN and infinities, which JSON has not, as strings in it."""
+    odd = pc.match_substring_regex(texts, "NaN|Infinity")
+    if not pc.any(odd, min_count=0).as_py():
+        return texts
+    named = _each(pc.if_else(odd, texts, None), lambda t: _dumped(json.loads(t, parse_constant=str)))
+    return pc.coalesce(named.cast(texts.type), texts)
 
 
 def with_hex(values: pa.Array) -> pa.Array:

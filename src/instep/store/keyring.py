@@ -106,12 +106,13 @@ def add_key(file: Path, id: str = "") -> str:
     id = id or next(name for n in count(1) if (name := f"k{n}") not in there)
     if id in there:
         raise ProjectError(f"{file} has a key {id!r} already", hint="choose another id")
+    made = new_key(id)
     file.parent.mkdir(parents=True, exist_ok=True)
     new = file.with_name(f"{file.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as out:
-        out.write("\n".join([new_key(id), *before.split()]) + "\n")
+        out.write("\n".join([made, *before.split()]) + "\n")
         out.flush()
         os.fsync(out.fileno())
     new.replace(file)

@@ -133,7 +133,7 @@ def write_manifest(segment: Segment) -> Segment:
     place = Path(segment.folder) / MANIFEST
     draft = place.with_suffix(".part")
     with draft.open("w", encoding="utf-8") as file:
-        json.dump(document, file, ensure_ascii=False)
+        json.dump(document, file)  # in ASCII: a state may have halves of surrogate pairs, which UTF-8 has not
         file.flush()
         os.fsync(file.fileno())
     draft.rename(place)
@@ -145,9 +145,10 @@ def read_manifest(folder: str | Path) -> Segment:
     place = Path(folder) / MANIFEST
     try:
         document = json.loads(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StageError(f"{place}: {error}", hint="run the sync again") from error
-    if document.get("version") != VERSION or document.get("digest") != _digest(document):
+    whole = isinstance(document, dict) and document.get("version") == VERSION
+    if not whole or document.get("digest") != _digest(document):
         raise StageError(f"{place} is not as it was written", hint="run the sync again")
     return _segment(document, str(folder))
 

@@ -89,6 +89,8 @@ def read_column(kinds: Sequence[str], data: Sequence[memoryview], rows: int, dec
     try:
         parts = [_part(kind, pieces, declared) for kind in kinds]
         places = next(pieces, None)
+        if next(pieces, None) is not None:
+            raise pa.ArrowInvalid("there is a piece too many")
         values = _joined(parts, declared)
         if places is None:
             if len(parts) != 1 or len(values.array) != rows:
@@ -107,9 +109,13 @@ def _part(kind: str, data: Iterable[memoryview], declared: DataType | None) -> V
     if kind in _FIXED:
         arrow = _FIXED[kind]
         numbers = next(pieces)
+        if len(numbers) % (arrow.bit_width // 8):
+            raise pa.ArrowInvalid("a number is cut off")
         array = pa.Array.from_buffers(arrow, len(numbers) // (arrow.bit_width // 8), [None, pa.py_buffer(numbers)])
     else:
         offsets, texts = next(pieces), next(pieces)
+        if not offsets or len(offsets) % 4:
+            raise pa.ArrowInvalid("an offset is cut off")
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
         array = pa.Array.from_buffers(_VARYING[kind], len(offsets) // 4 - 1, buffers)
         array.validate(full=True)
@@ -178,13 +184,18 @@ def settled(array: pa.Array, kind: DataType, target: DataType) -> pa.Array:
 
 def _placed(array: pa.Array, parts: Sequence[Values], places: memoryview, rows: int) -> pa.Array:
     """The values in the order of their rows, with nulls for rows that are in no part."""
-    place = pa.Array.from_buffers(pa.uint8(), rows, [None, pa.py_buffer(places)])
-    place.validate(full=True)
+    place = pa.Array.from_buffers(pa.uint8(), len(places), [None, pa.py_buffer(places)])
+    if len(place) != rows:
+        raise pa.ArrowInvalid("there is not one place a row")
     index = pa.nulls(rows, pa.int64())
     begin = 0
     for number, part in enumerate(parts, 1):
         here = pc.equal(place, number)
+        if here.true_count != len(part.array):
+            raise pa.ArrowInvalid("a part has another number of rows")
         inside = pc.add(pc.subtract(pc.cumulative_sum(here.cast(pa.int64())), 1), begin)
         index = pc.if_else(here, inside, index)
         begin += len(part.array)
+    if pc.sum(pc.equal(place, 0)).as_py() not in (None, rows - begin):
+        raise pa.ArrowInvalid("a row is in no part")
     return array.take(index)
