@@ -1,0 +1,86 @@
+"""Which texts can be the filter of a table's rows, by the text alone; and which relation a name means."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lineage_world import edit, field, model
+
+from instep.lineage.assess import assess
+from instep.lineage.condition import fault
+from instep.lineage.shape import LEVELS, Level, Relation, Shape, worst
+
+GOOD = [
+    "id = 1", "state IN ('open', 'new') AND at > '2026-01-01'", "name LIKE 'a%' OR name IS NULL", "NOT done", "done",
+    "lower(name) = 'x'", "a BETWEEN 1 AND 2", "coalesce(a, 0) > 1", "'a;b' <> name", "note = '-- no comment'",
+    "CASE WHEN a > 1 THEN b ELSE c END", "(a, b) = (1, 2)", "a + b * 2 > 3",
+]  # fmt: skip
+BAD = [
+    ("", "not one condition"), ("id = 1;", "not one condition"), ("id = 1; DROP TABLE t", "not one condition"),
+    ("SELECT 1", "no condition but select"), ("id IN (SELECT id FROM u)", "query"), ("EXISTS (SELECT 1 FROM u)", "query"),
+    ("id = 1 -- all", "comment"), ("id /* x */ = 1", "comment"), ("name = 'a\x00b'", "comment"),
+    ("t.id = 1", "names a table: write id"), ("count(*) > 1", "says nothing of one row"), ("sum(a) > 1", "of one row"),
+    ("row_number() OVER () = 1", "says nothing of one row"), ("1", "no condition"), ("'x'", "no condition"),
+    ("NULL", "no condition"), ("id = ", "no condition"), ("(id = 1", "no condition"),
+    ("pg_sleep(10) IS NULL", "pg_sleep"), ("PG_READ_FILE('/etc/passwd') = ''", "may do more"),
+    ("dblink('x', 'y') = 1", "dblink"), ("set_config('a', 'b', true) = 'b'", "set_config"),
+    ("other.f(id) = 1", "may do more|names a table"),
+    ("DELETE FROM t", "no condition"), ("DROP TABLE t", "no condition"),
+    ("(" * 5000 + "id" + ")" * 5000, "no condition"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "mysql", "sqlite"])
+@pytest.mark.parametrize("text", GOOD)
+def test_a_condition_over_one_row(text: str, dialect: str) -> None:
+    assert fault(text, dialect) == ""
+
+
+@pytest.mark.parametrize(("text", "why"), BAD, ids=[c[0][:30] for c in BAD])
+def test_what_is_no_condition(text: str, why: str) -> None:
+    found = fault(text, "postgres")
+    assert re.search(why, found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("ID = 1", ""), ("rowid > 5", ""), ('"nope" = 1', "there is no column nope"), ("id = 1 AND größe = 2", "größe"),
+     ("load_extension('x') IS NULL", "load_extension"), ("readfile('/x') IS NULL", "readfile")],
+)  # fmt: skip
+def test_names_are_looked_up_where_the_source_takes_unknown_ones_for_texts(text: str, why: str) -> None:
+    assert (fault(text, "sqlite", ["id", "name"]) == "") is (why == "")
+    assert why in fault(text, "sqlite", ["id", "name"])
+
+
+@given(st.lists(st.sampled_from(LEVELS)))
+def test_the_worst_level_counts(levels: list[Level]) -> None:
+    found = worst(levels)
+    assert found in (levels or ["safe"])
+    assert all(LEVELS.index(found) <= LEVELS.index(level) for level in levels)
+
+
+LAKE = [
+    Relation(("a", "t"), Shape((field("x", edit("gone", "a.t.x goes", "c-a")),))),
+    Relation(("b", "t"), Shape((field("x", edit("gone", "b.t.x goes", "c-b")),))),
+]
+
+
+@pytest.mark.parametrize(
+    ("sql", "change"),
+    [("select x from a.t", "c-a"), ("select x from B.T", "c-b"), ("select x from lake.b.t", "c-b"),
+     ("select x from c.t", ""), ("with t as (select 1 as x) select x from t", "")],
+)  # fmt: skip
+def test_a_name_means_the_relation_that_agrees_with_it_in_most_parts(sql: str, change: str) -> None:
+    (verdict,) = assess([model("m", sql)], LAKE)
+    assert {f.change for f in verdict.findings} == ({change} if change else set())
+
+
+def test_a_model_stands_before_a_table_of_its_name_and_models_in_a_ring_end() -> None:
+    view = model("create", "create view a.t as select 1 as x")
+    ring = [model("p", "select x from q"), model("q", "select x from p")]
+    found = {v.model.name: v.level for v in assess([view, model("m", "select x from a.t"), *ring], LAKE)}
+    assert found[view.name] == found["m"] == "safe"
+    assert {"p", "q"} <= found.keys()
