@@ -20,7 +20,7 @@ GOOD = [
 ]  # fmt: skip
 BAD = [
     ("", "not one condition"), ("id = 1;", "not one condition"), ("id = 1; DROP TABLE t", "not one condition"),
-    ("SELECT 1", "no condition but select"), ("id IN (SELECT id FROM u)", "query"), ("EXISTS (SELECT 1 FROM u)", "query"),
+    ("SELECT 1", "but select"), ("id IN (SELECT id FROM u)", "query"), ("EXISTS (SELECT 1 FROM u)", "query"),
     ("id = 1 -- all", "comment"), ("id /* x */ = 1", "comment"), ("name = 'a\x00b'", "comment"),
     ("t.id = 1", "names a table: write id"), ("count(*) > 1", "says nothing of one row"), ("sum(a) > 1", "of one row"),
     ("row_number() OVER () = 1", "says nothing of one row"), ("1", "no condition"), ("'x'", "no condition"),
