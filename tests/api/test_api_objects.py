@@ -95,6 +95,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("/policies/p", {"preset": "maybe"}, "/spec/preset"),
     ("/sources/s", {"type": "sqlite", "path": "${env:HOME}"}, "/spec/path"),
     ("/sources/s", {**SOURCE, "password": "******"}, "/spec/password"),
+    ("/sources/s", {"type": "connector", "path": "/tmp"}, "/spec/path"),
+    ("/sources/s", {"type": "connector", "path": "connectors/c", "python": "/bin/sh"}, "/spec/python"),
 ]
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from compat_world import Compat, compatible
 
+from instep.project.connector import segments_folder
+
 FILE = """\
 sources: {api: {type: connector, path: connector}}
 destinations: {lake: {type: duckdb, path: w.db}}
@@ -53,3 +55,24 @@ def test_a_state_is_not_shown_to_strangers(shop: Compat) -> None:
     assert shop.ask("GET", "/connections/shop/state", status=404)["code"] == "NotFound_Connection"
     shop.client.auth = shop.key("viewer")
     assert shop.ask("PATCH", "/connections/shop/state", {"state": {}}, status=403)["code"]
+
+
+def test_operations_that_wait_go_with_a_connection_of_the_server(tmp_path: Path) -> None:
+    file = "destinations: {lake: {type: duckdb, path: w.db}}\n"
+    kept = (
+        "sources: {api: {type: connector, path: connectors/c}}\n"
+        "connections: {shop: {source: api, destination: lake}, two: {source: api, destination: lake}}\n"
+    )
+    with compatible(tmp_path, text=kept, file=file) as api:
+        places = {name: segments_folder(tmp_path, name) / "held-1" for name in ("shop", "two")}
+        for name, place in places.items():
+            place.mkdir(parents=True)
+            api.store.connectors.of(name).done({"at": 1}, [(("", "t"), str(place), 1, "ab")], [], "", 0)
+        api.ask("DELETE", "/connections/shop")
+        assert [p.parent.exists() for p in places.values()] == [False, True]
+        assert api.client.delete("/api/v1/connections/two", params={"confirm": "two"}).status_code < 300
+        api.worker.idle()
+        assert [ended.error for _, ended in api.worker.ended] == [""]
+        assert not places["two"].parent.exists()
+        assert [api.store.connectors.held(n) for n in places] == [[], []]
+        assert [api.store.connectors.get(n).state for n in places] == [{}, {}]

@@ -230,7 +230,10 @@ def test_reset_asks_and_forgets(trial: Trial) -> None:
     asked = trial.run("reset")
     assert (asked.code, "nothing was forgotten" in asked.err) == (3, True)
     assert trial.rows("part") == [(1, "nut")]
+    segments = trial.folder / "files" / ".instep" / "connectors" / "debug"
+    assert segments.is_dir()
     gone = trial.json("reset", "--yes")["forgotten"]
+    assert not segments.exists()
     assert {Path(p).name for p in gone} >= {"warehouse.db", "state.json"}
     assert trial.json("reset", "--yes")["forgotten"] == []
     assert trial.json("debug")["operations"]["schema_changes"] == 1

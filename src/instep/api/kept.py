@@ -13,7 +13,6 @@ from instep.api.problems import Problem, unknown
 from instep.api.server import Caller, Server, links_of_groups
 from instep.api.wire.objects import ObjectOut
 from instep.api.writes import Answer, Write
-from instep.control.connectors import forget_operations
 from instep.control.objects import Managed, merged
 from instep.errors import InstepError
 from instep.model import ObjectKind
@@ -112,21 +111,15 @@ def change(the: Server, kind: ObjectKind, name: str, patch: Mapping[str, Any], t
 
 def delete(the: Server, kind: ObjectKind, name: str, writes: Write) -> Response:
     """Refused while others use it."""
-    gone = False
 
     def do() -> Answer:
-        nonlocal gone
         before = _before(the, kind, name, writes)
         if before is None:
             raise unknown(kind, name)
         the.app.objects.delete(kind, name, dry_run=writes.dry_run)
-        gone = kind == "connection" and not writes.dry_run
         return Answer({"deleted": name}, detail={"id": before.id, "version": before.version})
 
-    answer = writes.run(f"{kind}.delete", name, do)
-    if gone:
-        forget_operations(the.app.project, the.app.store, name)
-    return answer
+    return writes.run(f"{kind}.delete", name, do)
 
 
 def _before(the: Server, kind: ObjectKind, name: str, writes: Write) -> Managed | None:
