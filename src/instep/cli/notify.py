@@ -75,7 +75,7 @@ def log(
     """Deliveries with what has become of them, or the attempts of one."""
     with open_app() as app:
         if delivery:
-            tries = app.store.outbox.attempts(delivery)
+            tries = app.store.outbox.attempts(app.store.outbox.get(delivery).number)
             data = {"attempts": [asdict(a) for a in tries]}
             emit(data, lambda out: _show_attempts(out, data["attempts"]))
             return
