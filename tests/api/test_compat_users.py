@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from compat_world import Compat
 
 from instep.control import keys
@@ -110,3 +111,40 @@ def test_there_are_no_connect_cards(compat: Compat) -> None:
     refused = compat.ask("POST", "/connections/shop/connect-card", {"connect_card_config": {}}, 405)
     assert "PATCH /v1/connections/shop" in refused["hint"]
     assert compat.ask("POST", "/connections/nope/connect-card", {}, 404)["code"] == "NotFound_Connection"
+
+
+WHOLE = [
+    ("GET", "/users/{user}", None),
+    ("PATCH", "/users/{user}", {"given_name": "x"}),
+    ("DELETE", "/users/{user}", None),
+    ("POST", "/users", {**BOB, "email": "eve@example.com"}),
+    ("GET", "/webhooks", None),
+    ("POST", "/webhooks/account", {"url": "https://example.com/h", "events": ["sync_end"], "active": False}),
+    ("POST", "/groups", {"name": "mine"}),
+    ("DELETE", "/groups/lake", None),
+    ("PATCH", "/destinations/lake", {"config": {"path": "other.db"}}),
+    ("DELETE", "/destinations/lake", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WHOLE, ids=[f"{m} {p}" for m, p, _ in WHOLE])
+def test_an_administrator_of_some_groups_is_not_one_of_the_server(
+    compat: Compat, method: str, path: str, body: Any
+) -> None:
+    user = compat.data("POST", "/users", BOB, 201)["id"]
+    said = compat.ask(method, path.format(user=user), body, 403, auth=compat.key("admin", "lake"))
+    assert "takes an administrator of all" in said["message"]
+    assert compat.data("GET", f"/users/{user}")["given_name"] == "Bob"
+
+
+def test_an_administrator_of_a_group_sees_its_members_and_hooks_alone(compat: Compat) -> None:
+    hook = {"url": "https://example.com/h", "events": ["sync_end"], "active": False}
+    own, all_ = (compat.data("POST", f"/webhooks/{of}", hook)["id"] for of in ("group/lake", "account"))
+    user = compat.data("POST", "/users", BOB, 201)["id"]
+    as_ = compat.key("admin", "lake")
+    assert compat.data("GET", f"/webhooks/{own}", auth=as_)["group_id"] == "lake"
+    compat.ask("GET", f"/webhooks/{all_}", None, 404, auth=as_)
+    compat.ask("DELETE", f"/webhooks/{all_}", None, 404, auth=as_)
+    compat.ask("POST", "/groups/lake/users", {"email": BOB["email"], "role": "Destination Analyst"}, auth=as_)
+    compat.ask("DELETE", f"/groups/lake/users/{user}", auth=as_)
+    compat.ask("DELETE", f"/groups/lake/users/{user}", None, 404, auth=as_)

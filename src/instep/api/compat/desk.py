@@ -29,6 +29,12 @@ class Desk:
         if RANKS[self.caller.role] < RANKS[role]:
             raise Refusal(403, f"Your key has the role {self.caller.role}; this takes {role}.")
 
+    def allow_whole(self) -> None:
+        """For what is about the whole server: an administrator of some groups is not let in."""
+        self.allow("admin")
+        if self.caller.groups:
+            raise Refusal(403, "Your key is for some groups; this takes an administrator of all.")
+
     def sees(self, group: str, tags: frozenset[str] = frozenset()) -> bool:
         """Whether the key is for this group, or for a connection there with these tags."""
         return not self.caller.groups or bool(self.caller.groups & {group, *tags})

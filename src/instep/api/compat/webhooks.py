@@ -48,7 +48,7 @@ class WebhookTest(Wire):
 
 @router.get("", **lists(WebhookOut))
 def webhooks(request: Request, desk: Asked) -> JSONResponse:
-    desk.allow("admin")
+    desk.allow_whole()
     seen = window(request)
     found = desk.ports.objects.page("webhook", after=seen.after, limit=seen.limit + 1)
     items, cursor = seen.cut(found, lambda item: item.name)
@@ -58,6 +58,7 @@ def webhooks(request: Request, desk: Asked) -> JSONResponse:
 
 @router.post("/account", **says(WebhookOut, takes=NewWebhook))
 def create(desk: Asked, body: Body) -> JSONResponse:
+    desk.allow_whole()
     return _create(desk, parse(NewWebhook, body), {"type": "account"})
 
 
@@ -136,7 +137,7 @@ def _check_events(events: Sequence[str]) -> None:
 def _found(desk: Desk, id: str) -> Item:
     desk.allow("admin")
     found = desk.ports.objects.get("webhook", id)
-    if found is None:
+    if found is None or not desk.sees(found.spec.get("group_id", "")):
         raise not_found("Webhook", id)
     return found
 
