@@ -253,6 +253,17 @@ def test_a_reader_that_has_seen_enough_is_no_error(shop: Shop) -> None:
             assert (process.stderr.read(), process.wait()) == ("", 0)
 
 
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_a_reader_that_was_never_there_is_no_error(shop: Shop, form: str) -> None:
+    shop.applied()
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "instep.cli.main", "-p", str(shop.folder), "--output", form, "status"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
 def test_main_answers_codes_and_never_exits(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert "verify" in capsys.readouterr().out

@@ -120,6 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = hoisted(sys.argv[1:] if arguments is None else arguments)
     options.reset(output="json" if "--output=json" in given or ("--output", "json") in pairwise(given) else "table")
     options.command = command_of(given)
+    stdout = sys.stdout
     try:
         result = app(given, standalone_mode=False, prog_name="instep")
         sys.stdout.flush()
@@ -134,11 +135,21 @@ def main(arguments: list[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _seen_enough()
+    except SystemExit:
+        if sys.stdout is stdout:
+            raise
+        sys.stdout = stdout  # typer puts another in its place, and ends, where a write finds nobody who reads
+        return _seen_enough()
     except OSError as error:
         what = f"{error.filename}: " if error.filename else ""
         return report(InstepError(f"{what}{error.strerror or error}", hint="check the path and who may write there"))
+
+
+def _seen_enough() -> int:
+    """Who reads the output has gone, which is no error: nothing more is written to it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 _VALUED = ("--project", "-p", "--output", "--server")
