@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ def _state(to: Destination) -> tuple[Any, ...]:
     return state.run, state.fence, state.cursor, state.rows, state.deleted
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     base=st.lists(ROW, max_size=6).map(_one_a_key),
