@@ -122,6 +122,28 @@ def test_a_line_end_in_a_value_stays_wherever_blocks_end(encoding: str) -> None:
             assert texts(read(data, Options(encoding=encoding))[1]) == rows
 
 
+BYTES = st.lists(
+    st.sampled_from(
+        [b"\xff", b"\xe9", b"\xf4\x8f", "é".encode(), "🙂".encode(), "\U0010fee9".encode(), b"x", b"\r\n", b","]
+    ),
+    min_size=1, max_size=5,
+).map(b"".join)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(BYTES, min_size=2, max_size=2), min_size=1, max_size=6), st.integers(110, 130))
+def test_bytes_that_are_no_text_are_what_they_were(rows: list[list[bytes]], block: int) -> None:
+    """Also where records among them are none, and those that look like the characters that carry them."""
+    data = b"a,b\n" + b"".join(b'"%b","%b"\n\xe9\n' % tuple(row) for row in rows)
+    with sizes(block):
+        _, found = read(data)
+    assert [
+        [v.as_buffer().to_pybytes() for v in row] for p in found for row in zip(*p.arrays.values(), strict=True)
+    ] == rows
+    assert [r.text for p in found for r in p.refused] == ["\\xe9"] * len(rows)
+    assert lines(found) == list(range(2, 2 * len(rows) + 2, 2))
+
+
 SIMPLE = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters=',"'), min_size=1, max_size=9)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from pyarrow import csv
 
 from instep.errors import ReadError
 from instep.schema.types import DataType, String
+from instep.sources.files.carried import Carried, given_back, shown
 from instep.sources.files.config import Options
 from instep.sources.files.infer import NOTHING, infer
 from instep.sources.files.shape import FileColumn, Part, Piece, Refused, Shape, distinct
@@ -81,43 +81,27 @@ class _Nothing(Exception):
 
 
 class _Aside:
-    """Takes the records that are no rows; `no_text`: one of them had bytes that are no text, and was not handed on.
-    `whole`: the record that we put behind the last one was met, so that no quoted text is open at the end."""
+    """Takes the records that are no rows. `whole`: the record that we put behind the last one was met, so that no
+    quoted text is open at the end."""
 
     def __init__(self) -> None:
         self.bad: list[Refused] = []
-        self.no_text = self.whole = False
+        self.whole = False
 
     def __call__(self, row: csv.InvalidRow) -> str:
         if row.actual_columns > WIDEST:
             self.whole = True
             return "skip"
         why = f"{row.actual_columns} values where {row.expected_columns} columns are"
-        self.bad.append(Refused(row.number, row.text, why))
+        self.bad.append(Refused(row.number, shown(row.text), why))
         return "skip"
-
-
-def _listen() -> None:
-    """pyarrow tells of bytes that it cannot decode for us as of an exception that nobody can catch, on stderr."""
-    before = sys.unraisablehook
-    if getattr(before, "listens", False):
-        return
-
-    def hook(found: Any) -> None:
-        if isinstance(found.object, _Aside):
-            found.object.no_text = True
-        else:
-            before(found)
-
-    hook.listens = True  # type: ignore[attr-defined]
-    sys.unraisablehook = hook
 
 
 class _Reader:
     """Batches of text columns f0, f1, ...; `bad` grows while they are read."""
 
-    def __init__(self, reader: csv.CSVStreamingReader, aside: _Aside, name: str) -> None:
-        self.reader, self.aside, self.bad, self.name = reader, aside, aside.bad, name
+    def __init__(self, reader: csv.CSVStreamingReader, text: Carried, aside: _Aside, name: str) -> None:
+        self.reader, self.text, self.aside, self.bad, self.name = reader, text, aside, aside.bad, name
         self.names = reader.schema.names
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -132,17 +116,16 @@ class _Reader:
                     ) from None
                 return
             except (pa.ArrowInvalid, UnicodeError) as error:
-                raise broken(self.name, error, self.aside) from None
+                raise broken(self.name, error) from None
+            if len(batch) and self.text.some:
+                batch = pa.RecordBatch.from_arrays([given_back(c) for c in batch.columns], schema=batch.schema)
             if len(batch):
                 yield batch
 
 
-def broken(name: str, error: Exception, aside: _Aside) -> ReadError:
+def broken(name: str, error: Exception) -> ReadError:
     """What the parser said about the file as a whole."""
     said = str(error).splitlines()[0]
-    if aside.no_text:
-        what = "a record has too many or too few values, and bytes that are no text"
-        return ReadError(f"{name} cannot be read as CSV: {what}", hint="correct the file, or its `encoding`")
     hint = "correct the file, or its `delimiter`, `quote`, `escape` and `encoding`"
     if "straddling" in said:
         hint = f"a record is longer than {BLOCK >> 20} MB: is a closing quote missing?"
@@ -156,9 +139,8 @@ class _Unsplit:
 
     closed = False
 
-    def __init__(self, stream: Any, options: Options) -> None:
-        native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, "r")
-        self._stream = pa.transcoding_input_stream(native, options.encoding, "utf8")
+    def __init__(self, stream: Carried, options: Options) -> None:
+        self._stream = stream
         self._kept = b""
         self._last = options.delimiter.encode() * (WIDEST + 1) + b"\n"
         self._newline, self._any = True, False
@@ -186,7 +168,6 @@ class _Unsplit:
 
 def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reader:
     aside = _Aside()
-    _listen()
     names = None if width is None else [f"f{at}" for at in range(width)]
     read = csv.ReadOptions(
         use_threads=False, block_size=BLOCK, column_names=names,
@@ -196,15 +177,16 @@ def _open(stream: Any, options: Options, width: int | None, name: str) -> _Reade
         delimiter=options.delimiter, quote_char=options.quote or False, escape_char=options.escape or False,
         newlines_in_values=True, invalid_row_handler=aside,
     )  # fmt: skip
+    native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, "r")
     try:
-        unsplit = _Unsplit(stream, options)
-        return _Reader(csv.open_csv(unsplit, read, parse, _texts(options, width)), aside, name)
+        text = Carried(pa.transcoding_input_stream(native, options.encoding, "utf8"))
+        return _Reader(csv.open_csv(_Unsplit(text, options), read, parse, _texts(options, width)), text, aside, name)
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
             raise _Nothing from None
-        raise broken(name, error, aside) from None
+        raise broken(name, error) from None
     except (UnicodeError, LookupError) as error:
-        raise broken(name, error, aside) from None
+        raise broken(name, error) from None
 
 
 def _texts(options: Options, width: int | None) -> csv.ConvertOptions:
