@@ -24,8 +24,8 @@ from instep.sync.run import Wanted, sync
 from sync_world import PREFIX, World
 
 PLAYER = """
-import datetime, decimal, json
-from fivetran_connector_sdk import Connector
+import datetime, decimal, io, json
+from fivetran_connector_sdk import Connector, FileUpload
 from fivetran_connector_sdk import Operations as op
 
 TYPES = {"date": datetime.date.fromisoformat, "decimal": decimal.Decimal, "bytes": bytes.fromhex}
@@ -53,6 +53,9 @@ def update(configuration, state):
             raise RuntimeError(rest[0])
         elif what == "truncate":
             op.truncate(rest[0])
+        elif what == "file":
+            kind, table, row, path, text = rest
+            getattr(op, kind)(table, row, file=FileUpload(path, io.BytesIO(text.encode())))
         else:
             getattr(op, what)(rest[0], {k: value(v) for k, v in rest[1].items()})
 

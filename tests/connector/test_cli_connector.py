@@ -239,6 +239,22 @@ def test_reset_asks_and_forgets(trial: Trial) -> None:
     assert trial.json("debug")["operations"]["schema_changes"] == 1
 
 
+def test_files_of_rows_are_in_the_project_of_a_trial_and_go_with_it(trial: Trial) -> None:
+    trial.write(
+        """
+import io
+from fivetran_connector_sdk import FileUpload
+op.upsert("part", {"id": 1}, file=FileUpload("a/1.txt", io.BytesIO(b"one"), 3))
+"""
+    )
+    trial.ok("debug")
+    assert trial.rows("part") == [(1, "a/1.txt")]
+    place = trial.folder / "files" / "uploads" / "debug"
+    assert (place / "part" / "a" / "1.txt").read_bytes() == b"one"
+    assert str(place) in trial.json("reset", "--yes")["forgotten"]
+    assert not place.exists()
+
+
 def test_reset_of_one_table_leaves_the_others(trial: Trial) -> None:
     trial.write(
         'if not state:\n    op.upsert("part", {"id": 1})\n    op.upsert("bin", {"shelf": 1})\nop.checkpoint({"n": 1})'

@@ -57,6 +57,7 @@ def test_a_key_changes_nothing_about_undeclared_columns(world: World) -> None:
     assert segment.ends
 
 
+FILE = "FileUpload('a.pdf', io.BytesIO(b'x'))"
 REFUSED: list[tuple[str, str, str, str]] = [
     ("no key", "op.upsert('item', {'name': 'a'})", "ValueError", "table item: the row has no 'id'"),
     ("a null key", "op.upsert('item', {'id': None})", "ValueError", "'id' is null"),
@@ -79,8 +80,19 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ("a state that is no JSON", "op.checkpoint({'a': {1}})", "TypeError", "not JSON serializable"),
     ("a set inside JSON", "op.upsert('item', {'id': 1, 'a': [{1}]})", "TypeError", "column a, key id=1"),
     ("half a character", "op.upsert('item', {'id': 1, 'a': '\\ud800'}); op.checkpoint({})", "ValueError", "surrogate"),
-    ("a file", "import io; op.upsert('item', {'id': 1}, file=FileUpload('a.pdf', io.BytesIO(b'x')))",
-     "NotImplementedError", "keeps no files"),
+    ("no file", "op.upsert('item', {'id': 1}, file='a.pdf')", "TypeError", "`file` has to be a FileUpload, not str"),
+    ("a file of a refused row", f"op.upsert('item', {{}}, file={FILE})", "ValueError", "the row has no 'id'"),
+    ("another size", f"op.upsert('item', {{'id': 1}}, file={FILE[:-1]}, 2))", "ValueError",
+     "table item, file a.pdf: its stream gave 1 bytes, expected_bytes says 2"),
+    ("no bytes", "op.upsert('item', {'id': 1}, file=FileUpload('a', io.StringIO('x')))", "TypeError", "gave str"),
+    ("a stream that breaks", "op.update('item', {'id': 1}, file=FileUpload('a', Broken()))", "OSError", "cut off"),
+    ("no stream", "FileUpload('a', b'x')", "TypeError", "`stream` has to have read(size)"),
+    ("no path", "FileUpload('', io.BytesIO())", "ValueError", "`path` has to be a text"),
+    ("no size", "FileUpload('a', io.BytesIO(), '7')", "TypeError", "has to be a whole number, not '7'"),
+    ("a path out", "FileUpload('a/../../b', io.BytesIO())", "ValueError", "'a/../../b' leads to no file below"),
+    ("a path to nowhere", "FileUpload('/./', io.BytesIO())", "ValueError", "leads to no file below"),
+    ("a path that no system takes", "FileUpload('a\\0b', io.BytesIO())", "ValueError", "leads to no file below"),
+    ("a name that is too long", "FileUpload('a/' + 'é' * 128, io.BytesIO())", "ValueError", "more than 255 bytes"),
 ]  # fmt: skip
 
 
@@ -88,8 +100,11 @@ def test_every_refusal_is_raised_where_the_operation_was_called(world: World) ->
     calls = [call for _, call, _, _ in REFUSED]
     sync = world.sync(
         KEYED
-        + f"from fivetran_connector_sdk import FileUpload\nCALLS = {calls!r}\n"
+        + f"import io\nfrom fivetran_connector_sdk import FileUpload\nCALLS = {calls!r}\n"
         + """
+class Broken:
+    def read(self, size):
+        raise OSError("cut off")
 def update(configuration, state):
     for call in CALLS:
         try:
@@ -106,6 +121,7 @@ def update(configuration, state):
         assert line.message.startswith(kind), name
         assert words in line.message, name
     assert [r["id"] for r in sync.records("item")] == [99]
+    assert list((world.folder / "spool").rglob("upload-*")) == []
 
 
 @pytest.mark.parametrize("case", [c for c in REFUSED if "overflows" in c[0]], ids=lambda c: c[0])

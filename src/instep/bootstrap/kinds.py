@@ -56,15 +56,16 @@ def source(
 
             return JdbcSource(JdbcConfig(**{**settings, "jars": jars(settings["jars"])}), start)
         case "connector":
-            from instep.project.connector import segments_folder
+            from instep.project.connector import segments_folder, uploads_folder
             from instep.sources.connector.config import ConnectorConfig, Limits
             from instep.sources.connector.source import ConnectorSource
 
             limits = Limits(**settings.pop("limits"))
             config = ConnectorConfig(**settings, name=connection or name, limits=limits)
-            place = segments_folder(project.root, connection or f"source-{name}")
+            of = connection or f"source-{name}"
+            place, uploads = segments_folder(project.root, of), uploads_folder(project.root, of)
             salt = project.salt(connection) if connection else b""
-            return ConnectorSource(config, str(place), store().connectors.of(connection), salt)
+            return ConnectorSource(config, str(place), store().connectors.of(connection), salt, str(uploads))
     raise ProjectError(f"source {name}: unknown type {settings.type!r}")
 
 

@@ -87,6 +87,7 @@ def forget(bench: Workbench) -> list[str]:
     """Deletes the warehouse, the state and what is recorded of debug runs; answers the paths that were there."""
     from instep.bootstrap import App
     from instep.control.connectors import forget_operations
+    from instep.project.connector import uploads_folder
 
     target = bench.warehouse
     there: list[Path] = []
@@ -95,6 +96,7 @@ def forget(bench: Workbench) -> list[str]:
             app.store.connections.forget(target.name)
             forget_operations(app.project, app.store, target.name)
         there = sorted(bench.files.glob(f"{target.path.name}*"))
+        there += [uploads] if (uploads := uploads_folder(bench.files, target.name)).is_dir() else []
     there += [bench.state] if bench.state.exists() else []
     for path in there:
         shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -132,3 +132,8 @@ def _real(root: Path, said: str) -> Path | None:
 def segments_folder(root: Path, connection: str) -> Path:
     """Where the operations of a connection's runs are, and those that wait."""
     return root / ".instep" / FOLDER / connection
+
+
+def uploads_folder(root: Path, connection: str) -> Path:
+    """Where the files are that belong to rows of a connection."""
+    return root / "uploads" / connection

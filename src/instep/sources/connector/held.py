@@ -15,8 +15,8 @@ from instep.sources.connector.segment import Segment, SegmentTable, read_manifes
 def keep(segment: Segment, table: SegmentTable, place: Path, key: bytes) -> None:
     """The table's part of a segment in a folder of its own, that only its owner can read."""
     place.mkdir(parents=True, mode=0o700)
-    for file in table.files:
-        seal(Path(segment.folder) / file.path, place / file.path, key)
+    for path in table.paths:
+        seal(Path(segment.folder) / path, place / path, key)
     write_manifest(replace(segment, folder=str(place), state=None, ends=False, tables=(table,), warnings=()))
 
 
@@ -29,5 +29,5 @@ def kept_table(place: str) -> SegmentTable:
 def opened(place: str, key: bytes, folder: Path) -> None:
     """Its files as they were, for as long as a run reads them."""
     folder.mkdir(parents=True, mode=0o700)
-    for file in kept_table(place).files:
-        unseal(Path(place) / file.path, folder / file.path, key)
+    for path in kept_table(place).paths:
+        unseal(Path(place) / path, folder / path, key)

@@ -1,6 +1,7 @@
 """One segment on disk: what a connector sent between two checkpoints, as Parquet files and a manifest.
 
     <folder>/segment-00001/orders-1.parquet     raw rows in the order in which they were sent
+    <folder>/segment-00001/upload-1             a file of a row
     <folder>/segment-00001/manifest.json        written last; the segment counts once it is there
 
 The first columns of every file are `__op` (int8: UPSERT, UPDATE, DELETE), `__seq` (int64, the order over all tables and
@@ -56,6 +57,15 @@ class SegmentFile:
 
 
 @dataclass(frozen=True)
+class SegmentUpload:
+    """A file that belongs to a row: `path` is relative to the segment's folder, `name` to the files of its table."""
+
+    path: str
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
 class SegmentTable:
     """`schema` is "" unless the connector named one. `truncates` are their places in the order of `__seq`: each is for
     what stood before it."""
@@ -70,6 +80,12 @@ class SegmentTable:
     updates: int = 0
     deletes: int = 0
     truncates: tuple[int, ...] = ()
+    uploads: tuple[SegmentUpload, ...] = ()
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Of all its files in the segment's folder."""
+        return (*(f.path for f in self.files), *(u.path for u in self.uploads))
 
     @property
     def rows(self) -> int:
@@ -195,6 +211,7 @@ def _table(said: Mapping[str, Any]) -> SegmentTable:
             "columns": tuple(map(_column, said["columns"])),
             "files": tuple(SegmentFile(**f) for f in said["files"]),
             "truncates": tuple(said["truncates"]),
+            "uploads": tuple(SegmentUpload(**u) for u in said.get("uploads", ())),
         }
     )
 

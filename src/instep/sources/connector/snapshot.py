@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from instep.errors import ReadError
 from instep.schema.names import ROW_ID
@@ -14,6 +15,7 @@ from instep.sources.connector.read import ConnectorReader
 from instep.sources.connector.scan import Part, Scan, What
 from instep.sources.connector.seen import Seen
 from instep.sources.connector.segment import SegmentTable
+from instep.sources.connector.uploads import COLUMN, publish
 from instep.sources.query import wanted
 from instep.sources.stream import Brought
 from instep.stage.spec import Chunk
@@ -28,10 +30,13 @@ def brought(told: SegmentTable) -> Brought:
 
 
 class ConnectorSnapshot:
-    """`folders`: none where no run is under way. `readable` answers where the files of one are."""
+    """`folders`: none where no run is under way. `readable` answers where the files of one are, `uploads` is where
+    files of rows are put."""
 
-    def __init__(self, seen: Seen, folders: Folders, readable: Callable[[str], str] = str) -> None:
-        self.seen, self.folders, self.readable = seen, folders, readable
+    def __init__(
+        self, seen: Seen, folders: Folders, readable: Callable[[str], str] = str, uploads: Path = Path()
+    ) -> None:
+        self.seen, self.folders, self.readable, self._uploads = seen, folders, readable, uploads
         self.reader = ConnectorReader()
 
     def discover(self) -> Discovery:
@@ -59,9 +64,19 @@ class ConnectorSnapshot:
         found = self.folders.get(read.source.ref, ())
         parts = tuple(Part.of(self.readable(folder), table) for folder, table in found)
         names = tuple(c.name for c in wanted(read, columns))
+        if what == "rows" and COLUMN in names:
+            self._publish(read)
         scan = Scan(read.source.path, what, read.source.key, names, parts)
         rows, size = sum(t.rows for _, t in found), sum(f.bytes for _, t in found for f in t.files)
         return [Chunk(key, 0, scan.to_text(), rows, size, lane=read.source.path)]
+
+    def _publish(self, read: TableRead) -> None:
+        """Files come before their rows, and never where the rows do not tell of them."""
+        if any(c.hashed for c in read.columns if c.source and c.source.name == COLUMN):
+            return
+        for folder, table in self.folders.get(read.source.ref, ()):
+            if table.uploads:
+                publish(Path(self.readable(folder)), table, self._uploads)
 
     def yields(self, read: TableRead) -> Mapping[str, DataType]:
         return {c.column.name: c.source.type for c in read.columns if c.source}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.errors import InstepError
@@ -49,13 +50,16 @@ class Memory(Protocol):
 
 class ConnectorSource(WholeCatalog):
     """`folder` is where its segments are written, `memory` that of its connection; `salt` is part of the key to
-    operations that wait."""
+    operations that wait. `uploads` is where files of rows are put ("": in `folder`)."""
 
     kind = "connector"
     default_schema = ""
 
-    def __init__(self, config: ConnectorConfig, folder: str, memory: Memory, salt: bytes = b"") -> None:
+    def __init__(
+        self, config: ConnectorConfig, folder: str, memory: Memory, salt: bytes = b"", uploads: str = ""
+    ) -> None:
         self.config, self.folder, self.memory, self._salt = config, folder, memory, salt
+        self.uploads = Path(uploads or folder) / ("" if uploads else "uploads")
         self._run: ConnectorRun | None = None
 
     @cached_property
@@ -78,7 +82,7 @@ class ConnectorSource(WholeCatalog):
     def snapshot(self) -> Iterator[ConnectorSnapshot]:
         """While a run is under way, what its group of segments brought."""
         if self._run is not None:
-            yield ConnectorSnapshot(self._run.seen, self._run.folders, self._run.readable)
+            yield ConnectorSnapshot(self._run.seen, self._run.folders, self._run.readable, self.uploads)
         else:
             seen = Seen.from_dict(self.memory.shape()).after(self.declared)
             yield ConnectorSnapshot(seen, {})

@@ -28,6 +28,7 @@ from instep.sources.connector.segment import (
     write_manifest,
 )
 from instep.sources.connector.table_spool import Declaration, TableSpool
+from instep.sources.connector.uploads import Uploads
 from instep.stage.pandas_free import settle
 
 _TOLD_EVERY = 1.0  # seconds
@@ -56,6 +57,7 @@ class Segments:
         self._declared: list[Declaration] = []
         self._names: dict[int, Declaration] = {}
         self._tables: dict[tuple[str, str], TableSpool] = {}
+        self._uploads = Uploads(config.name, self._folder, config.limits.file_bytes)
         self._warnings: list[str] = []
         self._counts, self._at = Counts(), 0.0
         self._state, self._same = json.dumps(dict(state), sort_keys=True), 0
@@ -105,6 +107,7 @@ class Segments:
         """Ends the connector's process, if it has not ended."""
         for spool in self._tables.values():
             spool.discard()
+        self._uploads.close()
         self._child.close()
         self._log.close()
         return self._child.ended
@@ -131,6 +134,9 @@ class Segments:
             case "rows":
                 counts = self._spool(self._names[head["table"]]).add(frame)
                 self._count(Counts(counts[UPSERT], counts[UPDATE], counts[DELETE]))
+            case "file":
+                if upload := self._uploads.take(frame, segment_folder(self._folder, self._number)):
+                    self._spool(self._names[head["table"]]).uploads.append(upload)
             case "truncate":
                 self._spool(self._names[head["table"]]).truncates.append(int(head["number"]))
                 self._count(Counts(truncates=1))
@@ -202,7 +208,7 @@ class Segments:
     def _close_segment(self, state: Mapping[str, Any] | None, *, ends: bool) -> Segment:
         folder = segment_folder(self._folder, self._number)
         tables = tuple(spool.close() for spool in self._tables.values())
-        for file in (folder / f.path for t in tables for f in t.files):
+        for file in (folder / path for t in tables for path in t.paths):
             _sync(file)
         _sync(folder)
         return write_manifest(Segment(self._number, str(folder), state, ends, tables, tuple(self._warnings)))

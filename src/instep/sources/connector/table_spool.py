@@ -25,6 +25,7 @@ from instep.sources.connector.segment import (
     SegmentColumn,
     SegmentFile,
     SegmentTable,
+    SegmentUpload,
 )
 from instep.sources.connector.values import Values, arrow_type, join, read_column, settled, type_of
 
@@ -88,6 +89,7 @@ class TableSpool:
         self._written: list[tuple[str, tuple[tuple[str, DataType], ...]]] = []
         self._counts: Counter[int] = Counter()
         self.truncates: list[int] = []
+        self.uploads: list[SegmentUpload] = []
 
     @property
     def operations(self) -> int:
@@ -168,7 +170,7 @@ class TableSpool:
         counts = self._counts
         return SegmentTable(
             self._said.schema, self._said.name, self._said.declared, self._said.key, tuple(self._described()), files,
-            counts[UPSERT], counts[UPDATE], counts[DELETE], tuple(self.truncates),
+            counts[UPSERT], counts[UPDATE], counts[DELETE], tuple(self.truncates), tuple(self.uploads),
         )  # fmt: skip
 
     def _described(self) -> Iterator[SegmentColumn]:

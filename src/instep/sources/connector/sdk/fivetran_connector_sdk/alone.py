@@ -27,7 +27,7 @@ class Printed:
         self._counts: Counter[str] = Counter()
         self._failed = ""
 
-    def send(self, head: Mapping[str, Any], body: Sequence[bytes] = ()) -> None:
+    def send(self, head: Mapping[str, Any], body: Sequence[outlet.Bytes] = ()) -> None:
         kind = head["frame"]
         if kind == "rows":
             for operation, number in Counter(body[0]).items():
@@ -36,6 +36,8 @@ class Printed:
             self._state.parent.mkdir(exist_ok=True)
             self._state.write_text(head["state"], encoding="utf-8")
             self._counts["checkpoints"] += 1
+        elif kind == "file" and "bytes" in head:
+            self._counts["files"] += 1
         elif kind == "truncate":
             self._counts["truncates"] += 1
         elif kind == "table":

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
+
+CHUNK = 2 << 20
+COLUMN = "_fivetran_file_path"
+_LONGEST = 255  # bytes of a name that file systems take
 
 
 class ByteStream(Protocol):
@@ -11,19 +15,47 @@ class ByteStream(Protocol):
 
 
 class FileUpload:
-    """A file that belongs to a row. `stream` has `read(size)`; `expected_bytes` is compared with what it gives."""
+    """A file that belongs to a row. `path` is where it will be in the files of its table, `stream` has `read(size)`;
+    `expected_bytes` is compared with what it gives. ValueError for a path that leads out of there."""
 
     def __init__(self, path: str, stream: ByteStream, expected_bytes: int | None = None) -> None:
         if not isinstance(path, str) or not path:
             raise ValueError("FileUpload: `path` has to be a text")
         if not callable(getattr(stream, "read", None)):
             raise TypeError("FileUpload: `stream` has to have read(size)")
+        if expected_bytes is not None and (isinstance(expected_bytes, bool) or not isinstance(expected_bytes, int)):
+            raise TypeError(f"FileUpload: `expected_bytes` has to be a whole number, not {expected_bytes!r:.100}")
         self.path, self.stream, self.expected_bytes = path, stream, expected_bytes
+        self.place = _place(path)
 
 
-def uploaded(row: Mapping[str, Any], file: FileUpload) -> Mapping[str, Any]:
-    """Raises NotImplementedError: a path to a file that is nowhere would be worse than none."""
-    raise NotImplementedError(
-        f"the destination keeps no files, so {file.path} cannot be uploaded; send its bytes in a BINARY column, "
-        "or the row without `file`"
-    )
+def _place(path: str) -> str:
+    """The path without what changes nothing of it."""
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    if not names or ".." in names or not path.isprintable():
+        raise ValueError(f"FileUpload: the path {path!r:.300} leads to no file below the table's files")
+    if longest := next((n for n in names if len(n.encode()) > _LONGEST), ""):
+        raise ValueError(f"FileUpload: {longest!r:.50}... in the path has more than {_LONGEST} bytes")
+    return "/".join(names)
+
+
+def named(row: Mapping[str, Any], file: FileUpload) -> dict[str, Any]:
+    """The row with the path of its file."""
+    return {**row, COLUMN: file.path}
+
+
+def chunks(table: str, file: FileUpload) -> Iterator[memoryview]:
+    """Its bytes, at most CHUNK at a time, so that a file need not fit into memory."""
+    size = 0
+    while data := file.stream.read(CHUNK):
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"table {table}, file {file.path}: read() gave {type(data).__name__} instead of bytes")
+        whole = memoryview(data).cast("B")
+        size += len(whole)
+        for at in range(0, len(whole), CHUNK):
+            yield whole[at : at + CHUNK]
+    if file.expected_bytes is not None and size != file.expected_bytes:
+        raise ValueError(
+            f"table {table}, file {file.path}: its stream gave {size:,} bytes, expected_bytes says "
+            f"{file.expected_bytes:,}"
+        )

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import rows
-from .file_upload import FileUpload, uploaded
+from .file_upload import COLUMN, FileUpload, named
+from .logs import Logging
 from .outlet import current
 
 
@@ -20,7 +21,7 @@ class Operations:
     ) -> None:
         """Inserts the row, or replaces the whole row with its primary key."""
         name, row = _checked(table, data, "data")
-        current().row(rows.UPSERT, schema or "", name, uploaded(row, file) if file is not None else row)
+        _sent(rows.UPSERT, schema or "", name, row, file)
 
     @staticmethod
     def update(
@@ -29,7 +30,7 @@ class Operations:
         """Changes the given columns of the row with this primary key; nothing if there is no such row."""
         name, row = _checked(table, modified, "modified")
         _need_key(schema or "", name, "update")
-        current().row(rows.UPDATE, schema or "", name, uploaded(row, file) if file is not None else row)
+        _sent(rows.UPDATE, schema or "", name, row, file)
 
     @staticmethod
     def delete(table: str, keys: Mapping[str, Any], *, schema: str | None = None) -> None:
@@ -77,6 +78,17 @@ def _checked(table: Any, data: Any, name: str) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(data, Mapping):
         raise TypeError(f"table {table}: {name} has to be a dict, not {type(data).__name__}")
     return table, data
+
+
+def _sent(operation: int, schema: str, table: str, row: Mapping[str, Any], file: FileUpload | None) -> None:
+    if file is None:
+        current().row(operation, schema, table, row)
+        return
+    if not isinstance(file, FileUpload):
+        raise TypeError(f"table {table}: `file` has to be a FileUpload, not {type(file).__name__}")
+    if row.get(COLUMN, file.path) != file.path:
+        Logging.warning(f"table {table}: the value of {COLUMN} gives way to the path of the row's file")
+    current().upload(operation, schema, table, named(row, file), file)
 
 
 def _need_key(schema: str, table: str, what: str) -> tuple[str, ...]:

@@ -15,7 +15,9 @@ from typing import Any, Protocol
 
 from . import rows
 from .declared import Named, TableSpec
+from .file_upload import FileUpload, chunks
 
+Bytes = bytes | memoryview
 LARGEST_STATE = 10 << 20
 _LENGTHS = struct.Struct("<IQ")
 
@@ -23,7 +25,7 @@ _LENGTHS = struct.Struct("<IQ")
 class Wire(Protocol):
     """Where frames go, and where the answers to the schema and to checkpoints come from."""
 
-    def send(self, head: Mapping[str, Any], body: Sequence[bytes] = ()) -> None: ...
+    def send(self, head: Mapping[str, Any], body: Sequence[Bytes] = ()) -> None: ...
 
     def read(self) -> dict[str, Any]: ...
 
@@ -37,7 +39,7 @@ class Pipes:
         self._out = out
         self._back = os.fdopen(back, "rb")
 
-    def send(self, head: Mapping[str, Any], body: Sequence[bytes] = ()) -> None:
+    def send(self, head: Mapping[str, Any], body: Sequence[Bytes] = ()) -> None:
         said = json.dumps(head).encode()
         rows = b"".join([padded for part in body for padded in (part, bytes(-len(part) % 8))])
         data = memoryview(b"".join([_LENGTHS.pack(len(said), len(rows)), said, rows]))
@@ -68,6 +70,7 @@ class Outlet:
         self._buckets: dict[Named, rows.Bucket] = {}
         self._sequence = 0
         self._checkpoints = 0
+        self._uploads = 0
         self._ended = ""
         os.register_at_fork(after_in_child=self._forked)
 
@@ -107,6 +110,26 @@ class Outlet:
             if bucket.add(operation, self._sequence, shape, values, size):
                 self._hand_on(bucket)
 
+    def upload(self, operation: int, schema: str, table: str, data: Mapping[str, Any], file: FileUpload) -> None:
+        """The file, then its row, if the row can be sent. Other threads may go on meanwhile, but no checkpoint comes
+        between the end of a file and its row."""
+        with self._lock:
+            bucket = self._buckets.get((schema, table)) or self._bucket(schema, table)
+            bucket.looked_at(data)
+            self._uploads += 1
+            head = {"frame": "file", "upload": self._uploads, "table": bucket.number, "path": file.place}
+        size = 0
+        try:
+            for chunk in chunks(bucket.table.label, file):
+                size += len(chunk)
+                self._send({**head, "parts": [len(chunk)]}, [chunk])
+        except BaseException:
+            self.tell({**head, "parts": [], "lost": True})
+            raise
+        with self._lock:
+            self._send({**head, "parts": [], "bytes": size})
+            self.row(operation, schema, table, data)
+
     def key(self, schema: str, table: str) -> tuple[str, ...]:
         spec = self._specs.get((schema, table))
         return spec.key if spec else ()
@@ -129,7 +152,7 @@ class Outlet:
                 self._send({"frame": "checkpoint", "number": self._checkpoints, "state": text})
             self._wire.wait(self._checkpoints)
 
-    def _send(self, head: Mapping[str, Any], body: Sequence[bytes] = ()) -> None:
+    def _send(self, head: Mapping[str, Any], body: Sequence[Bytes] = ()) -> None:
         if self._ended:
             raise RuntimeError(self._ended)
         with self._lock:

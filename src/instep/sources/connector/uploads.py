@@ -1,0 +1,108 @@
+"""Files that belong to rows: on their way into a segment, and from there to where rows find them.
+
+<uploads>/<table>/<path as the connector gave it>
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from instep.errors import ReadError, StageError
+from instep.sources.connector.frames import Frame
+from instep.sources.connector.segment import SegmentTable, SegmentUpload
+
+COLUMN = "_fivetran_file_path"
+"""The column with the path of a row's file."""
+
+
+class Uploads:
+    """Those of one sync that have begun. `most` bytes in one file; 0: no limit."""
+
+    def __init__(self, name: str, folder: Path, most: int) -> None:
+        self._name, self._folder, self._most = name, folder, most
+        self._sizes: dict[int, int] = {}
+
+    def take(self, frame: Frame, segment: Path) -> SegmentUpload | None:
+        """The file that the frame ends, which is in the segment's folder then. ReadError for one that is too large, or
+        not what was said of it."""
+        head, number = frame.head, int(frame.head["upload"])
+        part = self._part(number)
+        with part.open("ab" if number in self._sizes else "xb") as file:
+            file.writelines(frame.parts())
+            size = self._sizes[number] = file.tell()
+        if self._most and size > self._most:
+            raise ReadError(
+                f"connector {self._name}: its file {head['path']} has more than {self._most:,} bytes",
+                hint="raise `limits.file`, or leave the file out",
+            )
+        if "lost" in head or "bytes" in head:
+            del self._sizes[number]
+        if "lost" in head:
+            part.unlink()
+        elif "bytes" in head:
+            if size != int(head["bytes"]):
+                raise ReadError(f"connector {self._name}: its file {head['path']} has not come as a whole")
+            part.rename(segment / f"upload-{number}")
+            return SegmentUpload(f"upload-{number}", _checked(head), size)
+        return None
+
+    def _part(self, number: int) -> Path:
+        return self._folder / f"upload-{number}.part"
+
+    def close(self) -> None:
+        """Removes those that have not ended."""
+        for number in self._sizes:
+            self._part(number).unlink(missing_ok=True)
+        self._sizes = {}
+
+
+def _checked(head: Mapping[str, Any]) -> str:
+    """The path, which cannot lead out of the folder that it is put into."""
+    path = str(head["path"])
+    if any(name in ("", ".", "..") for name in path.split("/")) or not path.isprintable():
+        raise TypeError(f"the path {path!r:.300} of a file")
+    return path
+
+
+def folder_of(uploads: Path, table: SegmentTable) -> Path:
+    """Where the files of a table are: its name, with what no file system takes as %XX."""
+    label = f"{table.schema}.{table.name}" if table.schema else table.name
+    return uploads / re.sub(r"[/%\x00-\x1f]|^\.", lambda m: f"%{ord(m[0]):02X}", label)
+
+
+def publish(segment: Path, table: SegmentTable, uploads: Path) -> None:
+    """Puts the files of a table's operations where their rows say, each as a whole and in the place of one that was
+    there. Comes before the rows, so that no row names a file that is not there; again, it changes nothing. StageError
+    if a file cannot be put there."""
+    folder = folder_of(uploads, table)
+    for upload in table.uploads:
+        target = folder / upload.name
+        draft = uploads / f".{uuid4().hex}.part"
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _copy(segment / upload.path, draft)
+            draft.replace(target)
+        except OSError as error:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise StageError(
+                f"table {table.name}: its file {target} cannot be put there: {error.strerror}",
+                hint="make room there; a path cannot be that of a file and of a folder",
+            ) from error
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Without copying its bytes where both are on one file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        with target.open("rb") as written:
+            os.fsync(written.fileno())
