@@ -22,6 +22,7 @@ JobKind = Literal[
     "backfill",
     "refresh",
     "maintain",
+    "verify",
     "test",
     "reload",
     "plan",

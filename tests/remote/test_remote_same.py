@@ -124,6 +124,54 @@ def test_what_is_held(twins: Twins) -> None:
     twins.both("quarantine", "replay", code=3)
 
 
+def test_a_comparison_of_both_sides(twins: Twins) -> None:
+    twins.both("apply", "--yes", *JSON)
+    twins.both("verify", code=1)
+    twins.both("sync", *JSON)
+    for more in ((), JSON, ("--table", "main.item", *JSON)):
+        twins.both("verify", *more)
+    twins.both("verify", "-t", "main.items", code=1)
+    twins.both("pause", *JSON)
+    twins.sql("update item set name = 'secret pen' where id = 2; insert into item values (7, 'cap')")
+    here, there = twins.near.here("verify"), twins.far.there("verify")
+    assert (here.code, there.code) == (1, 1)
+    assert "differs (1 rows): key 2" in here.out
+    assert [line.partition(": key")[0] for line in here.out.splitlines()] == there.out.splitlines()
+    with twins.far.store() as store:
+        assert store.jobs.find(connection="shop")[0].result["tables"][0]["differences"][1:] == [
+            "differs (1 rows)", "missing (1 rows)",
+        ]  # fmt: skip
+
+
+def test_tables_are_kept_in_order(twins: Twins) -> None:
+    twins.both("apply", "--yes", *JSON)
+    twins.both("sync", *JSON)
+    for more in (("--dry-run",), ("--dry-run", *JSON), (), ("--table", "main.*", *JSON)):
+        twins.both("maintain", *more)
+    twins.both("maintain", "--table", "main.items", code=1)
+
+
+ICEBERG = PROJECT.replace("{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}").replace(
+    "{policy: careful}", "{policy: careful, maintain: {min_files: 2, after_sync: false}}"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("twins", [ICEBERG], indirect=True)
+def test_what_failed_at_a_table_is_told_by_both_sides(twins: Twins) -> None:
+    twins.both("apply", "--yes", *JSON)
+    for _ in range(2):
+        twins.sql("insert into item (name) values ('x')")
+        twins.both("sync", *JSON)
+    for world in (twins.near, twins.far):
+        for file in (world.folder / "lake").rglob("data/**/*.parquet"):
+            file.unlink()
+    near, far = twins.near.here("maintain", *JSON), twins.far.there("maintain", *JSON)
+    assert (near.code, far.code) == (6, 6), (near, far)
+    told = [[(t["table"], bool(t["error"])) for t in said.json["tables"]] for said in (near, far)]
+    assert told[0] == told[1] == [("main.item", True)]
+
+
 CASES = """\
 - {change: column.removed, table: main.item, column: name, expect: review}
 - {change: column.added, table: main.item, column: tag, expect: apply}

@@ -60,7 +60,6 @@ def test_keys_are_made_and_ended(world: World) -> None:
 REFUSED = [
     (("plan", "--check"), "lock file stands at the project"),
     (("quarantine", "discard", "main.item", "--key", "{}"), "audit log"),
-    (("verify",), "keys of those that differ"),
     (("selection", "show"), "schema config"),
     (("policy", "import", "x.json"), "keys for the instep.yml"),
     (("server",), "on this machine"),

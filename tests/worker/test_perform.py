@@ -59,6 +59,7 @@ class TestKinds:
     def test_maintain_and_tests(self, shop: Shop) -> None:
         shop.perform("sync")
         assert shop.perform("maintain").error == ""
+        assert [t["equal"] for t in shop.perform("verify").result["tables"]] == [True, True]
         for options in ({}, {"source": "shop_db"}, {"destination": "shop_lake"}):
             assert shop.perform("test", **options).result["ok"] is True
 

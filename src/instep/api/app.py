@@ -37,6 +37,7 @@ from instep.api.routes import (
     schemas,
     settings,
     standing,
+    upkeep,
     work,
 )
 from instep.api.server import Opened, Server
@@ -44,7 +45,7 @@ from instep.errors import InstepError
 
 _ROOMS = (
     health, connections, detectors, settings, work, changes, runs, schemas, policies, objects, channels, events,
-    quarantine, keys, metrics, queue, standing, rollouts,
+    quarantine, keys, metrics, queue, standing, rollouts, upkeep,
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from instep.remote.there import There
 
 REMOTE = frozenset({
-    "status", "detect", "plan", "apply", "undo", "sync", "backfill", "pause", "resume", "history", "schema show",
+    "status", "detect", "plan", "apply", "undo", "sync", "backfill", "verify", "maintain", "pause", "resume", "history",
+    "schema show",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
     "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",
@@ -47,7 +48,6 @@ WHY = {
     "source": "it opens the source, which a server does not",
     "destination": "it opens the destination, which a server does not",
     "query": "rows do not pass through the server",
-    "verify": "it reads rows of both sides and tells keys of those that differ, which do not pass through the server",
     "secrets": "master keys never leave the machine of the server",
     "db": "it works on the store itself",
     "audit": "the chain is checked in the store itself, which does not take a server's word for it",
@@ -60,7 +60,6 @@ WHY = {
     "impact": "it reads the SQL and the manifests of the project",
     "table": "it counts rows at source and destination, which do not pass through the server",
     "restore": "it works on the snapshots of the destination, which a server does not open",
-    "maintain": "it works on the destination's files; a schedule has a worker do it",
     "selection": "a person's switches are set at the project; over the API, the schema config of /v1 sets them",
     "notify": "channels are tried, and notices sent, by the project's own commands",
     "export": "it writes what the store keeps, sealed secrets included",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from instep.cli.context import unknown_table
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from instep.control.backfills import Cancelled
     from instep.schema.table import Table
     from instep.sync.changes.fill_plan import Estimate
+    from instep.sync.maintain import Order
     from instep.sync.progress import Report
+    from instep.sync.verify import Verdict
 
 
 class RowsHere:
@@ -58,6 +61,21 @@ class RowsHere:
         from instep.sync.held.quarantine import discard
 
         return [e.id for e in discard(self.app.pipe(connection), ids=ids)]
+
+    def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
+        from instep.sync.verify import verify
+
+        with watched() as progress:
+            progress.step("comparing")
+            return verify(self.app.pipe(connection), frozenset(tables), progress)
+
+    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order:
+        from instep.sync.maintain import maintain
+
+        pipe = self.app.pipe(connection)
+        with watched() as progress:
+            session = partial(self.app.engine(connection).spark, progress.step)  # this process writes small tables
+            return maintain(pipe, pattern, progress, session, dry_run=dry_run)
 
 
 def run_here(app: App, name: str, **asked: Any) -> Report:

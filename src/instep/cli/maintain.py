@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app
-from instep.cli.live import watched
+from instep.cli.context import PARTIAL, emit, fail
+from instep.cli.desk import open_desk
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -29,14 +28,9 @@ def maintain(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what it would do.")] = False,
 ) -> None:
     """Keep tables fast and small. No row changes, undo stays possible, and a load that begins meanwhile wins."""
-    from instep.sync.maintain import maintain as run_maintain
-
-    with open_app() as app:
-        name = one_connection(app, connection)
-        pipe = app.pipe(name)
-        with watched() as progress:
-            session = partial(app.engine(name).spark, progress.step)  # small tables are written by this process
-            done = run_maintain(pipe, table, progress, session, dry_run=dry_run)
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        done = desk.rows.maintain(name, table, dry_run=dry_run)
     emit(_data(name, done, dry_run), lambda out: _show(out, done, dry_run))
     if any(t.error for t in done.tables):
         raise fail(PARTIAL)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app, options, say, unknown_table
-from instep.cli.live import watched
+from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app, options, say
+from instep.cli.desk import open_desk, open_there
 from instep.errors import InstepError
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ def sync(
 
 
 def _sync_there(connection: str | None, asked: dict[str, Any], *, wait: bool) -> None:
-    from instep.cli.desk import open_there
-
     desk = open_there()
     job = desk.begin_sync(desk.connection(connection), asked)
     if wait:
@@ -63,16 +61,10 @@ def _sync_there(connection: str | None, asked: dict[str, Any], *, wait: bool) ->
 
 
 def verify(connection: Connection = None, table: Tables = None) -> None:
-    """Compare source and destination: counts and checksums of every column, and the keys that differ."""
-    from instep.sync.verify import verify as run_verify
-
-    with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
-        with watched() as progress:
-            progress.step("comparing")
-            verdicts = run_verify(pipe, frozenset(table or ()), progress)
-        for name in sorted(set(table or ()) - {v.table for v in verdicts}):
-            raise unknown_table(pipe.name, name, (t.path for t in pipe.store.accepted.catalog(pipe.name).tables))
+    """Compare source and destination: counts and checksums of every column, and the keys that differ (over --server:
+    how many)."""
+    with open_desk() as desk:
+        verdicts = desk.rows.verify(desk.connection(connection), table or ())
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
     if not all(v.equal for v in verdicts):
         raise fail(1)

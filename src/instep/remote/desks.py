@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from instep.project.policy_files import SampleCase
     from instep.store.rollouts import Draft
     from instep.sync.changes.fill_plan import Estimate
+    from instep.sync.maintain import Order
     from instep.sync.progress import Report
+    from instep.sync.verify import Verdict
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,12 @@ class RowDesk(Protocol):
     def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
         """The ids of what went, by whole ids."""
         ...
+
+    def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
+        """Of these tables, or all. At the project alone rows that differ are named by their keys."""
+        ...
+
+    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order: ...
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,8 @@ def _show(shows: Shows, type: str, data: Mapping[str, Any]) -> None:
     elif type in ("table.loaded", "table.failed"):
         step = "done" if type == "table.loaded" else "failed"
         shows.table(str(data.get("table", "")), rows=int(data.get("read", 0)), step=step)
+    elif type == "table.maintained":
+        shows.table(str(data.get("table", "")), step="done")
 
 
 def _text(job: Job) -> str:

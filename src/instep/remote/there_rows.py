@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from instep.control.backfills import Cancelled
 from instep.remote.client import part
+from instep.remote.follow import error_of
 from instep.remote.records import record
 from instep.remote.work import Works
 from instep.store.backfills import Backfill
 from instep.sync.changes.fill_plan import Estimate
 from instep.sync.progress import Report
+
+if TYPE_CHECKING:
+    from instep.sync.maintain import Order
+    from instep.sync.verify import Verdict
 
 
 @dataclass(frozen=True)
@@ -43,3 +48,19 @@ class RowsThere:
     def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
         asked = {"ids": list(ids)}
         return list(self.works.done(connection, "quarantine/discard", asked).result["discarded"])
+
+    def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
+        from instep.sync.verify import Verdict
+
+        done = self.works.done(connection, "verify", {"tables": list(tables), "why": "asked for"})
+        return [record(Verdict, one) for one in done.result["tables"]]
+
+    def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order:
+        """Tables that failed are told in it; the error that ended the work before it came to tables is raised."""
+        from instep.sync.maintain import Order
+
+        asked = {"table": pattern, "preview": dry_run, "why": "asked for"}
+        job = self.works.over(connection, "maintain", asked)
+        if job.status == "cancelled" or "tables" not in job.result:
+            raise error_of(job)
+        return record(Order, job.result)

@@ -28,6 +28,10 @@ class Works:
             self.note(job["note"])
         return job
 
+    def over(self, connection: str, what: str, asked: Mapping[str, Any]) -> Job:
+        """Once it is over, however it ended."""
+        return self.follower.over(self.begin(connection, what, asked)["id"])
+
     def done(self, connection: str, what: str, asked: Mapping[str, Any]) -> Job:
         """Once it is over; the error that it ended with."""
         return self.follower.done(self.begin(connection, what, asked)["id"])

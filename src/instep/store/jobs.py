@@ -30,7 +30,7 @@ WAITED_FOR = 100
 ASKED = 50
 SCHEDULED = 0
 PAUSED_TOO: frozenset[JobKind] = frozenset(
-    ("detect", "refresh", "reload", "test", "plan", "undo", "delete", "apply", "map", "replay", "discard")
+    ("detect", "refresh", "reload", "test", "plan", "undo", "delete", "apply", "map", "replay", "discard", "verify")
 )
 """What a pause of the connection does not keep waiting: it looks, ends the connection, or is a person's own decision,
 which runs, or is refused because of the pause, while that person waits."""
@@ -38,7 +38,7 @@ LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "plan"))
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time."""
 ATTEMPTS: Mapping[JobKind, int] = {
-    "sync": 5, "backfill": 5, "maintain": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1,
+    "sync": 5, "backfill": 5, "maintain": 3, "verify": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1,
     "plan": 3, "apply": 1, "undo": 3, "delete": 5, "rollout": 20, "map": 1, "replay": 3, "discard": 3,
 }  # fmt: skip
 

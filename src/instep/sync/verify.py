@@ -22,6 +22,7 @@ from instep.sync.changes.selected import selected_reads
 from instep.sync.choose import choose
 from instep.sync.detection.detect import detect
 from instep.sync.detection.filters import faulty_filters
+from instep.sync.named import unknown_table
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Progress, Silent
 from instep.sync.rows.loads import Load
@@ -50,8 +51,11 @@ class _Side:
     sums: Mapping[str, int]
 
 
-def verify(pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | None = None) -> list[Verdict]:
-    """One verdict a table, of those that are accepted, switched on and not missing."""
+def verify(
+    pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | None = None, *, keys: bool = True
+) -> list[Verdict]:
+    """One verdict a table, of those that are accepted, switched on and not missing. Without `keys` the rows that differ
+    are counted and not named. InstepError for a path in `only` that no such table has."""
     if isinstance(pipe.source, Streams):
         raise Blocked(
             f"connection {pipe.name} has nothing to compare with: a connector sends what has changed, once",
@@ -68,15 +72,18 @@ def verify(pipe: Pipe, only: frozenset[str] = frozenset(), progress: Progress | 
                 verdicts.append(Verdict(read.table.path, False, 0, 0, (why,), compared=False))
                 continue
             told.table(read.table.path, step="verifying")
-            verdicts.append(_verify(pipe, snapshot, read, number))
+            verdicts.append(_verify(pipe, snapshot, read, number, keys=keys))
             told.table(read.table.path, rows=verdicts[-1].source_rows, step="done")
     for gone in missing:
         if not only or gone.table.path in only:
             verdicts.append(Verdict(gone.table.path, False, 0, 0, (gone.why,), compared=False))
+    for name in sorted(only - {v.table for v in verdicts}):
+        known = [t.path for t in pipe.store.accepted.catalog(pipe.name).tables]
+        raise unknown_table(f"connection {pipe.name} has no table", name, known)
     return verdicts
 
 
-def _verify(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int) -> Verdict:
+def _verify(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, *, keys: bool) -> Verdict:
     ref = destination_ref(read.table, pipe.naming)
     state = pipe.destination.state(ref)
     if not state:
@@ -93,7 +100,7 @@ def _verify(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int) -> Ver
     differing = [c for c in columns if source.sums.get(c) != destination.sums.get(c)]
     lines = [f"columns that differ: {', '.join(differing)}"] if differing else ["the same values stand in other rows"]
     if read.table.key:
-        lines += _keys(pipe, snapshot, read, number, columns)
+        lines += _keys(pipe, snapshot, read, number, columns, named=keys)
     return Verdict(read.table.path, False, source.rows, destination.rows, tuple(lines))
 
 
@@ -151,8 +158,10 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
     return _Side(count, dict(zip([*columns, ""], values, strict=True)))
 
 
-def _keys(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]) -> list[str]:
-    """The first keys that are missing on one side or whose rows differ."""
+def _keys(
+    pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str], *, named: bool
+) -> list[str]:
+    """How many rows are missing on one side or differ; the first keys of them if they are to be named."""
     aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
     key = [quote(aliases[k], "ansi") for k in read.table.key]
     same = " and ".join(f"s.{k} is not distinct from d.{k}" for k in key)
@@ -170,4 +179,6 @@ def _keys(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns:
             f"where s.there is null or d.there is null or {differ} "
             f"qualify row_number() over (partition by _instep_found order by {shown}) <= {SHOWN} order by 1, 3"
         ).fetchall()
+    if not named:
+        return [f"{what} ({count:,} rows)" for what, count in dict.fromkeys((what, count) for what, count, _ in found)]
     return [f"{what} ({count:,} rows): key {values}" for what, count, values in found]

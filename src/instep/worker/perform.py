@@ -196,15 +196,24 @@ def _propagate(pipe: Pipe, job: Job) -> int:
 
 
 def _maintain(app: App, job: Job) -> Ended:
-    """`options`: table (a pattern)."""
+    """`options`: table (a pattern), preview (only say what it would do)."""
     from instep.sync.maintain import maintain
     from instep.sync.progress import Silent
 
     told = Silent()
     session = partial(app.engine(job.connection).spark, told.step)
-    done = maintain(_pipe(app, job), str(job.options.get("table", "")), told, session)
+    table, preview = str(job.options.get("table", "")), bool(job.options.get("preview"))
+    done = maintain(_pipe(app, job), table, told, session, dry_run=preview)
     errors = [f"{t.table}: {t.error}" for t in done.tables if t.error]
-    return Ended("\n".join(errors), True, run=done.run, result={"run": done.run, "tables": len(done.tables)})
+    return Ended("\n".join(errors), True, run=done.run, result=asdict(done))
+
+
+def _verify(app: App, job: Job) -> Ended:
+    """`options`: tables (paths). Viewers read results, so that no key of a row is in them."""
+    from instep.sync.verify import verify
+
+    verdicts = verify(_pipe(app, job), frozenset(job.options.get("tables", ())), keys=False)
+    return Ended(result={"tables": [asdict(v) for v in verdicts]})
 
 
 def _test(app: App, job: Job) -> Ended:
@@ -240,7 +249,7 @@ def _decided(does: Callable[[App, Job], Mapping[str, Any]]) -> Callable[[App, Jo
 
 _WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
     "sync": _sync, "backfill": _sync, "detect": _detect, "refresh": _detect, "reload": _detect,
-    "maintain": _maintain, "test": _test, "rollout": _rollout, "plan": _decided(decided.make_plan),
+    "maintain": _maintain, "verify": _verify, "test": _test, "rollout": _rollout, "plan": _decided(decided.make_plan),
     "apply": _decided(decided.apply), "undo": _decided(decided.undo), "delete": _decided(decided.delete),
     "map": _decided(decided.map_), "replay": _decided(decided.replay), "discard": _decided(decided.discard),
 }  # fmt: skip

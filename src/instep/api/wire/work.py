@@ -100,6 +100,21 @@ class Leaving(Asked):
     columns: Few = Field([])
 
 
+class Comparing(Asked):
+    """`tables`: only these (schema.table)."""
+
+    tables: Few = Field([])
+    why: Text = ""
+
+
+class Maintaining(Asked):
+    """`table`: only tables (schema.table) of this pattern; `preview`: only say what would be done."""
+
+    table: Text = ""
+    preview: bool = False
+    why: Text = ""
+
+
 class EstimateOut(Said):
     """What a backfill takes: `rows` and bytes (`read`) at the source by its statistics (`sure`: it has some), `files`
     of so many and bytes that are written again. `waits`: what holds it up unless a person asks for it."""
