@@ -45,6 +45,8 @@ TELLING = 3
 """Distinct values that a column must have for its data to speak for a rename: two are a flag, one is a constant."""
 NEAR = 0.05
 """Two pairs of one column whose scores are this near are a tie."""
+NOWHERE = -1
+"""The position of a column whose place says nothing, because records have no order."""
 _BY_KEY, _BY_VALUES = 0.85, 0.6
 _PAIRS = 400
 
@@ -167,9 +169,9 @@ def _columns(changes: Sequence[Change]) -> Iterator[Candidate]:
         old, new = _places(gone[table]), _places(added[table])
         pairs = [(a, b) for a in gone[table] for b in added[table] if fitting(a.before.type, b.after.type)]
         for a, b in pairs[:_PAIRS]:
-            yield _column_pair(
-                a, b, old[a.before.name] == new[b.after.name], old[a.before.name][0] == new[b.after.name][0]
-            )
+            here, there = old.get(a.before.name), new.get(b.after.name)
+            same_gap = here is not None and there is not None and here[0] == there[0]
+            yield _column_pair(a, b, same_gap and here == there, same_gap)
 
 
 def _places(changes: Sequence[ColumnRemoved] | Sequence[ColumnAdded]) -> dict[str, tuple[int, int]]:
@@ -177,7 +179,8 @@ def _places(changes: Sequence[ColumnRemoved] | Sequence[ColumnAdded]) -> dict[st
     same one)."""
     found: dict[str, tuple[int, int]] = {}
     behind: Counter[int] = Counter()
-    named = [(c.position, c.before.name if isinstance(c, ColumnRemoved) else c.after.name) for c in changes]
+    placed = (c for c in changes if c.position != NOWHERE)
+    named = [(c.position, c.before.name if isinstance(c, ColumnRemoved) else c.after.name) for c in placed]
     for number, (position, name) in enumerate(sorted(named)):
         gap = position - number
         found[name] = gap, behind[gap]
@@ -413,6 +416,6 @@ def crossing(old: TypeChange, new: TypeChange) -> Candidate:
 
 
 __all__ = [
-    "ENOUGH", "NEAR", "PROPOSAL", "SAMPLE", "TELLING", "Candidate", "Sample", "Samples", "Suspicion", "TypeChange",
-    "as_renames", "automatic", "candidates", "crossed", "crossing", "suspicions", "threshold_of", "weigh",
+    "ENOUGH", "NEAR", "NOWHERE", "PROPOSAL", "SAMPLE", "TELLING", "Candidate", "Sample", "Samples", "Suspicion",
+    "TypeChange", "as_renames", "automatic", "candidates", "crossed", "crossing", "suspicions", "threshold_of", "weigh",
 ]  # fmt: skip

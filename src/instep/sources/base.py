@@ -27,7 +27,8 @@ class TableStats:
 class Discovery:
     """What the source has. `denied` names tables (and columns as (schema, table, column)) that exist and may
     not be read. `identity` is what ids are valid within (system identifier and database oid), "" without
-    ids; `proves_absence` tells whether a table that is not listed is really gone."""
+    ids; `proves_absence` tells whether a table that is not listed is really gone. Of a stream, by table: `silent` are
+    columns of the catalog that do not come any more, `begun` those whose first value is among the rows at hand."""
 
     catalog: Catalog
     fingerprint: str
@@ -35,6 +36,8 @@ class Discovery:
     denied: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     identity: str = ""
     proves_absence: bool = False
+    silent: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    begun: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -100,3 +100,7 @@ class Streams(Protocol):
         """A run from the last saved state on, or from the start (`anew`). `told` hears its operations so far, `log`
         what it says."""
         ...
+
+    def forget(self, ref: Ref, column: str) -> None:
+        """A column that does not come any more is no column of the source, unless it comes again."""
+        ...

@@ -51,7 +51,7 @@ class ConnectorRun:
         self.config, self.memory, self.salt = config, memory, salt
         self.root = Path(folder)
         self.place = self.root / f"run-{uuid4().hex[:12]}"
-        self.seen = Seen.from_dict(memory.shape())
+        self.seen = self.before = Seen.from_dict(memory.shape())
         self.group: tuple[Segment, ...] = ()
         self.held: list[HeldOperations] = memory.held()
         self._fresh: list[tuple[Ref, str, int, str]] = []
@@ -75,10 +75,10 @@ class ConnectorRun:
             return False
         self.group = self._segments.take()
         self._ended = not self.group or self.group[-1].ends
-        before = self.seen
+        self.before = self.seen
         for segment in self.group:
             self.seen = self.seen.after(segment.tables)
-        if self.seen != before:
+        if self.seen != self.before:
             self.memory.keep_shape(self.seen.to_dict())
         return bool(self.group)
 

@@ -6,7 +6,7 @@ in a sync says nothing. A declaration that is dropped is believed where rows of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,17 +14,20 @@ from instep.schema.names import ROW_ID, row_id
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import DataType, Float, Int, Unknown, parse
 from instep.schema.widen import promote
-from instep.sources.connector.segment import SegmentTable
+from instep.sources.connector.segment import SegmentColumn, SegmentTable
 
 Ref = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class SeenColumn:
-    """`declared`: its type was when it came last."""
+    """`declared`: its type was when it came last. `came`: a value of it ever did. `silent`: rows have come last without
+    one, after others with one."""
 
     type: DataType
     declared: bool = False
+    came: bool = False
+    silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,34 @@ class Seen:
     def catalog(self) -> Catalog:
         return Catalog.of(t.table(ref) for ref, t in self.tables.items() if t.usable)
 
+    @property
+    def silent(self) -> dict[Ref, frozenset[str]]:
+        """Columns that are there only because they were sent once, and do not come any more."""
+        return self._named(lambda ref, name, c: c.silent and not c.declared)
+
+    def begun(self, before: Seen) -> dict[Ref, frozenset[str]]:
+        """Columns, of tables that were there `before`, whose first value has come since."""
+
+        def is_first(ref: Ref, name: str, column: SeenColumn) -> bool:
+            then = before.tables[ref].columns.get(name) if ref in before.tables else column
+            return column.came and not (then and then.came)
+
+        return self._named(is_first)
+
+    def _named(self, wanted: Callable[[Ref, str, SeenColumn], bool]) -> dict[Ref, frozenset[str]]:
+        found = {
+            ref: frozenset(name for name, c in t.columns.items() if name not in t.key and wanted(ref, name, c))
+            for ref, t in self.tables.items()
+        }
+        return {ref: names for ref, names in found.items() if names}
+
+    def without(self, ref: Ref, column: str) -> Seen:
+        """As if the column had never come."""
+        if (table := self.tables.get(ref)) is None:
+            return self
+        columns = {name: c for name, c in table.columns.items() if name != column}
+        return Seen({**self.tables, ref: replace(table, columns=columns)})
+
     def to_dict(self) -> dict[str, Any]:
         return {"tables": [_to_dict(ref, t) for ref, t in sorted(self.tables.items())]}
 
@@ -83,15 +114,29 @@ class Seen:
 
 
 def _met(before: SeenTable | None, now: SegmentTable) -> SeenTable:
-    columns = {c.name: SeenColumn(c.type, c.declared) for c in now.columns}
     sent = bool(now.rows)
+    columns = {c.name: SeenColumn(c.type, c.declared, sent and _came(c)) for c in now.columns}
     if before is None:
         return SeenTable(now.key, columns, now.declared, sent)
     known = {
         name: c for name, c in before.columns.items() if name in columns or not c.declared or not sent
     }  # what was declared, and is not now, has left once rows come without it
     met = {name: _column(known.get(name), c) for name, c in columns.items()}
-    return SeenTable(now.key, {**known, **met}, now.declared, before.sent or sent)
+    heard = {name: _heard(known.get(name), c, columns.get(name), now) for name, c in {**known, **met}.items()}
+    return SeenTable(now.key, heard, now.declared, before.sent or sent)
+
+
+def _came(column: SegmentColumn) -> bool:
+    return not column.empty and not isinstance(column.type, Unknown)
+
+
+def _heard(before: SeenColumn | None, column: SeenColumn, now: SeenColumn | None, told: SegmentTable) -> SeenColumn:
+    """With whether values of it came. Updates give what they like: only whole rows tell that a column is silent."""
+    if now is not None and now.came:
+        return replace(column, came=True, silent=False)
+    if before is None:
+        return column
+    return replace(column, came=before.came, silent=before.silent or (before.came and told.upserts > 0))
 
 
 def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
@@ -105,7 +150,7 @@ def _column(before: SeenColumn | None, now: SeenColumn) -> SeenColumn:
 
 
 def _to_dict(ref: Ref, table: SeenTable) -> dict[str, Any]:
-    columns = [[name, str(c.type), c.declared] for name, c in table.columns.items()]
+    columns = [[name, str(c.type), c.declared, c.came, c.silent] for name, c in table.columns.items()]
     return {
         "schema": ref[0], "name": ref[1], "key": list(table.key), "declared": table.declared, "sent": table.sent,
         "columns": columns,
@@ -113,6 +158,11 @@ def _to_dict(ref: Ref, table: SeenTable) -> dict[str, Any]:
 
 
 def _from_dict(said: Mapping[str, Any]) -> tuple[Ref, SeenTable]:
-    columns = {name: SeenColumn(parse(kind), declared) for name, kind, declared in said["columns"]}
+    columns = {name: _column_from(*facts) for name, *facts in said["columns"]}
     table = SeenTable(tuple(said["key"]), columns, said["declared"], said["sent"])
     return (said["schema"], said["name"]), table
+
+
+def _column_from(kind: str, declared: bool, came: bool = True, silent: bool = False) -> SeenColumn:
+    """What was kept before `came` was known has come, as far as anybody can tell."""
+    return SeenColumn(parse(kind), declared, came, silent)

@@ -31,7 +31,8 @@ VERSION = 1
 @dataclass(frozen=True)
 class SegmentColumn:
     """`declared`: its type was. A key without a value and a declaration is `unknown`. With `misfits` (values of that
-    number do not fit the declared type) the files hold texts. `met`: the types of its values, if these were several."""
+    number do not fit the declared type) the files hold texts. `met`: the types of its values, if these were several.
+    `empty`: no value of it came."""
 
     name: str
     type: DataType
@@ -40,6 +41,7 @@ class SegmentColumn:
     nullable: bool = True
     misfits: int = 0
     met: tuple[DataType, ...] = ()
+    empty: bool = False
 
     @property
     def stored(self) -> DataType:

@@ -31,12 +31,18 @@ def brought(told: SegmentTable) -> Brought:
 
 class ConnectorSnapshot:
     """`folders`: none where no run is under way. `readable` answers where the files of one are, `uploads` is where
-    files of rows are put."""
+    files of rows are put; `before`: what had been seen when this group was taken."""
 
     def __init__(
-        self, seen: Seen, folders: Folders, readable: Callable[[str], str] = str, uploads: Path = Path()
+        self,
+        seen: Seen,
+        folders: Folders,
+        readable: Callable[[str], str] = str,
+        uploads: Path = Path(),
+        before: Seen | None = None,
     ) -> None:
         self.seen, self.folders, self.readable, self._uploads = seen, folders, readable, uploads
+        self.begun = seen.begun(before) if before is not None else {}
         self.reader = ConnectorReader()
 
     def discover(self) -> Discovery:
@@ -45,7 +51,7 @@ class ConnectorSnapshot:
             ref: TableStats(sum(t.rows for _, t in some), sum(f.bytes for _, t in some for f in t.files))
             for ref, some in self.folders.items()
         }
-        return Discovery(catalog, fingerprint(catalog), stats)
+        return Discovery(catalog, fingerprint(catalog), stats, silent=self.seen.silent, begun=self.begun)
 
     def brought(self, ref: Ref) -> Brought:
         return sum((brought(t) for _, t in self.folders.get(ref, ())), Brought())

@@ -82,10 +82,18 @@ class ConnectorSource(WholeCatalog):
     def snapshot(self) -> Iterator[ConnectorSnapshot]:
         """While a run is under way, what its group of segments brought."""
         if self._run is not None:
-            yield ConnectorSnapshot(self._run.seen, self._run.folders, self._run.readable, self.uploads)
+            run = self._run
+            yield ConnectorSnapshot(run.seen, run.folders, run.readable, self.uploads, run.before)
         else:
             seen = Seen.from_dict(self.memory.shape()).after(self.declared)
             yield ConnectorSnapshot(seen, {})
+
+    def forget(self, ref: tuple[str, str], column: str) -> None:
+        seen = self._run.seen if self._run is not None else Seen.from_dict(self.memory.shape())
+        left = seen.without(ref, column)
+        self.memory.keep_shape(left.to_dict())
+        if self._run is not None:
+            self._run.seen = left
 
     @contextmanager
     def stream(

@@ -70,6 +70,7 @@ class _Seen:
     type: DataType
     misfits: int = 0
     wide: bool = False
+    came: bool = False
     met: dict[DataType, None] = field(default_factory=dict)
 
     @property
@@ -104,6 +105,7 @@ class TableSpool:
                 seen.type, seen.wide = join(seen.type, seen.wide, values.type, values.wide)
                 seen.met |= dict.fromkeys(map(type_of, values.kinds))
             seen.misfits += values.misfits
+            seen.came = True
         self._waiting.append(batch)
         self._counts += counts
         if sum(b.rows for b in self._waiting) >= _GROUP_ROWS or sum(b.bytes for b in self._waiting) >= _GROUP_BYTES:
@@ -178,7 +180,9 @@ class TableSpool:
         for name in dict.fromkeys((*key, *self._seen)):
             seen = self._seen.get(name, _Seen(Unknown()))
             met = tuple(seen.met) if len(seen.met) > 1 else ()
-            yield SegmentColumn(name, seen.type, name in types, name in key, name not in key, seen.misfits, met)
+            yield SegmentColumn(
+                name, seen.type, name in types, name in key, name not in key, seen.misfits, met, not seen.came
+            )
 
 
 def _array(kind: pa.DataType, data: memoryview, rows: int) -> pa.Array:

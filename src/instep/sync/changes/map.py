@@ -34,6 +34,7 @@ from instep.schema.read import pair_tables
 from instep.schema.selection import column_is_on, hashed
 from instep.schema.table import Catalog, Column, Table, fingerprint
 from instep.schema.widen import fitting
+from instep.sources.stream import Streams
 from instep.store.mappings import Mapping
 from instep.sync.changes.apply import apply_plan
 from instep.sync.changes.map_tables import resume_mapping
@@ -83,7 +84,7 @@ def prepare(pipe: Pipe, old: str, new: str) -> Mapped:
     if source.ref != table.ref:
         raise Blocked(f"table {table.path} is called {source.path} now", hint="decide about its rename first")
     where, fresh = _column(Catalog.of([source]), new, "at the source")
-    interim = _check(pipe, table, column, where, fresh)
+    interim = _check(pipe, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
     made, after = _plan(pipe, detection.accepted, table, column, fresh, interim)
     return Mapped(table, column, after, interim, made, _empty(pipe, table, column))
 
@@ -118,6 +119,8 @@ def resume_mappings(pipe: Pipe, run: Run) -> None:
 def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: Mapped) -> int:
     rename = rename_of(mapped.plan)
     review = put_on_record(pipe, rename, wanted.who)
+    if isinstance(pipe.source, Streams):
+        pipe.source.forget(mapped.table.ref, mapped.old.name)
     version = apply_plan(pipe, run, mapped.plan, {key(rename): review})
     _note(pipe, wanted, version, mapped.empty, review.id)
     return version
@@ -148,12 +151,15 @@ def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
     raise InstepError(f"there is no column {path} {where}", hint=hint)
 
 
-def _check(pipe: Pipe, table: Table, old: Column, source: Table, new: Column) -> Column | None:
-    """The accepted column that reads `new` already, if there is one; Blocked if they cannot be one column."""
+def _check(pipe: Pipe, table: Table, old: Column, source: Table, new: Column, silent: frozenset[str]) -> Column | None:
+    """The accepted column that reads `new` already, if there is one; Blocked if they cannot be one column. `silent`
+    columns of the source do not come any more."""
     name, now = f"{table.path}.{old.name}", f"{source.path}.{new.name}"
     reading = {b.name: a for a, b in pair_columns(table, source).same}
-    if any(a.name == old.name for a in reading.values()) and not old.retained:
-        raise Blocked(f"{name} is still at the source", hint="only what the source has dropped can be mapped")
+    if any(a.name == old.name for a in reading.values()) and not old.retained and old.name not in silent:
+        streams = isinstance(pipe.source, Streams)
+        hint = "schema() declares it, or the last rows had it" if streams else "only what it has dropped can be mapped"
+        raise Blocked(f"{name} is still at the source", hint=hint)
     interim = reading.get(new.name)
     if interim is not None and interim.name != new.name:
         raise Blocked(f"{now} is read into {table.path}.{interim.name}", hint="decide about its rename first")

@@ -48,6 +48,7 @@ from instep.schema.switch import Switch, moves, said, sides
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.types import String
 from instep.sources.base import Discovery, Snapshot, TableStats
+from instep.sources.stream import Streams
 from instep.spans import span, tell
 from instep.store.discoveries import CachedDiscovery
 from instep.store.reviews import Finding
@@ -339,7 +340,7 @@ def remember(pipe: Pipe, detection: Detection) -> None:
 
 def look(pipe: Pipe, *, count: bool = True) -> Detection:
     """Detects without reading the source's catalog, if the source says that it is the stored one."""
-    known = _known(pipe)
+    known = None if isinstance(pipe.source, Streams) else _known(pipe)  # what is silent is not stored
     return detect(pipe, known or pipe.source.discover(), count=count, stored=known is not None)
 
 

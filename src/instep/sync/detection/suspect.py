@@ -30,6 +30,7 @@ from instep.schema.change import (
     table_of,
 )
 from instep.schema.likeness import (
+    NOWHERE,
     PROPOSAL,
     Candidate,
     Sample,
@@ -50,7 +51,7 @@ from instep.schema.table import Catalog
 from instep.sources.base import Discovery, Snapshot
 from instep.store.reviews import Finding
 from instep.sync.detection.sight import Sight
-from instep.sync.pipe import Pipe
+from instep.sync.pipe import Pipe, Ref
 
 SWAPPED = 0.8
 """From which score on two columns that have exchanged their types may be two names swapped; it is that by the types
@@ -106,14 +107,16 @@ def suspect(
     """Pairs what was removed with what was added. `opened` gives the snapshot to read samples in (None: nothing is
     read); `explicit` is what a person has said about a change: it is not doubted."""
     refused = {k for k, r in answers.items() if r.rule == PROPOSAL and r.status == "rejected"}
-    found = candidates((c for c in changes if explicit(c) is None), refused=refused)
+    sides = (*changes, *silent_sides(changes, discovery, sight.accepted))
+    found = candidates((c for c in sides if explicit(c) is None), refused=refused)
     types = [pair for pair in crossed(changes) if explicit(pair[0]) is explicit(pair[1]) is None]
     turned = [(crossing(a, b), crossing(b, a)) for a, b in types]
     weighed = (*found, *(c for pair in turned for c in pair))
     samples = _samples(pipe, weighed, discovery, sight, answers, opened) if weighed else {}
     fresh = suspicions(found, threshold_of(pipe.policy), samples)
-    let_in = automatic(fresh, changes, pipe.policy, pipe.tags)
-    standing = _standing(answers, sight, {key(c.rename) for c in found})
+    known = {key(c) for c in changes}
+    let_in = automatic((s for s in fresh if known.issuperset(s.sides)), changes, pipe.policy, pipe.tags)
+    standing = _standing(answers, sight, {key(c.rename) for c in found}, None if opened is None else discovery.silent)
     taken = {side for s in fresh for side in s.sides}
     return Doubt(
         as_renames(changes, let_in) if let_in else tuple(changes),
@@ -173,24 +176,48 @@ def _known(review: Review | None, now: str) -> Sample | None:
     return Sample.read(data) if data["sampled"] else None
 
 
-def _standing(answers: Mapping[str, Review], sight: Sight, fresh: set[str]) -> list[tuple[Review, Suspicion]]:
-    """The proposals on record whose two sides are still apart, without those that were weighed anew."""
+def silent_sides(
+    changes: Sequence[Change], discovery: Discovery, accepted: Catalog
+) -> Iterator[ColumnRemoved | ColumnAdded]:
+    """What a stream shows and no change says: a column that does not come any more, though it is none of those removed,
+    and one that was there before its first value came."""
+    said = {(c.table, c.after.name) for c in changes if isinstance(c, ColumnAdded)}
+    for ref, names in discovery.begun.items():
+        if (table := accepted.get(ref)) is None or table.retained:
+            continue
+        live = {c.name: c for c in table.live if not c.key and c.name != table.cursor}
+        silent = discovery.silent.get(ref, frozenset()) & live.keys()
+        yield from (ColumnRemoved(ref, live[name], NOWHERE) for name in sorted(silent))
+        new = (names & live.keys()) - silent
+        yield from (ColumnAdded(ref, live[name], NOWHERE) for name in sorted(new) if (ref, name) not in said)
+
+
+def _standing(
+    answers: Mapping[str, Review], sight: Sight, fresh: set[str], silent: Mapping[Ref, frozenset[str]] | None
+) -> list[tuple[Review, Suspicion]]:
+    """The proposals on record whose two sides are still apart, without those that were weighed anew. `silent` are
+    columns that count as gone; None: nobody has looked, and every side is as it was."""
     found = []
     for review in answers.values():
         if review.rule == PROPOSAL and review.key not in fresh:
-            suspicion = _from_review(review, sight.source, sight.accepted)
+            suspicion = _from_review(review, sight.source, sight.accepted, silent)
             found += [(review, suspicion)] if suspicion else []
     return found
 
 
-def _from_review(review: Review, source: Catalog, accepted: Catalog) -> Suspicion | None:
+def _from_review(
+    review: Review, source: Catalog, accepted: Catalog, silent: Mapping[Ref, frozenset[str]] | None
+) -> Suspicion | None:
     rename = change_from_dict(review.change)
     match rename:
         case ColumnRenamed():
             there, here = source.get(rename.table), accepted.get(rename.table)
             new = there.by_name.get(rename.after.name) if there else None
             old = here.by_name.get(rename.before.name) if here else None
-            if there is None or new is None or old is None or rename.before.name in there.by_name:
+            if there is None or new is None or old is None:
+                return None
+            quiet = silent is None or rename.before.name in silent.get(rename.table, ())
+            if rename.before.name in there.by_name and not quiet:
                 return None
             removed: ColumnRemoved | TableRemoved = ColumnRemoved(rename.table, rename.before, 0)
             added: ColumnAdded | TableAdded = ColumnAdded(rename.table, replace(new, key=0), there.columns.index(new))

@@ -1,0 +1,148 @@
+"""Columns that a connector has renamed: the question, what its rows say, and what an answer does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, upserts
+from instep.errors import Blocked
+from instep.sources.connector.seen import Seen
+from instep.sync.changes import map as mapping
+from sync_world import preset
+
+ROWS = 30
+
+
+def declared(**columns: str) -> list[dict[str, Any]]:
+    return [{"table": "t", "primary_key": ["id"], "columns": {"id": "LONG", **columns}}]
+
+
+def rows(column: str, first: int = 0, other: str = "") -> list[Step]:
+    """Rows with values of their own in a column; `other` text makes them others."""
+    return list(upserts("t", *({"id": n, "n": n % 7, column: f"text {other}{n}"} for n in range(first, first + ROWS))))
+
+
+@pytest.fixture
+def world(make_connector: MakeConnector) -> ConnectorWorld:
+    world = make_connector(declared=declared())
+    world.play(*rows("mail"), CHECKPOINT)
+    return world
+
+
+def proposals(world: ConnectorWorld) -> list[str]:
+    found = world.store.reviews.find("shop", ("open",))
+    return [f"{r.evidence['line']}" for r in found if r.rule == "rename proposal"]
+
+
+def map_it(world: ConnectorWorld, old: str = "t.mail", new: str = "t.address") -> None:
+    mapping.carry_out(world.pipe, mapping.prepare(world.pipe, old, new))
+
+
+ASKED: list[tuple[str, list[Step], bool]] = [
+    ("in one sync", [*rows("address"), CHECKPOINT], True),
+    ("later than the old one stopped",
+     [*upserts("t", {"id": 500, "n": 1}), CHECKPOINT, *rows("address"), CHECKPOINT], True),
+    ("other values", [*rows("address", other="of another "), CHECKPOINT], False),
+    ("no row of which is known", [*rows("address", first=ROWS), CHECKPOINT], False),
+    ("by updates, which need not have the old one",
+     [s for _, t, r in rows("address") for s in [["update", t, r]]] + [CHECKPOINT], False),
+    ("beside the old one", [*rows("address"), *upserts("t", {"id": 99, "mail": "text"}), CHECKPOINT], False),
+    ("of another type", [*upserts("t", *({"id": n, "n": 1, "address": n} for n in range(ROWS))), CHECKPOINT], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "asked"), [c[1:] for c in ASKED], ids=[c[0] for c in ASKED])
+def test_a_column_that_begins_where_another_has_stopped(world: ConnectorWorld, steps: list[Step], asked: bool) -> None:
+    assert world.play(*steps).status == "done"
+    assert [line.split(":")[0] for line in proposals(world)] == (["mail -> address"] if asked else [])
+    if asked:
+        assert "30 of 30 sampled rows have the same value" in proposals(world)[0]
+    assert not world.accepted("t").by_name["mail"].retained
+
+
+def test_it_is_asked_as_long_as_the_old_one_is_silent(world: ConnectorWorld) -> None:
+    world.play(*rows("address"), CHECKPOINT)
+    before = proposals(world)
+    world.play(*rows("address", first=ROWS), CHECKPOINT)
+    world.play(CHECKPOINT)
+    world.detect()
+    assert proposals(world) == before != []
+    world.play(*upserts("t", {"id": 1, "mail": "again"}), CHECKPOINT)
+    assert proposals(world) == []
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_declaration_that_is_renamed(make_connector: MakeConnector, later: bool) -> None:
+    """Also where the new declaration comes before the first rows with it."""
+    world = make_connector(declared=declared(n="LONG", mail="STRING"))
+    world.play(*rows("mail"), CHECKPOINT)
+    world.declared = declared(n="LONG", address="STRING")
+    if later:
+        world.play(CHECKPOINT)
+    world.play(*rows("address"), CHECKPOINT)
+    assert [line.split(":")[0] for line in proposals(world)] == ["mail -> address"]
+    map_it(world)
+    assert world.play(CHECKPOINT, full=True).status == "done"
+    assert world.schema("t").startswith("id int64!, n int64, address string")
+    assert [v for (v,) in world.rows("t", "address")] == sorted(
+        (f"text {n}" for n in range(ROWS)), key=lambda v: repr((v,))
+    )
+
+
+def test_the_mapped_column_keeps_its_values(world: ConnectorWorld) -> None:
+    world.play(*rows("address", other="new "), CHECKPOINT)
+    world.play(*upserts("t", {"id": 99, "n": 1, "address": "last"}), CHECKPOINT)
+    with pytest.raises(Blocked, match="still at the source"):
+        map_it(world, "t.n")
+    map_it(world)
+    assert world.schema("t") == "id int64!, n int64, address string, address__v1 string~"
+    report = world.play(CHECKPOINT)
+    assert (report.status, proposals(world), world.reviews("open")) == ("done", [], {})
+    assert [c.name for c in world.accepted("t").live] == ["id", "n", "address"]
+    world.steps = [*rows("address", other="again "), CHECKPOINT]
+    world.play(full=True)
+    assert ("text again 3",) in world.rows("t", "address")
+    world.play(*upserts("t", {"id": 3, "n": 3, "mail": "back"}), CHECKPOINT)
+    assert world.schema("t").endswith(", mail string")
+
+
+def test_a_mapping_that_was_interrupted_is_finished_by_the_next_run(world: ConnectorWorld) -> None:
+    world.play(*rows("address"), CHECKPOINT)
+    world.store.mappings.want("shop", ("", "t"), "mail", "address", "test")
+    world.pipe.source.forget(("", "t"), "mail")  # type: ignore[attr-defined]
+    world.play(*upserts("t", {"id": 99, "n": 1, "address": "last"}), CHECKPOINT)
+    assert [c.name for c in world.accepted("t").live] == ["id", "n", "address"]
+    assert world.reviews("open") == {}
+
+
+def test_what_is_still_declared_cannot_be_mapped(make_connector: MakeConnector) -> None:
+    world = make_connector(declared=declared(mail="STRING"))
+    world.play(*rows("mail"), CHECKPOINT)
+    world.play(*rows("address"), CHECKPOINT)
+    assert proposals(world) == []
+    with pytest.raises(Blocked, match="still at the source") as error:
+        map_it(world)
+    assert "schema() declares it" in error.value.hint
+
+
+@pytest.mark.parametrize("name", ["approve", "block_all"])
+def test_where_a_new_column_would_wait_the_question_does(world: ConnectorWorld, name: str) -> None:
+    world.policy = preset(name)
+    world.play(*rows("address"), CHECKPOINT)
+    assert len(proposals(world)) == 1
+    world.play(CHECKPOINT)
+    assert len(proposals(world)) == 1
+    map_it(world)
+    world.play(*rows("address", other="new "), CHECKPOINT)
+    assert world.schema("t") == "id int64!, n int64, address string"
+    assert ("text new 3",) in world.rows("t", "address")
+
+
+def test_a_shape_from_before_silence_was_known() -> None:
+    old = {"tables": [{"schema": "", "name": "t", "key": ["id"], "declared": True, "sent": True,
+                       "columns": [["id", "int64", True], ["a", "string", False]]}]}  # fmt: skip
+    seen = Seen.from_dict(old)
+    assert seen.silent == {}
+    assert Seen.from_dict(seen.to_dict()) == seen
