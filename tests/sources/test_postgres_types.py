@@ -209,7 +209,7 @@ def test_literals_are_what_the_server_understands(postgres: Database) -> None:
 
 
 GLOBS = ("*", "?", "s.*", "*.t*_?", "s.[!z]*", "s.[a-eE]*", "*[]]*", "s.x[[]1]", "tmp_?", "s.a^b", "S.*", "re:s[.]tmp_")
-GLOBS += ("re:s[.]tmp_.*", "re:.*\\d", "re:tmp|s[.]a.*", "s.[^a]*")
+GLOBS += ("re:s[.]tmp_.*", "re:.*\\d", "re:tmp|s[.]a.*", "s.[^a]*", "re:(?i)S[.]TMP_.|x[.]y")
 
 
 @pytest.mark.parametrize("pattern", [*GLOBS, *TEXTS])

@@ -131,8 +131,10 @@ def test_catalog_details(tmp_path: Path) -> None:
 PATTERNS = [
     (("orders",), (), {"orders"}),
     (("main.*",), ("stock",), {"orders"}),
-    (("re:^st",), (), {"stock"}),
-    ((), ("re:s$",), {"stock"}),
+    (("re:st.*",), (), {"stock"}),
+    (("re:main[.]st.*", "re:(?i)ORDERS|x"), (), {"stock", "orders"}),
+    (("re:^st", "re:k$", "re:stoc|ord"), (), set()),
+    ((), ("re:.*s$", "re:toc"), {"stock"}),
     (("[nope",), (), set()),
 ]
 

@@ -1,10 +1,45 @@
-"""Shell patterns of names as servers match them: LIKE and regular expressions."""
+"""Patterns of tables as sources match them: always the whole name, as a selection does."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+
+from instep.errors import ProjectError, SchemaError
+from instep.schema.selection import Pattern
 
 _GLOB = re.compile(r"[*?\[]")
+
+
+def selects(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str, str], bool]:
+    """Tells of a schema and a name whether the table is included (by no pattern: all are) and not excluded. A pattern
+    is about the name alone or behind its schema. Raises ProjectError for a bad regular expression."""
+    wanted, unwanted = ([_pattern(text) for text in texts] for texts in (include, exclude))
+
+    def selected(schema: str, name: str) -> bool:
+        paths = (name, f"{schema}.{name}")
+        kept = not wanted or any(p.matches(path) for p in wanted for path in paths)
+        return kept and not any(p.matches(path) for p in unwanted for path in paths)
+
+    return selected
+
+
+def _pattern(text: str) -> Pattern:
+    try:
+        return Pattern(text)
+    except SchemaError as error:
+        raise ProjectError(f"pattern {text!r}: {error.message}", hint="correct `include` or `exclude`") from None
+
+
+def is_regex(pattern: str) -> bool:
+    return pattern.startswith("re:")
+
+
+def whole_regex(pattern: str) -> str:
+    """The regular expression behind `re:` for servers, which look for it anywhere in a text; `(?i)` stays in front."""
+    text = pattern.removeprefix("re:")
+    flags = "(?i)" if text.startswith("(?i)") else ""
+    return f"{flags}^(?:{text.removeprefix(flags)})$"
 
 
 def is_glob(pattern: str) -> bool:

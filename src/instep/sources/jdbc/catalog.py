@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from instep.errors import ReadError
-from instep.schema.selection import patterns
 from instep.schema.table import Column, Table
 from instep.sources.jdbc.config import JdbcConfig
 from instep.sources.jdbc.types import Native, column_type
+from instep.sources.patterns import selects
 from instep.spark.jdbc import Connection
 
 Row = tuple[str | None, ...]
@@ -62,20 +62,9 @@ Denied = dict[tuple[str, ...], str]
 
 def tables(connection: Connection, config: JdbcConfig) -> tuple[list[Table], Denied]:
     """(the selected tables of all places, why the driver cannot describe others)."""
-    wanted, denied = _selected(config), Denied()
+    wanted, denied = selects(config.include, config.exclude), Denied()
     found = [t for place in places(connection, config) for t in _tables(connection, config, place, wanted, denied)]
     return found, denied
-
-
-def _selected(config: JdbcConfig) -> Callable[[str, str], bool]:
-    include, exclude = patterns(config.include), patterns(config.exclude)
-
-    def selected(schema: str, name: str) -> bool:
-        paths = (name, f"{schema}.{name}")
-        wanted = not include or any(p.matches(path) for p in include for path in paths)
-        return wanted and not any(p.matches(path) for p in exclude for path in paths)
-
-    return selected
 
 
 def _tables(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from instep.sources.patterns import glob_to_like, glob_to_regex, is_glob
+from instep.sources.patterns import glob_to_like, glob_to_regex, is_glob, is_regex, whole_regex
 
 _EXACT = "COLLATE utf8mb4_bin"
 
@@ -36,8 +36,8 @@ def matches(schema: str, table: str, database: str, include: Sequence[str], excl
 
 def _schemas(schema: str, database: str, include: Sequence[str]) -> str:
     """Which schemas are looked at: a constant list when the patterns name them, which spares the server the rest."""
-    named = {p.partition(".")[0] for p in include if "." in p and not p.startswith("re:")}
-    if any(is_glob(name) for name in named) or any(p.startswith("re:") for p in include):
+    named = {p.partition(".")[0] for p in include if "." in p and not is_regex(p)}
+    if any(is_glob(name) for name in named) or any(is_regex(p) for p in include):
         return f"{schema} NOT IN ('information_schema', 'mysql', 'performance_schema', 'sys')"
     return f"{schema} IN ({', '.join(literal(name) for name in sorted({*named, database}))})"
 
@@ -51,8 +51,8 @@ def _matches(text: str, pattern: str) -> str:
     """Case matters, as in the names themselves. An exact text may hold the letters of a glob."""
     text = f"CONVERT({text} USING utf8mb4)"
     exact = f"{text} {_EXACT} = {literal(pattern)}"
-    if pattern.startswith("re:"):
-        return f"{text} {_EXACT} REGEXP {literal(pattern[3:])}"
+    if is_regex(pattern):
+        return f"{text} {_EXACT} REGEXP {literal(whole_regex(pattern))}"
     if "[" in pattern:
         return f"({exact} OR {text} {_EXACT} REGEXP {literal(glob_to_regex(pattern))})"
     if is_glob(pattern):

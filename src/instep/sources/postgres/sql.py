@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from instep.schema.names import quote
-from instep.sources.patterns import glob_to_like, glob_to_regex, is_glob
+from instep.sources.patterns import glob_to_like, glob_to_regex, is_glob, is_regex, whole_regex
 
 __all__ = ["literal", "matches", "quote", "quote_table", "select"]
 
@@ -39,8 +39,8 @@ def matches(schema: str, name: str, include: Sequence[str], exclude: Sequence[st
 
 def _matches(schema: str, name: str, pattern: str) -> str:
     path = f"({schema} || '.' || {name})"
-    if pattern.startswith("re:"):
-        return f"({path} ~ {literal(f'^(?:{pattern[3:]})$')})"
+    if is_regex(pattern):
+        return f"({path} ~ {literal(whole_regex(pattern))})"
     subjects = [path] if "." in pattern else [path, name]
     return f"({' OR '.join(f'{s} {test}' for s in subjects for test in _tests(pattern))})"
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
-import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any
 
-from instep.errors import ProjectError
 from instep.schema.table import Column, Table
 from instep.sources.base import TableStats
+from instep.sources.patterns import selects
 from instep.sources.sqlite.connect import SqliteConfig
 from instep.sources.sqlite.types import column_type
 
@@ -62,7 +61,8 @@ class Contents:
 def contents(connection: sqlite3.Connection, config: SqliteConfig) -> Contents:
     """Everything that is selected: ordinary tables in one query, the others one by one, for a view may be broken
     and the module of a virtual table missing."""
-    connection.create_function("instep_selected", 1, selection(config), deterministic=True)
+    selected = partial(selects(config.include, config.exclude), "main")
+    connection.create_function("instep_selected", 1, selected, deterministic=True)
     objects = {row[0]: row[1:] for row in connection.execute(_OBJECTS) if row[1] != "shadow"}
     rows = connection.execute(_TABLE_COLUMNS)
     found = {name: [row[1:] for row in group] for name, group in groupby(rows, key=lambda row: row[0])}
@@ -81,30 +81,6 @@ def contents(connection: sqlite3.Connection, config: SqliteConfig) -> Contents:
         storage[name] = Storage(rowid)
         tables.append(_table(name, kind, bool(without_rowid), columns))
     return Contents(tuple(tables), storage, broken)
-
-
-def selection(config: SqliteConfig) -> Callable[[str], bool]:
-    """Tells whether a table of this name is selected; raises ProjectError for a bad regular expression."""
-    include, exclude = ([_pattern(p) for p in patterns] for patterns in (config.include, config.exclude))
-
-    def selected(name: str) -> bool:
-        texts = (name, f"main.{name}")
-        wanted = not include or any(p(t) for p in include for t in texts)
-        return wanted and not any(p(t) for p in exclude for t in texts)
-
-    return selected
-
-
-def _pattern(text: str) -> Callable[[str], object]:
-    if not text.startswith("re:"):
-        glob = re.compile(fnmatch.translate(text))
-        return lambda name: name == text or glob.match(name)
-    try:
-        return re.compile(text[3:]).search
-    except re.error as error:
-        raise ProjectError(
-            f"pattern {text!r} is no valid regular expression: {error}", hint="correct `include` or `exclude`"
-        ) from None
 
 
 def _rowid(taken: set[str], alias: str) -> str:
