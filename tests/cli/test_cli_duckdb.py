@@ -102,6 +102,17 @@ def test_status_tells_of_the_tables_that_are_read(filed: Shop) -> None:
     assert [t["table"][1] for t in found] == ["customer", "purchase"]
 
 
+def test_verify_says_how_many_rows_were_asked_to_stay(filed: Shop) -> None:
+    filed.write(text=FILE.replace("policy: careful}", "policy: careful, tables: {main.customer: {deletes: ignore}}}"))
+    synced(filed)
+    filed.sql("delete from customer where id = 1")
+    synced(filed)
+    lines = filed.ok("verify").out.splitlines()
+    assert "equal" in lines[0]
+    assert lines[1].strip() == "1 of them only in the destination: kept, as `deletes: ignore` says"
+    assert [t["kept"] for t in filed.json("verify")["tables"]] == [1, 0]
+
+
 def test_verify_says_what_it_could_not_compare(filed: Shop) -> None:
     synced(filed)
     settings = 'policy: careful, tables: {main.customer: {filter: "nope = 1"}}}'

@@ -123,5 +123,7 @@ def _show_verdicts(out: Screen, verdicts: list[Verdict]) -> None:
         found = f"{v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
         text = f" {v.table}: {found if v.compared else 'it could not be compared'}"
         out.print(mark, cell(text), sep="")
+        if v.kept:
+            out.write(f"         {v.kept:,} of them only in the destination: kept, as `deletes: ignore` says")
         for line in (part for said in v.differences for part in said.splitlines()):
             out.write(f"         {line}", "yellow")

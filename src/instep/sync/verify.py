@@ -30,12 +30,14 @@ from instep.sync.rows.specs import stage_spec
 
 SHOWN = 5
 """Keys shown of rows that differ."""
+_EXTRA = "only in the destination"
 
 
 @dataclass(frozen=True)
 class Verdict:
     """`differences` are sentences for people; none when the table is equal. Not `compared`: they say why not, and
-    nothing is known of its rows."""
+    nothing is known of its rows. `kept` rows are only in the destination, as `deletes: ignore` asks: they differ from
+    nothing."""
 
     table: str
     equal: bool
@@ -43,6 +45,7 @@ class Verdict:
     destination_rows: int
     differences: tuple[str, ...] = ()
     compared: bool = True
+    kept: int = 0
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,23 @@ def _verify(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, *, key
     destination = _checksum(_destination_rows(pipe, read, columns), columns)
     if source == destination:
         return Verdict(read.table.path, True, source.rows, destination.rows)
+    found = _differing(pipe, snapshot, read, number, columns) if read.table.key else {}
+    kept = found.pop(_EXTRA, (0, []))[0] if _keeps(pipe, read) else 0
+    if kept and not found:
+        return Verdict(read.table.path, True, source.rows, destination.rows, kept=kept)
     differing = [c for c in columns if source.sums.get(c) != destination.sums.get(c)]
     lines = [f"columns that differ: {', '.join(differing)}"] if differing else ["the same values stand in other rows"]
-    if read.table.key:
-        lines += _keys(pipe, snapshot, read, number, columns, named=keys)
-    return Verdict(read.table.path, False, source.rows, destination.rows, tuple(lines))
+    lines = [] if kept else lines  # every column differs by the rows that are kept
+    for what, (count, some) in found.items():
+        told = f"{what} ({count:,} rows)"
+        lines += [f"{told}: key {key}" for key in some] if keys else [told]
+    return Verdict(read.table.path, False, source.rows, destination.rows, tuple(lines), kept=kept)
+
+
+def _keeps(pipe: Pipe, read: TableRead) -> bool:
+    """Whether rows that the source has no more, or that its filter leaves out by now, stay as they are."""
+    choice = choose(read.table, pipe.settings(read.table))
+    return bool(read.table.key) and choice.mode in ("upsert", "log") and choice.deletes == "ignore"
 
 
 def _source_rows(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int) -> pa.RecordBatchReader:
@@ -158,10 +173,10 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
     return _Side(count, dict(zip([*columns, ""], values, strict=True)))
 
 
-def _keys(
-    pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str], *, named: bool
-) -> list[str]:
-    """How many rows are missing on one side or differ; the first keys of them if they are to be named."""
+def _differing(
+    pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]
+) -> dict[str, tuple[int, list[str]]]:
+    """How many rows are on one side only or differ, and the first keys of them."""
     aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
     key = [quote(aliases[k], "ansi") for k in read.table.key]
     same = " and ".join(f"s.{k} is not distinct from d.{k}" for k in key)
@@ -171,7 +186,7 @@ def _keys(
         connection.register("source_rows", _source_rows(pipe, snapshot, read, number).read_all())
         connection.register("destination_rows", _destination_rows(pipe, read, columns).read_all())
         found = connection.execute(
-            f"select case when s.there is null then 'only in the destination' when d.there is null then 'missing' "  # noqa: S608
+            f"select case when s.there is null then '{_EXTRA}' when d.there is null then 'missing' "  # noqa: S608
             f"else 'differs' end as _instep_found, count(*) over (partition by _instep_found), "
             f"concat_ws(', ', {shown}) "
             f"from (select *, true as there from source_rows) s full join "
@@ -179,6 +194,7 @@ def _keys(
             f"where s.there is null or d.there is null or {differ} "
             f"qualify row_number() over (partition by _instep_found order by {shown}) <= {SHOWN} order by 1, 3"
         ).fetchall()
-    if not named:
-        return [f"{what} ({count:,} rows)" for what, count in dict.fromkeys((what, count) for what, count, _ in found)]
-    return [f"{what} ({count:,} rows): key {values}" for what, count, values in found]
+    out: dict[str, tuple[int, list[str]]] = {}
+    for what, count, values in found:
+        out.setdefault(what, (count, []))[1].append(values)
+    return out
