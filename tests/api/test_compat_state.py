@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 from compat_world import Compat, compatible
 
+from instep.bootstrap import open_server
+from instep.cli.main import main
 from instep.project.connector import segments_folder
+from instep.store.dump import dump
+from instep.store.keyring import FILE as KEYS
+from instep.store.keyring import add_key
 
 FILE = """\
 sources: {api: {type: connector, path: connector}}
@@ -55,6 +60,59 @@ def test_a_state_is_not_shown_to_strangers(shop: Compat) -> None:
     assert shop.ask("GET", "/connections/shop/state", status=404)["code"] == "NotFound_Connection"
     shop.client.auth = shop.key("viewer")
     assert shop.ask("PATCH", "/connections/shop/state", {"state": {}}, status=403)["code"]
+
+
+def test_a_state_is_sealed_and_shown_by_whoever_has_the_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over the server, by commands beside it, and after the keys have turned."""
+    monkeypatch.delenv("INSTEP_KEYS", raising=False)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return main(["--project", str(tmp_path), *words]), *capsys.readouterr()
+
+    add_key(tmp_path / KEYS, "k1")
+    (tmp_path / "connector").mkdir()
+    (tmp_path / "connector" / "connector.py").write_text(CODE.replace("+ 1", "+ 1, 'token': 'canary-7d1f'"))
+    with compatible(tmp_path, text="{}", file=FILE) as shop:
+        shop.sync()
+        assert shop.data("GET", "/connections/shop/state") == {"state": {"at": 1, "token": "canary-7d1f"}}
+        assert not any("canary-7d1f" in line for line in dump(shop.store._db))
+    assert run("sync")[0] == 0
+    add_key(tmp_path / KEYS, "k2")
+    assert "k1: 1 secret(s), present" in run("secrets", "status")[1]
+    assert "1 secret(s) sealed again with k2" in run("secrets", "rotate")[1]
+    (tmp_path / KEYS).write_text((tmp_path / KEYS).read_text().splitlines()[0])
+    with open_server(tmp_path) as app:
+        assert app.store.connectors.get("shop").state["at"] == 2
+    (tmp_path / KEYS).unlink()
+    code, _, told = run("sync")
+    assert (code, "connection shop: its connector's state is sealed" in told) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "link"), [("/tmp/mine", ""), ("connectors", ""), ("connectors/../own", ""), ("connectors/l", "own")]
+)
+def test_a_connector_that_is_not_on_the_shelf_is_refused(tmp_path: Path, path: str, link: str) -> None:
+    """Neither made nor changed to, and no folder is looked into."""
+    for folder in ("connectors/crm", "own"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "connector.py").write_text(CODE)
+    if link:
+        (tmp_path / path).symlink_to(tmp_path / link)
+    with compatible(tmp_path, text="{}", file="destinations: {lake: {type: duckdb, path: w.db}}\n") as api:
+        body = {"group_id": "lake", "service": "connector_sdk", "config": {"path": path, "schema": "crm"}}
+        said = api.ask("POST", "/connections", body, 400)
+        assert said["code"] == "InvalidInput"
+        assert "must be a folder below connectors/" in said["message"]
+        assert (api.store.objects.names("source"), api.store.objects.names("connection")) == ((), ())
+        made = api.data("POST", "/connections", body | {"config": {"path": "connectors/crm", "schema": "crm"}}, 201)
+        assert {test["status"] for test in made["setup_tests"]} <= {"PASSED", "WARNING"}
+        refused = api.ask("PATCH", f"/connections/{made['id']}", {"config": {"path": path}}, 400)
+        assert "must be a folder below connectors/" in refused["message"]
+        (source,) = api.store.objects.names("source")
+        assert api.app.objects.project.source(source)["path"] == str(tmp_path / "connectors" / "crm")
 
 
 def test_operations_that_wait_go_with_a_connection_of_the_server(tmp_path: Path) -> None:

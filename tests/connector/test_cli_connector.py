@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from trial_world import CODE, Trial
 
+from instep.bootstrap import open_project
 from instep.cli.main import main
+from instep.project.connector import segments_folder, uploads_folder
 
 
 @pytest.fixture
@@ -284,3 +286,44 @@ def test_a_warehouse_that_somebody_deleted_is_made_anew(trial: Trial) -> None:
     (trial.folder / "files" / "warehouse.db").unlink()
     assert trial.json("debug")["operations"]["schema_changes"] == 1
     assert trial.rows("part") == [(1, "nut")]
+
+
+@pytest.mark.parametrize("tables", [(), ("--drop-tables",)])
+def test_a_connection_that_is_deleted_takes_its_folder_along(
+    trial: Trial, tmp_path: Path, tables: tuple[str, ...]
+) -> None:
+    """What waits, the state and the folder; files of rows stay like the tables that were not dropped."""
+    trial.write(
+        """
+import io
+from fivetran_connector_sdk import FileUpload
+op.upsert("part", {"id": state.get("n", 0)}, file=FileUpload("a", io.BytesIO(b"x")))
+op.checkpoint({"n": state.get("n", 0) + 1})
+"""
+    )
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "instep.yml").write_text(
+        f"engine: inline\nsources: {{s: {{type: connector, path: {trial.folder}}}}}\n"
+        "destinations: {d: {type: duckdb, path: w.db}}\nconnections: {shop: {source: s, destination: d}}\n"
+    )
+
+    def run(*words: str) -> int:
+        return main(["--project", str(root), *words])
+
+    assert run("sync") == 0
+    assert run("pause", "shop", "--table", "part") == 0
+    run("sync")
+    folder = segments_folder(root, "shop")
+    with open_project(root) as app:
+        assert len(app.store.connectors.held("shop")) == 1
+    assert [p.name[:5] for p in folder.iterdir()] == ["held-"]
+    assert run("connection", "delete", "shop", "--yes") != 0
+    assert folder.is_dir()
+    assert run("connection", "delete", "shop", "--confirm", "shop", *tables) == 0
+    assert not folder.exists()
+    assert (uploads_folder(root, "shop") / "part" / "a").read_bytes() == b"x"
+    with open_project(root) as app:
+        of = app.store.connectors.of("shop")
+        assert (of.held(), of.state().state, of.shape()) == ([], {}, {})
+        assert bool(app.destination("d").tables()) is not bool(tables)

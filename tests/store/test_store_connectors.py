@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
-from instep.errors import Fenced
-from instep.store.store import Store
+import pytest
+from sqlalchemy import Connection, select, update
+from store_world import Clock
+
+from instep.errors import Fenced, InstepError, ProjectError
+from instep.store import migrate
+from instep.store.backup import bring_back
+from instep.store.connector_tables import connector_states
+from instep.store.database import Database
+from instep.store.dump import dump
+from instep.store.keyring import INSECURE, Keyring, new_key, parse
+from instep.store.store import Store, utc_now
 
 
 def test_a_state_is_saved_by_the_latest_run_or_by_a_person(any_store: Store) -> None:
@@ -46,3 +58,106 @@ def test_operations_are_held_in_order_and_let_go_with_the_state(any_store: Store
     assert [(h.place, h.key) for h in one.held()] == [("/b", "k2")]
     assert "k2" not in repr(one.held())
     assert any_store.connectors.of("other").held() == []
+
+
+CANARY = "canary-state-7d1f"
+OLD, NEW = Keyring(parse(new_key("k1"), "")), Keyring(parse(new_key("k2"), ""))
+BOTH = Keyring({**NEW.keys, **OLD.keys})
+
+
+def dumped(store: Store) -> str:
+    return "\n".join(dump(store._db))
+
+
+@pytest.fixture
+def at_keys(any_url: str, clock: Clock) -> Iterator[Callable[[Keyring | None], Store]]:
+    """The same database, opened with these keys."""
+    with ExitStack() as stack:
+        yield lambda keys: stack.enter_context(Store(any_url, now=clock, keys=keys))
+
+
+def test_a_state_is_sealed_where_there_are_keys(at_keys: Callable[[Keyring | None], Store]) -> None:
+    plain, old, new, both = (at_keys(keys) for keys in (None, OLD, NEW, BOTH))
+    plain.connectors.save("before", {"token": CANARY})
+    assert CANARY in dumped(plain)
+    assert old.connectors.get("before").state == {"token": CANARY}
+    for name in ("before", "c"):
+        old.connectors.save(name, {"token": CANARY}, run="r1", fence=1)
+        old.connectors.keep_shape(name, {"tables": []})
+    assert CANARY not in dumped(plain)
+    assert (old.connectors.get("c").state, old.connectors.get("c").run) == ({"token": CANARY}, "r1")
+    with pytest.raises(ProjectError, match="connection c: its connector's state is sealed, and there are no master"):
+        plain.connectors.get("c")
+    with pytest.raises(ProjectError, match="the master key 'k1' is missing"):
+        new.connectors.get("c")
+    with pytest.raises(Fenced):
+        new.connectors.save("c", {}, run="r0", fence=0)
+    assert (plain.connectors.shape("c"), plain.connectors.by_key()) == ({"tables": []}, {"k1": 2})
+    assert [both.connectors.rotate(), both.connectors.rotate()] == [2, 0]
+    assert (new.connectors.get("c").state, new.connectors.by_key()) == ({"token": CANARY}, {"k2": 2})
+    new.connections.forget("c")
+    plain.connectors.forget("before")
+    assert (plain.connectors.by_key(), plain.connectors.get("c").state) == ({}, {})
+
+
+def test_a_key_that_everybody_knows_seals_no_state(at_keys: Callable[[Keyring | None], Store]) -> None:
+    store = at_keys(Keyring({INSECURE: b"-" * 32}))
+    store.connectors.save("c", {"at": 1})
+    assert (store.connectors.by_key(), at_keys(None).connectors.get("c").state) == ({}, {"at": 1})
+
+
+@pytest.mark.parametrize("field", ["state", "wrapped"])
+def test_a_sealed_state_opens_at_its_connection_only(at_keys: Callable[[Keyring | None], Store], field: str) -> None:
+    store = at_keys(OLD)
+    for name in ("c", "d"):
+        store.connectors.save(name, {"name": name})
+    c = connector_states.c
+    with store._db.write() as transaction:
+        other = select(connector_states).where(c.connection == "d")
+        row = transaction.execute(other).mappings().one()
+        values = {name: row[name] for name in ("state", "key", "wrapped")} if field == "state" else {"wrapped": "AAAA"}
+        transaction.execute(update(connector_states).where(c.connection == "c").values(values))
+    with pytest.raises(InstepError, match="connector c: /state does not open"):
+        store.connectors.get("c")
+
+
+def test_a_state_that_is_saved_while_keys_turn_stays_whole(at_keys: Callable[[Keyring | None], Store]) -> None:
+    old, both = at_keys(OLD), at_keys(BOTH)
+    old.connectors.save("c", {"at": 1})
+    real = both._db.write
+
+    @contextmanager
+    def late() -> Iterator[Connection]:
+        old.connectors.save("c", {"at": 2})
+        with real() as transaction:
+            yield transaction
+
+    both._db.write = late  # type: ignore[method-assign]
+    assert both.connectors.rotate() == 0
+    both._db.write = real  # type: ignore[method-assign]
+    assert (old.connectors.get("c").state, both.connectors.rotate()) == ({"at": 2}, 1)
+    assert both.connectors.get("c").state == {"at": 2}
+
+
+def test_without_the_columns_of_seals_only_what_is_in_clear_is_left(any_url: str) -> None:
+    with Store(any_url, keys=OLD) as store:
+        store.connectors.save("sealed", {"at": 1})
+    with Store(any_url) as store:
+        store.connectors.save("clear", {"at": 2})
+    database = Database(any_url, utc_now)
+    with database.write() as connection:
+        migrate.run(connection, "0024")
+        migrate.run(connection, migrate.HEAD)
+    database.close()
+    with Store(any_url) as store:
+        assert [store.connectors.get(name).state for name in ("sealed", "clear")] == [{}, {"at": 2}]
+
+
+def test_a_backup_takes_seals_along(at_keys: Callable[[Keyring | None], Store], tmp_path: Path, clock: Clock) -> None:
+    store = at_keys(OLD)
+    store.connectors.save("c", {"token": CANARY})
+    for name in ("a.jsonl", "b.jsonl.gz"):
+        store.back_up(tmp_path / name)
+        with Store(f"sqlite:///{tmp_path}/{name}.db", now=clock, keys=OLD) as other:
+            bring_back(other._db, tmp_path / name, clock)
+            assert other.connectors.get("c").state == {"token": CANARY}

@@ -103,10 +103,13 @@ class App:
 
     @cached_property
     def store(self) -> Store:
+        from instep.store.keyring import has_keys, keyring
         from instep.store.store import Store
 
-        (self.project.root / ".instep").mkdir(exist_ok=True)
-        return self._telling(Store(self.project.store_url()))
+        root, variables = self.project.root, self.project.environment.variables
+        (root / ".instep").mkdir(exist_ok=True)
+        keys = keyring(root, variables=variables) if has_keys(root, variables) else None
+        return self._telling(Store(self.project.store_url(), keys=keys))
 
     def refresh(self) -> str:
         """Takes in what the project file says, if it is another text by now. "" or, once for each text, why that is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,11 +35,12 @@ def new_key(
 
 
 def status() -> None:
-    """How many secrets each master key has sealed."""
+    """How many secrets each master key has sealed, states of connectors included."""
     from instep.bootstrap import open_server
 
     with open_server(options.project) as app:
-        keys, counts = app.store.secrets.keys, app.store.secrets.by_key()
+        keys, states = app.store.secrets.keys, app.store.connectors.by_key()
+        counts = Counter(app.store.secrets.by_key()) + Counter(states)
     rows = [
         {"key": id, "secrets": counts.get(id, 0), "current": id == keys.current, "present": id in keys.keys}
         for id in dict.fromkeys([*keys.keys, *counts])
@@ -61,5 +63,6 @@ def rotate(
     from instep.bootstrap import open_server
 
     with open_server(options.project, insecure_dev=insecure_dev) as app:
-        done, current = app.store.secrets.rotate(), app.store.secrets.keys.current
+        done = app.store.secrets.rotate() + app.store.connectors.rotate()
+        current = app.store.secrets.keys.current
     emit({"key": current, "secrets": done}, lambda out: out.write(f"{done} secret(s) sealed again with {current}"))

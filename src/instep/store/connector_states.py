@@ -1,6 +1,8 @@
 """How far the runs of connectors got: the state of the last checkpoint whose rows are at the destination.
 
-A state may hold tokens of the connector's own: it is shown only where it is asked for, never in a log or an error.
+A state may hold tokens of the connector's own: it is shown only where it is asked for, never in a log or an error, and
+sealed like a secret where there are master keys. `key` is the id of the one that has wrapped its data key, "" for one
+in clear.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 
-from instep.errors import Fenced
+from instep.errors import Fenced, ProjectError
 from instep.store.connections import ensure
 from instep.store.connector_tables import connector_held, connector_states
 from instep.store.database import Database
+from instep.store.keyring import Keyring
+from instep.store.seal import Place, Sealed, rewrap, seal, unseal
 
 Ref = tuple[str, str]
 
@@ -47,8 +51,10 @@ class HeldOperations:
 
 
 class ConnectorStates:
-    def __init__(self, database: Database) -> None:
-        self._db = database
+    """States are sealed with `keys`, unless there are none or everybody knows them; any of them opens one."""
+
+    def __init__(self, database: Database, keys: Keyring | None = None) -> None:
+        self._db, self._keys = database, keys
 
     def of(self, connection: str) -> OneConnector:
         return OneConnector(self, connection)
@@ -59,19 +65,62 @@ class ConnectorStates:
             yield
 
     def get(self, connection: str) -> ConnectorState:
+        """Raises ProjectError if its state is sealed and the key to it is missing."""
         c = connector_states.c
-        query = select(c.state, c.run, c.fence, c.at).where(c.connection == connection)
+        query = select(c.state, c.key, c.wrapped, c.run, c.fence, c.at).where(c.connection == connection)
         with self._db.read() as transaction:
             row = transaction.execute(query).first()
-        return ConnectorState(json.loads(row.state or "{}"), row.run, row.fence, row.at) if row else ConnectorState()
+        if row is None:
+            return ConnectorState()
+        sealed = Sealed(row.key, row.wrapped, row.state)
+        text = unseal(self._keyring(connection), _place(connection), sealed) if row.key else row.state
+        return ConnectorState(json.loads(text or "{}"), row.run, row.fence, row.at)
+
+    def _keyring(self, connection: str) -> Keyring:
+        if self._keys is None:
+            raise ProjectError(
+                f"connection {connection}: its connector's state is sealed, and there are no master keys here",
+                hint="set INSTEP_KEYS, or use the key file of the server",
+            )
+        return self._keys
 
     def save(self, connection: str, state: Mapping[str, Any], *, run: str = "", fence: int = 0) -> None:
         """Raises Fenced if a later run has saved one. Without a run it is a person's, which any run may replace."""
-        known = self.get(connection)
-        if run and known.fence > fence:
+        query = select(connector_states.c.fence).where(connector_states.c.connection == connection)
+        with self._db.read() as transaction:
+            known: int = transaction.execute(query).scalar() or 0
+        if run and known > fence:
             raise Fenced(f"connection {connection}: a later run has saved the connector's state")
-        values = {"state": json.dumps(state), "run": run, "fence": max(fence, known.fence)}
-        self._put(connection, values)
+        text = json.dumps(state)
+        sealed = Sealed("", "", text)
+        if self._keys is not None and not self._keys.insecure:
+            sealed = seal(self._keys, _place(connection), text)
+        values = {"state": sealed.value, "key": sealed.key, "wrapped": sealed.wrapped}
+        self._put(connection, {**values, "run": run, "fence": max(fence, known)})
+
+    def by_key(self) -> Mapping[str, int]:
+        """How many states each master key has sealed."""
+        c = connector_states.c
+        query = select(c.key, func.count()).where(c.key != "").group_by(c.key).order_by(c.key)
+        with self._db.read() as transaction:
+            return {row[0]: row[1] for row in transaction.execute(query)}
+
+    def rotate(self) -> int:
+        """Wraps the data keys of all states with the current master key; answers how many were not yet. A state that
+        a run saves meanwhile is left as it is: the run has the key that it was started with."""
+        if self._keys is None:
+            return 0
+        c, done = connector_states.c, 0
+        query = select(c.connection, c.state, c.key, c.wrapped).where(c.key.not_in(["", self._keys.current]))
+        with self._db.read() as transaction:
+            found = transaction.execute(query).all()
+        for row in found:
+            made = rewrap(self._keys, _place(row.connection), Sealed(row.key, row.wrapped, row.state))
+            same = (c.connection == row.connection, c.wrapped == row.wrapped)
+            values = {"key": made.key, "wrapped": made.wrapped}
+            with self._db.write() as transaction:
+                done += transaction.execute(connector_states.update().where(*same).values(**values)).rowcount
+        return done
 
     def shape(self, connection: str) -> Mapping[str, Any]:
         """What the connector has declared and sent so far: see sources/connector/seen.py; {} at first."""
@@ -91,7 +140,7 @@ class ConnectorStates:
                 connector_states.update().where(c.connection == connection).values(**values, at=now)
             )
             if not done.rowcount:
-                fresh = {"shape": {}, "state": "", **values}
+                fresh = {"shape": {}, **values}
                 transaction.execute(insert(connector_states).values(connection=connection, **fresh, at=now))
 
     def hold(self, connection: str, held: Iterable[tuple[Ref, str, int, str]]) -> None:
@@ -164,3 +213,7 @@ class OneConnector:
                 self.states.save(self.connection, state, run=run, fence=fence)
             self.states.hold(self.connection, held)
             self.states.let_go(let_go)
+
+
+def _place(connection: str) -> Place:
+    return Place("connector", connection, "/state", 1)

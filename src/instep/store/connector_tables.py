@@ -19,6 +19,8 @@ connector_states = Table(
     metadata,
     connection_column(primary_key=True),
     text_column("state"),
+    text_column("key"),
+    text_column("wrapped"),
     Column("shape", JSON, nullable=False),
     text_column("run"),
     count_column("fence"),

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 from instep.errors import Conflict
 from instep.store.database import Database
 
-HEAD = "0024"
+HEAD = "0025"
 _PLACE = "instep.store:migrations"
 
 

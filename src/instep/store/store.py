@@ -76,7 +76,7 @@ class Store:
         keys: Keyring | None = None,
     ) -> None:
         """`url` is an SQLAlchemy URL; `busy` are the seconds to wait for another writer; `keys` open and seal
-        secrets, which nothing else needs."""
+        secrets and states of connectors, which nothing else needs."""
         self._db = Database(url, now, busy)
         try:
             upgrade(self._db)
@@ -108,7 +108,7 @@ class Store:
         self.loaded = LoadedColumns(self._db)
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
-        self.connectors = ConnectorStates(self._db)
+        self.connectors = ConnectorStates(self._db, keys)
         self.objects = Objects(self._db)
         self.secrets = Secrets(self._db, keys)
         self.jobs = Jobs(self._db, self.events, lease)
