@@ -104,6 +104,21 @@ def test_debug_begins_from_the_state_that_is_given(trial: Trial) -> None:
     assert (trial.state, other.read_text().split()) == ({"n": 2}, ["{", '"n":', "71", "}"])
 
 
+def test_a_trial_shows_what_a_policy_does(trial: Trial) -> None:
+    rules = trial.folder.parent / "rules.yml"
+    rules.write_text("preset: block_all\nrules:\n- {on: [column.added], match: ['*.size'], decide: apply}\n")
+    trial.write('op.upsert("part", {"id": 1, **({"size": 2, "note": "x"} if state else {})})\nop.checkpoint({"n": 1})')
+    trial.ok("debug", "--policy", "block_all")
+    assert trial.rows("part") == [(1,)]
+    waits = trial.ok("debug", "--policy", "approve").out
+    assert "  no changes" in waits
+    assert trial.rows("part", "_instep_extra->>'size', _instep_extra->>'note'") == [("2", "x")]
+    assert "+ column part.size added" in trial.ok("debug", "--policy", str(rules)).out
+    assert "note" not in trial.tables()["part"]
+    assert trial.rows("part", "id, size") == [(1, 2)]
+    assert "+ column part.note" in trial.ok("debug").out
+
+
 def test_the_configuration_reaches_the_connector_and_no_file(trial: Trial) -> None:
     trial.write('op.upsert("part", {"id": len(configuration["api_key"])})')
     trial.configure(api_key="s3cr3t-of-13-")
@@ -159,6 +174,9 @@ REFUSED: list[tuple[str, dict[str, str], list[str], str]] = [
      "has 101 fields"),
     ("a configuration that is not there", {}, ["--configuration", "nowhere.json"], "nowhere.json"),
     ("a state that is not there", {}, ["--state", "nowhere.json"], "nowhere.json does not exist"),
+    ("a policy that is not there", {}, ["--policy", "careful"], "there is no preset and no file 'careful'"),
+    ("a policy that is wrong", {"p.yml": "rules: [{on: [column.added], decide: maybe}]"}, ["--policy", "FOLDER/p.yml"],
+     "p.yml:1"),
     ("a state that is no object", {"files/state.json": "7"}, [], "state.json holds no JSON object"),
 ]  # fmt: skip
 
@@ -172,7 +190,7 @@ def test_what_cannot_run_is_told(trial: Trial, files: dict[str, str], words: lis
         file = trial.folder / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
-    answer = trial.run("debug", *words)
+    answer = trial.run("debug", *(word.replace("FOLDER", str(trial.folder)) for word in words))
     assert (answer.code, answer.out) == (1, "")
     assert said in answer.err
     assert answer.err.count("error:") == 1
@@ -264,7 +282,8 @@ def test_reset_of_one_table_leaves_the_others(trial: Trial) -> None:
     trial.ok("debug")
     wrong = trial.run("reset", "--table", "prt", "--yes")
     assert (wrong.code, "did you mean part?" in wrong.err) == (1, True)
-    trial.ok("reset", "--table", "part", "--yes")
+    told = trial.ok("reset", "--table", "part", "--yes").err
+    assert "the state was that of all tables: the next debug run sends everything again" in told
     assert trial.rows("bin", "shelf") == [(1,)]
     assert not (trial.folder / "files" / "state.json").exists()
     said = trial.ok("debug").out

@@ -20,6 +20,12 @@ State = Annotated[
     Path | None,
     typer.Option("--state", help="The state to begin from and to leave there, by default files/state.json."),
 ]
+Policy = Annotated[
+    str,
+    typer.Option(
+        "--policy", help="What decides about schema changes: a preset, or a file as under one name of policies:."
+    ),
+]
 connector = typer.Typer(help="Write and try a connector of your own: docs/connectors.md.", no_args_is_help=True)
 
 
@@ -38,14 +44,16 @@ def init(folder: Folder = Path()) -> None:
     say(f"next: `instep connector debug{where}` runs it into {folder / 'files' / 'warehouse.db'}")
 
 
-@connector.command(epilog="Examples: instep connector debug · instep connector debug crm --configuration test.json")
-def debug(folder: Folder = Path(), configuration: Configuration = None, state: State = None) -> None:
+@connector.command(epilog="Examples: instep connector debug · instep connector debug crm --policy approve")
+def debug(
+    folder: Folder = Path(), configuration: Configuration = None, state: State = None, policy: Policy = "allow_all"
+) -> None:
     """Run a connector into files/warehouse.db, from the state in files/state.json, and say what it did: operations,
     changes of the schema, rows. It is the sync that a connection does."""
     from instep.cli.connector_trial import try_out
     from instep.project.workbench import workbench
 
-    bench = workbench(folder, configuration, state)
+    bench = workbench(folder, configuration, state, policy)
     try_out(bench, bench.warehouse, own_state=True)
 
 
@@ -59,12 +67,13 @@ def run(
             "--destination", "-d", help="A folder that becomes an Iceberg lake, by default files/lake; or X.duckdb."
         ),
     ] = None,
+    policy: Policy = "allow_all",
 ) -> None:
     """Run a connector into a lake of its own, which keeps the state itself: a sync without an instep.yml."""
     from instep.cli.connector_trial import try_out
     from instep.project.workbench import workbench
 
-    bench = workbench(folder, configuration)
+    bench = workbench(folder, configuration, policy=policy)
     try_out(bench, bench.target(destination), own_state=False)
 
 
@@ -87,10 +96,15 @@ def check(folder: Folder = Path(), configuration: Configuration = None, state: S
 def reset(
     folder: Folder = Path(),
     table: Annotated[
-        str, typer.Option("--table", "-t", help="Only this table; the state is forgotten all the same.")
+        str,
+        typer.Option(
+            "--table", "-t", help="Drop only this table. The state, which is that of all tables, is forgotten as well."
+        ),
     ] = "",
 ) -> None:
-    """Forget files/warehouse.db and files/state.json: the next debug run begins anew. It asks first."""
+    """Forget files/warehouse.db and files/state.json: the next debug run begins anew. It asks first. With --table the
+    others keep their rows, and get them again with the next run: only the connector knows which part of its state is
+    about which table."""
     from instep.cli.connector_trial import forget, forget_table
     from instep.project.workbench import workbench
 
@@ -101,6 +115,8 @@ def reset(
     gone = forget_table(bench, table) if table else forget(bench)
     lines = [f"forgot {name}" for name in gone] or ["there was nothing to forget"]
     emit({"forgotten": gone}, lambda out: out.print("\n".join(lines)))
+    if table:
+        say("the state was that of all tables: the next debug run sends everything again, by key")
 
 
 @connector.command(epilog="Example: instep connector demo --project connector-demo")

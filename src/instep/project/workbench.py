@@ -14,7 +14,11 @@ from typing import Any
 
 from instep.errors import ProjectError
 from instep.project.load import FILE_NAME, load
+from instep.project.policies import PolicySection
+from instep.project.policy_files import read_policy
 from instep.project.project import Project
+from instep.project.words import is_word
+from instep.schema.preset import PRESETS
 
 CONNECTOR = "connector.py"
 CONFIGURATION = "configuration.json"
@@ -33,8 +37,10 @@ sources:
     path: {path}{configuration}
 destinations:
   {target}: {destination}
+policies:
+  trial: {policy}
 connections:
-  {target}: {{source: connector, destination: {target}, namespace: main}}
+  {target}: {{source: connector, destination: {target}, namespace: main, policy: trial}}
 """
 
 
@@ -59,12 +65,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Workbench:
-    """`state` is the file that a debug run begins from and leaves its state in."""
+    """`state` is the file that a debug run begins from and leaves its state in, `policy` what decides about changes."""
 
     folder: Path
     configuration: Mapping[str, str] = field(repr=False)
     configuration_file: Path | None
     state: Path
+    policy: PolicySection = field(default_factory=PolicySection)
 
     @property
     def files(self) -> Path:
@@ -90,7 +97,7 @@ class Workbench:
         text = _PROJECT.format(
             name=json.dumps(self.folder.name), path=json.dumps(str(self.folder)),
             configuration=f"\n    configuration_file: {json.dumps(str(file))}" if file else "",
-            target=target.name, destination=target.section,
+            target=target.name, destination=target.section, policy=self.policy.model_dump_json(exclude_unset=True),
             engine="inline" if target.kind == "duckdb" else "auto",
         )  # fmt: skip
         self.files.mkdir(exist_ok=True)
@@ -106,8 +113,11 @@ class Workbench:
         self.state.write_text(json.dumps(state, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def workbench(folder: Path, configuration: Path | None = None, state: Path | None = None) -> Workbench:
-    """The connector in `folder`; ProjectError if there is none, or what it is given is not what connectors take."""
+def workbench(
+    folder: Path, configuration: Path | None = None, state: Path | None = None, policy: str = ""
+) -> Workbench:
+    """The connector in `folder`; ProjectError if there is none, or what it is given is not what connectors take.
+    `policy` is a preset, a file with one policy, or "" for what a connection without one has."""
     where = folder.absolute()
     if not (where / CONNECTOR).is_file():
         raise ProjectError(f"there is no {CONNECTOR} in {folder}", hint="write one with `instep connector init`")
@@ -116,7 +126,19 @@ def workbench(folder: Path, configuration: Path | None = None, state: Path | Non
     found = read_configuration(file) if given else {}
     if state is not None and not state.exists():
         raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to begin from")
-    return Workbench(where, found, given, (state or where / "files" / "state.json").absolute())
+    return Workbench(where, found, given, (state or where / "files" / "state.json").absolute(), _policy(policy))
+
+
+def _policy(said: str) -> PolicySection:
+    if not said:
+        return PolicySection()
+    if is_word(said):
+        return PolicySection(preset=said)
+    if not Path(said).is_file():
+        raise ProjectError(
+            f"there is no preset and no file {said!r}", hint=f"presets are {', '.join(PRESETS)}; see docs/policies.md"
+        )
+    return read_policy(Path(said))
 
 
 def read_configuration(file: Path) -> dict[str, str]:
