@@ -27,6 +27,7 @@ def world(make_connector: MakeConnector) -> ConnectorWorld:
 def test_a_new_table_is_made_once_rows_of_it_come(world: ConnectorWorld) -> None:
     world.play(*upserts("t", {"id": 2}), CHECKPOINT, *upserts("later", {"v": 1}), CHECKPOINT)
     assert world.tables() == {"t": "t", "later": "later"}
+    assert {r.kind for r in world.store.reviews.find("shop", ())} == {"table.added"}
     assert world.rows("later", "v") == [(1,)]
 
 
@@ -131,6 +132,23 @@ def test_a_key_that_changes_needs_a_decision_and_all_rows_again(world: Connector
     assert world.store.backfills.waiting("shop") == []
 
 
+@pytest.mark.parametrize(
+    "last", [[CHECKPOINT], [*upserts("other", *({"id": n} for n in range(4)))]], ids=["checkpoint", "rows"]
+)
+def test_a_table_of_which_nothing_comes_again_is_built_anew_empty(world: ConnectorWorld, last: list[Any]) -> None:
+    world.declared = [{"table": "t", "primary_key": ["id", "part"], "columns": {"id": "LONG", "part": "LONG"}}]
+    world.play(CHECKPOINT)
+    world.answer("approved")
+    world.play(CHECKPOINT)
+    world.steps = last
+    assert world.statuses(world.play())["t"] == "done"
+    assert (world.rows("t"), world.store.backfills.waiting("shop")) == ([], [])
+    state = world.state
+    world.play(*upserts("t", {"id": 1, "part": 1, "a": "x"}), CHECKPOINT)
+    assert (world.rows("t", "id", "part", "a"), state != world.state) == ([(1, 1, "x")], True)
+    assert not any("sends everything again" in note for note in world.play(CHECKPOINT).notes)
+
+
 def test_a_composite_key(make_connector: MakeConnector) -> None:
     world = make_connector(declared=[{"table": "t", "primary_key": ["b", "a"]}])
     world.play(*upserts("t", {"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 1, "b": "x", "v": 2}), CHECKPOINT)
@@ -173,7 +191,7 @@ def test_operations_on_a_table_in_review_wait_for_the_answer(world: ConnectorWor
     world.play(*upserts("new", {"v": 2}), CHECKPOINT)
     assert world.tables() == {"t": "t"}
     assert world.rows("t", "id") == [(1,), (2,)]
-    world.answer("approved", "table.added", "schema.added")
+    world.answer("approved", "table.added")
     world.play(*upserts("new", {"v": 3}), CHECKPOINT)
     assert world.rows("new", "v") == [(1,), (2,), (3,)]
     assert world.store.connectors.held("shop") == []
@@ -193,6 +211,7 @@ def test_operations_on_a_paused_table_wait_until_it_goes_on(world: ConnectorWorl
     report = world.play(*upserts("t", {"id": 2, "a": "y"}), CHECKPOINT, ["delete", "t", {"id": 1}], CHECKPOINT)
     assert world.statuses(report) == {"t": "paused"}
     assert (world.rows("t"), world.state) == ([(1, "x")], {"at": 6})
+    assert world.events("table.failed") == []
     world.store.pauses.resume("shop", who="test", table=("", "t"))
     world.play(["update", "t", {"id": 2, "a": "z"}], CHECKPOINT)
     assert world.rows("t") == [(2, "z")]

@@ -31,13 +31,11 @@ def operations_line(counts: Counts) -> str:
 
 def schema_lines(before: Catalog, after: Catalog) -> list[Line]:
     """What a run changed in the accepted schema; tables that are new with their columns."""
-    from instep.schema.change import SchemaAdded, SchemaRemoved, TableAdded, describe, symbol
+    from instep.schema.change import TableAdded, describe, symbol
     from instep.schema.version import between
 
     lines: list[Line] = []
     for change in between(before, after).changes:
-        if isinstance(change, SchemaAdded | SchemaRemoved) and not change.name:
-            continue  # the connection's own
         lines.append((f"{symbol(change)} {describe(change)}", _STYLES[symbol(change)]))
         if isinstance(change, TableAdded):
             lines += [(f"    {_column(column)}", "") for column in change.after.live]

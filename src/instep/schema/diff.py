@@ -166,21 +166,21 @@ def _unique(things: Iterable[T]) -> dict[str, T]:
 def diff(before: Catalog, after: Catalog) -> tuple[Change, ...]:
     """The changes from `before` to `after`, in an order that `apply` can follow; stable for equal input.
 
-    What `before` retains and `after` lacks is no change; a retained name that returns is an addition. Only
-    facts are compared: see `bare`.
+    What `before` retains and `after` lacks is no change; a retained name that returns is an addition. Tables that are
+    in no schema ("") bring none and leave none. Only facts are compared: see `bare`.
     """
     pairs = pair(before, after)
     old, new = (frozenset(t.schema for t in c.tables if not t.retained) for c in (before, after))
     same = sorted((p for p in pairs.same if not _equal(*p)), key=lambda p: p[1].ref)
     renamed = [(a, b) for a, b in same if a.ref != b.ref]
     return (
-        *(SchemaAdded(name) for name in sorted(new - old)),
+        *(SchemaAdded(name) for name in sorted(new - old) if name),
         *(TableRemoved(t) for t in sorted(pairs.removed, key=_ref)),
         *(TableRenamed(a, replace(a, schema=b.schema, name=b.name)) for a, b in renamed),
         *(TableReplaced(a, b) for a, b in sorted(pairs.replaced, key=lambda p: p[1].ref)),
         *(change for a, b in same for change in _edits(a, b)),
         *(TableAdded(t) for t in sorted(pairs.added, key=_ref)),
-        *(SchemaRemoved(name) for name in sorted(old - new)),
+        *(SchemaRemoved(name) for name in sorted(old - new) if name),
     )
 
 

@@ -62,7 +62,8 @@ class Stream(Protocol):
     """One run of the source."""
 
     def next(self) -> bool:
-        """Takes the next group; False after the last one. Blocks; raises ReadError with the source's own error."""
+        """Takes the next group; False after the last one, when there is an empty one. Blocks; raises ReadError with the
+        source's own error."""
         ...
 
     @property
@@ -77,7 +78,7 @@ class Stream(Protocol):
 
     @property
     def number(self) -> int:
-        """Of the group's last segment."""
+        """Of the group's last segment; greater for the empty one."""
         ...
 
     def hold(self, refs: frozenset[Ref]) -> None:

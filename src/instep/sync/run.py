@@ -259,7 +259,7 @@ class _Sync:
         served = {number for load in loaded for number in load.serves}
         with pipe.transaction():
             pipe.store.runs.record_tables(*tables)
-            pipe.store.events.add(*(_event(pipe, run, result) for result in tables))
+            pipe.store.events.add(*(_event(pipe, run, result) for result in tables if result.status != "paused"))
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             pipe.store.cursors.save(pipe.name, cursors, run=run.id, fence=run.fence)
             remember_loaded(pipe, [load.read for load in loaded])
@@ -272,6 +272,7 @@ class _Sync:
 
 
 def _event(pipe: Pipe, run: Run, result: TableRun) -> TableFailed | TableLoaded:
+    """Of a table that ran, or should have: one that is paused has told so when it was."""
     path = ".".join(filter(None, result.table))
     if result.status != "done":
         return TableFailed(pipe.name, run.id, path, result.error)

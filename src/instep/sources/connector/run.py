@@ -53,6 +53,7 @@ class ConnectorRun:
         self.place = self.root / f"run-{uuid4().hex[:12]}"
         self.seen = self.before = Seen.from_dict(memory.shape())
         self.group: tuple[Segment, ...] = ()
+        self.number = 0
         self.held: list[HeldOperations] = memory.held()
         self._fresh: list[tuple[Ref, str, int, str]] = []
         self._ended = False
@@ -72,6 +73,7 @@ class ConnectorRun:
 
     def next(self) -> bool:
         if self._ended:
+            self.group, self.number = (), self.number + 1
             return False
         self.group = self._segments.take()
         self._ended = not self.group or self.group[-1].ends
@@ -80,11 +82,8 @@ class ConnectorRun:
             self.seen = self.seen.after(segment.tables)
         if self.seen != self.before:
             self.memory.keep_shape(self.seen.to_dict())
+        self.number = self.group[-1].number if self.group else self.number + 1
         return bool(self.group)
-
-    @property
-    def number(self) -> int:
-        return self.group[-1].number
 
     @property
     def warnings(self) -> tuple[str, ...]:

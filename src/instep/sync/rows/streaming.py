@@ -63,6 +63,7 @@ class Streaming:
     pending: frozenset[Ref] = frozenset()
     broken: bool = False
     _stream: Stream | None = None
+    _over: bool = False
     _rebuilt: set[Ref] = field(default_factory=set)
     _stopped: Mapping[Ref, tuple[str, str]] = field(default_factory=dict)
     _reads: Mapping[Ref, TableRead] = field(default_factory=dict)
@@ -115,7 +116,7 @@ class Streaming:
             return False
         try:
             if not self.stream.next():
-                return False
+                return self._has_unbuilt()
         except BaseException:
             self.broken = True
             raise
@@ -123,13 +124,20 @@ class Streaming:
             self.outcome.note(f"the connector warns: {text}")
         return True
 
+    def _has_unbuilt(self) -> bool:
+        """Whether tables that are built anew got no row from a run that has sent everything: one pass empties them."""
+        again, self._over = not self._over and self.anew, True
+        late = rebuilds(self.pipe) - self._rebuilt
+        return again and any(not self.alone or ".".join(filter(None, ref)) in self.wanted.tables for ref in late)
+
     def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
         """The tables of a pass, and why some do not run."""
         self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
 
     def is_quiet(self, read: TableRead) -> bool:
         """Whether the group has nothing for the table."""
-        return not self.stream.tables.get(read.source.ref)
+        due = self._over and read.table.ref in rebuilds(self.pipe) - self._rebuilt
+        return not due and not self.stream.tables.get(read.source.ref)
 
     def is_late(self, ref: Ref, rebuilt: frozenset[Ref]) -> bool:
         """Whether the table is to be built anew, for which this run does not bring all of its rows."""
