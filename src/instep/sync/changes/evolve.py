@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from instep.errors import Blocked, ProjectError
 from instep.model import Review
 from instep.schema.explain import Impact
 from instep.schema.plan import Plan, unnamed_drops
+from instep.schema.selection import is_on
 from instep.schema.table import Catalog
 from instep.sync.changes.answer import check_approvals
 from instep.sync.changes.apply import apply_plan, check, make_plan
@@ -30,7 +30,7 @@ from instep.sync.pipe import Pipe, Ref
 @dataclass(frozen=True)
 class Preview:
     """A plan with what people want to know beside it. `choices`: how each table that is read is synced. `partial`:
-    what new columns will lack until a backfill, which tables a sync refuses or reads again because of their filter,
+    what new columns will lack until a backfill, which tables a sync refuses, or reads again because of their filter,
     and what else the settings ask for in vain. `waiting`: ids of the changes that wait for a person now. `old_names`:
     what stays readable under its old name, and what does not any more."""
 
@@ -58,15 +58,17 @@ def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview
     if pauses:
         hold(pipe, detection, reviews)
     made = make_plan(pipe, detection)
+    choices, refused = _choices(pipe, made.after)
     return Preview(
         pipe.name,
         detection,
         reviews,
         made,
         _impact(pipe, made),
-        _choices(pipe, made.after),
+        choices,
         (
             *made.remarks,
+            *refused,
             *planned_faults(pipe, detection.discovery.catalog),
             *partial_columns(pipe, detection, made.after),
         ),
@@ -84,14 +86,18 @@ def _impact(pipe: Pipe, made: Plan) -> dict[Ref, Impact]:
     return found
 
 
-def _choices(pipe: Pipe, accepted: Catalog) -> dict[Ref, Choice]:
-    """Tables whose settings do not fit are left out: the sync says why."""
-    found = {}
+def _choices(pipe: Pipe, accepted: Catalog) -> tuple[dict[Ref, Choice], list[str]]:
+    """How tables are synced, and of those whose settings do not fit why a sync refuses them."""
+    found, refused = {}, []
     for table in accepted.tables:
-        with suppress(ProjectError):
-            if not table.retained:
-                found[table.ref] = choose(table, pipe.settings(table))
-    return found
+        if table.retained:
+            continue
+        try:
+            found[table.ref] = choose(table, pipe.settings(table))
+        except ProjectError as error:
+            if is_on(pipe.selection, table)[0]:
+                refused.append(f"a sync will refuse {table.path}: {error.message} ({error.hint})")
+    return found, refused
 
 
 def evolve(pipe: Pipe, made: Plan, allowed: tuple[str, ...] = (), *, id: str = "") -> int:
