@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_world import PROJECT, Shop
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.main import get_command
 
 from instep.cli.desk import HERE, REMOTE, WHY
-from instep.cli.main import command_of, hoisted
+from instep.cli.main import app, command_of, hoisted, with_only
 from said import every_command
 
 CHANNEL = PROJECT + "channels:\n  ops: {type: slack, url: '${env:HOOK}', digest: '17:30', quiet: 22:00-06:00}\n"
@@ -166,6 +168,26 @@ def test_a_command_that_does_not_go_over_a_server_opens_nothing(shop: Shop) -> N
         assert problem["hint"]
         assert problem["exit_code"] == 1
     assert not shop.folder.joinpath(".instep").exists()
+
+
+def test_what_is_built_for_a_command_is_that_command_alone_and_as_it_is_among_all() -> None:
+    every: Any = get_command(app)
+    for word, among_all in every.commands.items():
+        alone: Any = get_command(with_only(word))
+        assert list(alone.commands) == [word]
+        assert _built(alone) == _built(every) | {"commands": {word: _built(among_all)}}
+    for word in ("", "synk"):
+        assert with_only(word) is app, "help and suggestions need them all"
+
+
+def _built(command: Any) -> dict[str, Any]:
+    """What is known of a command: its options, help, and those of the commands below."""
+    return {
+        "help": command.help,
+        "epilog": command.epilog,
+        "options": [(p.name, p.opts, p.required) for p in command.params],
+        "commands": {name: _built(below) for name, below in getattr(command, "commands", {}).items()},
+    }
 
 
 WORDS = st.lists(st.sampled_from(["plan", "-y", "--yes", "-o", "f", "--no-input", "--output=json", "--", "-x"]))

@@ -11,13 +11,16 @@ import gc
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
+from typer.main import get_command_name
 
 from instep.cli import (
     backfill,
@@ -122,7 +125,8 @@ def main(arguments: list[str] | None = None) -> int:
     options.command = command_of(given)
     stdout = sys.stdout
     try:
-        result = app(given, standalone_mode=False, prog_name="instep")
+        program = with_only(options.command.partition(" ")[0])
+        result = program(given, standalone_mode=False, prog_name="instep")
         sys.stdout.flush()
         if result == INTERRUPTED:
             print("interrupted", file=sys.stderr)
@@ -172,6 +176,23 @@ def command_of(given: list[str]) -> str:
             words.append(argument)
     families = {group.name for group in app.registered_groups}
     return " ".join(words[: 2 if words[:1] and words[0] in families else 1])
+
+
+def with_only(word: str) -> typer.Typer:
+    """The program with the one command, or family of commands, of that name; the whole if there is none.
+
+    Typer makes the parameters of all commands before it looks at which one is asked for: 0.05 s for ours."""
+    commands = [c for c in app.registered_commands if (c.name or _name(c.callback)) == word]
+    families = [group for group in app.registered_groups if group.name == word]
+    if not commands and not families:
+        return app
+    program = copy(app)
+    program.registered_commands, program.registered_groups = commands, families
+    return program
+
+
+def _name(command: Callable[..., Any] | None) -> str:
+    return get_command_name(command.__name__) if command else ""
 
 
 def hoisted(arguments: list[str]) -> list[str]:
