@@ -15,7 +15,7 @@ from instep.model import TableSettings
 from instep.schema.names import Naming
 from instep.sources.connector.config import ConnectorConfig, Limits
 from instep.sources.connector.source import ConnectorSource
-from instep.spark.session import SparkSettings
+from instep.spark.settings import SparkSettings
 from instep.store.store import Store
 from instep.sync.pipe import Pipe
 from instep.sync.progress import Report

@@ -17,7 +17,8 @@ PGJDBC = JarFile(
 
 def session() -> Any:
     """The one session of this process, which ends with it."""
-    from instep.spark.session import SparkSettings, start
+    from instep.spark.session import start
+    from instep.spark.settings import SparkSettings
 
     os.environ.setdefault("INSTEP_ARCHIVE", "off")
     _end()

@@ -98,7 +98,8 @@ def rows_of(destination: Destination, ref: Ref = REF, columns: Sequence[str] = (
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A local session on the pinned jars."""
-    from instep.spark.session import SparkSettings, start, stop
+    from instep.spark.session import start, stop
+    from instep.spark.settings import SparkSettings
 
     session = start(SparkSettings(master="local[2]", driver_memory="1g"))
     yield session

@@ -24,7 +24,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[SparkSession]:
     """A local session with two task slots and Iceberg on its class path."""
-    from instep.spark.session import SparkSettings, start, stop
+    from instep.spark.session import start, stop
+    from instep.spark.settings import SparkSettings
 
     os.environ.setdefault("INSTEP_ARCHIVE", "off")
     session = start(SparkSettings(master="local[2]", driver_memory="1g"))

@@ -15,7 +15,7 @@ from instep.schema.names import Naming, destination_ref
 from instep.schema.policy import Policy, Rule
 from instep.schema.selection import Selection
 from instep.schema.table import Column, Table
-from instep.spark.session import SparkSettings
+from instep.spark.settings import SparkSettings
 from instep.store.store import Store
 from instep.sync.changes.evolve import Preview, evolve, preview
 from instep.sync.pipe import Pipe

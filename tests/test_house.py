@@ -119,6 +119,19 @@ def test_looking_at_the_store_loads_neither_source_nor_destination(folder: Path)
     assert top(modules) & DATA == set()
 
 
+BETWEEN_DATABASES = [
+    "instep.bootstrap", "instep.project.load", "instep.sync.run", "instep.notify.hooks", "instep.notify.routes",
+    "instep.sources.postgres.source", "instep.destinations.postgres.destination",
+]  # fmt: skip
+
+
+def test_a_sync_between_databases_loads_no_more_than_it_needs() -> None:
+    modules = set(python(IMPORT.format(", ".join(BETWEEN_DATABASES))))
+    assert top(modules) & {*ENGINE, "pandas", "pyiceberg", "duckdb", "alembic", "pymysql", "cryptography"} == set()
+    assert modules & {"http.client", "sqlalchemy.dialects.postgresql", "sqlalchemy.dialects.mysql"} == set()
+    assert {m for m in modules if m.startswith("instep.spark.")} <= {"instep.spark.settings", "instep.spark.failure"}
+
+
 IMPORTS = [
     ("instep.errors", {"errors"}),
     ("instep.schema.plan", {"errors", "schema"}),

@@ -22,7 +22,8 @@ def place(tmp_path: Path) -> Place:
 @pytest.fixture(scope="session")
 def session() -> Iterator[Any]:
     """The session of this process."""
-    from instep.spark.session import SparkSettings, start, stop
+    from instep.spark.session import start, stop
+    from instep.spark.settings import SparkSettings
 
     spark = start(SparkSettings(master="local[2]", driver_memory="1g"))
     yield spark

@@ -13,7 +13,8 @@ from spark_cluster import ConnectServer, environment
 
 from instep.errors import SetupError
 from instep.spark.merge import check_server
-from instep.spark.session import SparkSettings, start
+from instep.spark.session import start
+from instep.spark.settings import SparkSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster")]
 

@@ -16,7 +16,8 @@ from postgres_server import Database
 @pytest.fixture(scope="session")
 def session() -> Iterator[Any]:
     """The session that the runs without a crash share."""
-    from instep.spark.session import SparkSettings, start, stop
+    from instep.spark.session import start, stop
+    from instep.spark.settings import SparkSettings
 
     spark = start(SparkSettings(master="local[2]", driver_memory="1g"))
     yield spark

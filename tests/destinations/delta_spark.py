@@ -41,7 +41,8 @@ def _text(value: Any) -> Any:
 
 def main(folder: Path) -> None:
     from instep.spark.jars import DELTA, ensure
-    from instep.spark.session import SparkSettings, start, stop
+    from instep.spark.session import start, stop
+    from instep.spark.settings import SparkSettings
 
     conf = {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

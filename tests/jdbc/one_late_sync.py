@@ -20,7 +20,8 @@ LOGIN = "JDBC_TEST_LOGIN"
 
 
 def session() -> Any:
-    from instep.spark.session import SparkSettings, start
+    from instep.spark.session import start
+    from instep.spark.settings import SparkSettings
 
     return start(SparkSettings(master="local[2]", driver_memory="1g"))
 

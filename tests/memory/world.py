@@ -26,7 +26,7 @@ from instep.schema.selection import Selection
 from instep.schema.step import Step
 from instep.schema.table import Table
 from instep.sources.base import CursorRange
-from instep.spark.session import SparkSettings
+from instep.spark.settings import SparkSettings
 from instep.stage.spec import Chunk
 from instep.store.store import Store
 from instep.store.tables import runs

@@ -131,7 +131,8 @@ INTERRUPTED = textwrap.dedent(
     from pathlib import Path
     from spark_world import RangeReader, table_spec
     from instep.spark.extract import extract
-    from instep.spark.session import SparkSettings, start
+    from instep.spark.session import start
+    from instep.spark.settings import SparkSettings
     from instep.stage.spec import Chunk
     spark = start(SparkSettings(master="local[1]", driver_memory="512m"))
     print("ready", flush=True)

@@ -15,7 +15,8 @@ from instep.errors import SetupError
 from instep.spark import archive
 from instep.spark.jars import classpath
 from instep.spark.java import find_java
-from instep.spark.session import SparkSettings, _cluster, _plain_cluster, configuration, local_master, start
+from instep.spark.session import _cluster, _plain_cluster, configuration, local_master, start
+from instep.spark.settings import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,7 +76,8 @@ WITHOUT_GRPC = """
 import sys
 sys.modules["grpc"] = None
 from instep.errors import SetupError
-from instep.spark.session import SparkSettings, start
+from instep.spark.session import start
+from instep.spark.settings import SparkSettings
 try:
     start(SparkSettings(remote="sc://127.0.0.1:9/;token=hush"))
 except SetupError as error:
@@ -204,7 +206,8 @@ ALONE = textwrap.dedent(
     from instep.errors import SetupError
     import instep.spark.session as session
     import atexit
-    from instep.spark.session import SparkSettings, end, start, stop
+    from instep.spark.session import end, start, stop
+    from instep.spark.settings import SparkSettings
     settings = SparkSettings(master="local[1]", driver_memory=sys.argv[1])
     try:
         spark = start(settings)

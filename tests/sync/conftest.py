@@ -19,8 +19,8 @@ def session() -> Iterator[Callable[[], Any]]:
     started: list[Any] = []
 
     def start() -> Any:
-        from instep.spark.session import SparkSettings
         from instep.spark.session import start as start_session
+        from instep.spark.settings import SparkSettings
 
         started[:] = [start_session(SparkSettings(master="local[2]", driver_memory="1g"))]
         return started[0]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from instep.schema.policy import Policy
     from instep.schema.table import Table
     from instep.sources.base import Source
-    from instep.spark.session import SparkSettings
+    from instep.spark.settings import SparkSettings
     from instep.store.secrets import Secrets
     from instep.store.store import Store
     from instep.sync.pipe import Pipe
@@ -282,7 +282,7 @@ class App:
         return Objects(self.project, self.store)
 
     def _spark(self, destination: Destination | None) -> SparkSettings:
-        from instep.spark.session import SparkSettings
+        from instep.spark.settings import SparkSettings
 
         settings = self.project.spark()
         return SparkSettings(

@@ -6,12 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.egress.guard import Guard
-from instep.egress.http import Answer, post
 from instep.errors import ConnectError
 from instep.notify.message import Message
+
+if TYPE_CHECKING:
+    from instep.egress.http import Answer
 
 
 class Channel(Protocol):
@@ -49,6 +51,8 @@ class PostChannel:
 
 def post_json(guard: Guard, url: str, body: bytes, *, timeout: float, ca: str = "", **headers: str) -> int:
     """Posts a document; its receiver must answer 2xx. What it answers is not repeated: it may hold anything."""
+    from instep.egress.http import post
+
     named = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
     answer = post(guard, url, body, named, timeout=timeout, ca=ca)
     if 200 <= answer.status < 300:

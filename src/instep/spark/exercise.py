@@ -37,7 +37,8 @@ def exercise(spark: SparkSession) -> None:
 
 
 def main(folder: str, cache: str) -> None:
-    from instep.spark.session import SparkSettings, start, stop
+    from instep.spark.session import start, stop
+    from instep.spark.settings import SparkSettings
 
     catalog = {
         "": "org.apache.iceberg.spark.SparkCatalog",

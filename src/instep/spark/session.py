@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from instep.spark import archive, jars
 from instep.spark.connect import CLUSTER_HINT, connect
 from instep.spark.executors import wait_for_executors
 from instep.spark.java import LOGGING, Java, Jvm, JvmExited, find_java, launch
+from instep.spark.settings import SparkSettings
 from instep.spark.ship import ship
 
 if TYPE_CHECKING:
@@ -33,29 +33,6 @@ _SECRET = re.compile(
 )
 _lock = threading.Lock()
 _jvm: Jvm | None = None
-
-
-@dataclass(frozen=True)
-class SparkSettings:
-    """How to get a session.
-
-    `master`: a Spark master; `local[N]` always becomes `local[N,4]`, without which a task is never retried.
-    `remote`: a Connect address (`sc://host:port`), which wins over `master`. `driver_memory`: as `-Xmx` takes
-    it, "" for a quarter of this machine's memory, 1 to 4 GB. `conf`: further Spark settings. `catalogs`: per
-    name its settings, with or without the prefix `spark.sql.catalog.<name>`. `jars`: files beside the pinned
-    ones. `drivers`: those of JDBC drivers, last on the class path. `cache`: folder for jars and class archives.
-    `quick`: start fast and compile little (a run of minutes); False for a process that lives for hours.
-    """
-
-    master: str = "local[*]"
-    remote: str | None = None
-    driver_memory: str = ""
-    conf: Mapping[str, str] = field(default_factory=dict)
-    catalogs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    jars: tuple[str, ...] = ()
-    drivers: tuple[str, ...] = ()
-    cache: str = ""
-    quick: bool = True
 
 
 def start(settings: SparkSettings) -> SparkSession:

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
-
-import duckdb
+from typing import TYPE_CHECKING, Any
 
 from instep.errors import DestinationError, InstepError
+
+if TYPE_CHECKING:
+    import duckdb
 
 MEMORY = "1GB"
 _LOCK = threading.Lock()
@@ -22,6 +23,8 @@ _LOCK = threading.Lock()
 def _engine(memory: str, lossless: bool) -> duckdb.DuckDBPyConnection:
     """One for the process: its memory is for all threads, and it takes longer to make than a small table to compare.
     What does not fit goes to the disk, below a folder that leaves with it."""
+    import duckdb
+
     spill = tempfile.TemporaryDirectory(prefix="instep-", ignore_cleanup_errors=True)
     config: dict[str, Any] = {
         "memory_limit": memory, "temp_directory": f"{spill.name}/duckdb", "preserve_insertion_order": "false",
@@ -42,6 +45,8 @@ def in_duckdb(
     All that ask for the same `memory` share it. `lossless`: types that Arrow lacks go there as extension types. Raises
     DestinationError for rows that fit neither there nor on the disk, and what `wrong` makes of other errors.
     """
+    import duckdb
+
     with _LOCK:
         db = _engine(memory, lossless).cursor()
     with db:

@@ -18,8 +18,12 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
-    text,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex
+from sqlalchemy.sql.compiler import DDLCompiler
+
+_WHILE = "while"
 
 
 class Utc(TypeDecorator[datetime]):
@@ -81,10 +85,13 @@ def number_column() -> Column[int]:
 
 def one_while(name: str, table: Table, columns: tuple[str, ...], condition: str) -> None:
     """At most one row per `columns` while `condition` holds."""
-    Index(
-        name,
-        *(table.c[column] for column in columns),
-        unique=True,
-        sqlite_where=text(condition),
-        postgresql_where=text(condition),
-    )
+    Index(name, *(table.c[column] for column in columns), unique=True, info={_WHILE: condition})
+
+
+@compiles(CreateIndex)
+def _while(create: CreateIndex, compiler: DDLCompiler, **options: Any) -> str:
+    """The condition of `one_while`. An index that says `postgresql_where` imports all drivers of PostgreSQL that there
+    are, in every process."""
+    sql = str(compiler.visit_create_index(create, **options))  # type: ignore[no-untyped-call]
+    condition = create.element.info.get(_WHILE)
+    return f"{sql} WHERE {condition}" if condition else sql

@@ -21,7 +21,7 @@ from instep.sources.base import Source
 from instep.store.store import Store
 
 if TYPE_CHECKING:
-    from instep.spark.session import SparkSettings
+    from instep.spark.settings import SparkSettings
 
 Ref = tuple[str, str]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,6 +34,9 @@ from instep.sync.rows.meeting import (
     with_column,
 )
 from instep.sync.rows.versions import Plan
+
+if TYPE_CHECKING:
+    import duckdb
 
 MergeBy = Callable[[Sequence[StagedFile], Merge, Commit], Outcome]
 

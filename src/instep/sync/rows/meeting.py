@@ -6,8 +6,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,6 +17,9 @@ from instep.stage.names import stored_name
 from instep.stage.place import Place
 from instep.stage.spec import StagedFile, StageSpec
 from instep.stage.text import plain
+
+if TYPE_CHECKING:
+    import duckdb
 
 BATCH = 100_000
 MOMENT = pa.timestamp("us", "UTC")
