@@ -50,6 +50,14 @@ def test_a_log_that_was_purged_fails_its_tables_until_somebody_says_so(loaded: B
 
 
 @pytest.mark.slow
+def test_a_column_of_another_type(loaded: BinlogWorld) -> None:
+    """Nothing is said of a publication, which these servers do not have."""
+    loaded.run("ALTER TABLE t MODIFY v bigint", "UPDATE t SET v = 0 WHERE id = 1")
+    assert "t: read as a whole: its key or a column's type is another one" in notes(loaded.sync())
+    assert loaded.differing() == {}
+
+
+@pytest.mark.slow
 def test_a_log_that_was_started_anew(loaded: BinlogWorld) -> None:
     """Its files have the same names."""
     loaded.run("UPDATE t SET v = 0 WHERE id = 1")

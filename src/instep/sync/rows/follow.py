@@ -201,7 +201,8 @@ class Following:
         if last["server"] != self._state.server:
             return None, ""
         if not said.holds(last["shape"]):
-            return None, "its key, a column's type or its place in the publication is another one"
+            place = ", a column's type or its place in the publication" if self._state.ours else " or a column's type"
+            return None, f"its key{place} is another one"
         if not said.parts_hold(last["shape"]):
             return None, "a partition was attached, detached, dropped, truncated or written anew, which is in no log"
         seen = self._seen(state.cursor)
