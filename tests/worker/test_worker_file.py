@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 from worker_world import Shop, job, until
 
-from instep.bootstrap import open_project
+from instep.bootstrap import open_project, open_server
 from instep.cli import follow
 from instep.cli.follow import FileFollower
+from instep.project.reference import Reference
 
 SYNCED = "tags: [late], schedule: {sync: every 2h}"
 
@@ -86,6 +87,31 @@ def test_what_is_not_taken_in(shop: Shop, what: str, spoil: Callable[[Shop], Non
         shop.write("tags: [mended]")
         assert app.refresh() == ""
         assert app.project.connection("shop").tags == ("mended",)
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_values_beside_it_are_taken_in_too(shop: Shop, monkeypatch: pytest.MonkeyPatch, with_file: bool) -> None:
+    """Also by a server that has no instep.yml at all."""
+    monkeypatch.delenv("SHOP_WORD", raising=False)
+    if not with_file:
+        gone(shop)
+    word = Reference("${env:SHOP_WORD:-none}")
+    secrets = shop.folder / ".env"
+    with open_server(shop.folder, insecure_dev=True) as app:
+
+        def current() -> tuple[str, str]:
+            return app.refresh(), app.project.environment.resolve(word, "here")
+
+        assert current() == ("", "none")
+        secrets.write_text("SHOP_WORD=one\n")
+        assert current() == ("", "one")
+        secrets.write_text("SHOP_WORD=one\nno value\n")
+        assert ".env:2: not of the form NAME=value" in app.refresh()
+        assert current() == ("", "one")
+        secrets.write_text("SHOP_WORD=two\n")
+        assert current() == ("", "two")
+        secrets.unlink()
+        assert current() == ("", "none")
 
 
 def test_a_server_looks_by_itself(

@@ -65,11 +65,12 @@ def open_server(folder: Path, *, insecure_dev: bool = False) -> App:
     opening = opens(store.secrets)
 
     def reread() -> Project:
-        if not project.file.is_file():
+        if app.project.digest and not project.file.is_file():
             raise ProjectError(f"{project.file} is gone")
         return served(load_beside(project.root), store.objects, opening)
 
-    return App(served(project, store.objects, opening), store, reread)
+    app = App(served(project, store.objects, opening), store, reread)
+    return app
 
 
 def open_work(folder: Path, *, insecure_dev: bool = False) -> App:
@@ -90,11 +91,14 @@ class App:
         self, project: Project, store: Store | None = None, reread: Callable[[], Project] | None = None
     ) -> None:
         """`store`: one that is open; without it, the project's is opened when it is needed. `reread` answers the
-        project as its file is now."""
+        project as its files are now."""
+        from instep.project.reference import ENV_FILE
         from instep.project.watch import FileWatch
 
         self.project = project
-        self._reread, self._watch = reread, FileWatch(project.file, project.digest)
+        self._reread = reread
+        secrets = FileWatch(project.root / ENV_FILE, project.environment.digest)
+        self._watches = FileWatch(project.file, project.digest), secrets
         self._sessions: list[SparkSession] = []
         if store is not None:
             self.store = self._telling(store)
@@ -112,9 +116,10 @@ class App:
         return self._telling(Store(self.project.store_url(), keys=keys))
 
     def refresh(self) -> str:
-        """Takes in what the project file says, if it is another text by now. "" or, once for each text, why that is
-        not done: what it said before holds on."""
-        if self._reread is None or not self._watch.moved():
+        """Takes in what the project file and the `.env` beside it say, if one is another text by now. "" or, once for
+        each text, why that is not done: what they said before holds on."""
+        moved = [watch.moved() for watch in self._watches]  # all are asked, so that each text is told once
+        if self._reread is None or not any(moved):
             return ""
         try:
             new = self._reread()
@@ -125,7 +130,7 @@ class App:
         self.project = new
         if "store" in self.__dict__:
             self._telling(self.store)
-        _log.info("%s was read again", new.file.name)
+        _log.info("%s and what stands beside it were read again", new.file.name)
         return ""
 
     def _telling(self, store: Store) -> Store:

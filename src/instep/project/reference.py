@@ -14,7 +14,10 @@ from pathlib import Path
 
 from instep.errors import ProjectError
 from instep.logs import hide, names_secret
+from instep.project.watch import digest_of
 
+ENV_FILE = ".env"
+"""Beside the project file: values that references name."""
 _ANY = re.compile(r"\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -68,17 +71,19 @@ class Reference:
 @dataclass(frozen=True)
 class Environment:
     """Where references are looked up: the process environment, then the `.env` file beside the project file. `opens`
-    is a server's way to its secrets."""
+    is a server's way to its secrets. `digest` is that of the text of the `.env` file."""
 
     root: Path
     variables: Mapping[str, str] = field(repr=False)
     opens: Opens | None = field(default=None, repr=False)
+    digest: str = ""
 
     @classmethod
     def of(cls, root: Path, variables: Mapping[str, str] | None = None) -> Environment:
         """`variables` (default: the process environment) win over the file."""
         own = os.environ if variables is None else variables
-        return cls(root, {**read_env_file(root / ".env"), **own})
+        digest = digest_of(root / ENV_FILE)  # first, so that what is written after it is seen as another text
+        return cls(root, {**read_env_file(root / ENV_FILE), **own}, digest=digest)
 
     def resolve(self, reference: Reference, where: str, place: Place = ()) -> str:
         """The value; raises ProjectError that starts with `where` and names the variable or file. `place`: where it
@@ -106,7 +111,7 @@ class Environment:
             return value
         raise ProjectError(
             f"{where}: the environment variable {name} is not set",
-            hint=f"set it (export {name}=...) or write it into {self.root / '.env'}",
+            hint=f"set it (export {name}=...) or write it into {self.root / ENV_FILE}",
         )
 
     def _file(self, name: str, where: str) -> str:
