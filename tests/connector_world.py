@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from contract.destinations import postgres
 from instep.destinations.base import Destination
 from instep.destinations.delta.destination import DeltaConfig, DeltaDestination
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
@@ -21,6 +22,7 @@ from instep.sync.pipe import Pipe
 from instep.sync.progress import Report
 from instep.sync.rows.engine import Engine, Inline
 from instep.sync.run import Wanted, sync
+from postgres_server import Database
 from sync_world import PREFIX, World
 
 PLAYER = """
@@ -77,12 +79,13 @@ class Case:
 @dataclass
 class ConnectorWorld(World):
     """`declared` and `steps` are what the connector's `schema()` says and what it sends. The state is how far it got,
-    so that steps are added behind those that were played."""
+    so that steps are added behind those that were played. `database` is where `into` postgres goes."""
 
     into: str = "duckdb"
     declared: list[dict[str, Any]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     code: str = PLAYER
+    database: Database | None = None
 
     def __post_init__(self) -> None:
         self.store = Store(f"sqlite:///{self.folder / 'control.db'}")
@@ -93,6 +96,9 @@ class ConnectorWorld(World):
             return IcebergDestination(IcebergConfig("lake", str(self.folder / "lake")))
         if self.into == "delta":
             return DeltaDestination(DeltaConfig("delta", str(self.folder / "delta")))
+        if self.into == "postgres":
+            assert self.database is not None
+            return postgres(self.folder, self.database)
         return DuckDbDestination(DuckDbConfig("duck", str(self.folder / "warehouse.db")))
 
     @property

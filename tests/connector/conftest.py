@@ -26,13 +26,15 @@ def world(tmp_path: Path, environments: Path) -> World:
 
 
 @pytest.fixture
-def make_connector(tmp_path: Path) -> Iterator[MakeConnector]:
-    """Makes a world (into: duckdb, iceberg)."""
+def make_connector(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MakeConnector]:
+    """Makes a world (into: duckdb, iceberg, delta, postgres)."""
     with ExitStack() as stack:
 
         def make(into: str = "duckdb", **options: Any) -> ConnectorWorld:
             folder = tmp_path / f"world-{len(list(tmp_path.iterdir()))}"
             folder.mkdir()
+            if into == "postgres":
+                options["database"] = request.getfixturevalue("postgres")
             world = ConnectorWorld(Case(), folder, into=into, **options)  # type: ignore[arg-type]
             stack.callback(world.close)
             return world

@@ -57,6 +57,26 @@ def test_the_table_is_what_a_dictionary_is(make_connector: MakeConnector, runs: 
         assert sorted(map(_read, found), key=repr) == model(world.steps)
 
 
+@pytest.mark.slow
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(runs=st.lists(st.tuples(st.booleans(), st.lists(steps, max_size=8)), min_size=2, max_size=3))
+def test_what_has_waited_is_carried_out_in_order(
+    make_connector: MakeConnector, runs: list[tuple[bool, list[Step]]]
+) -> None:
+    """While the table is paused its operations are held, segment by segment; then they come before later ones."""
+    world = make_connector(declared=TABLE)
+    world.play(["upsert", "t", {"id": 1, "a": "x", "b": 1}], ["upsert", "t", {"id": 2, "c": True}], CHECKPOINT)
+    for paused, run in (*runs, (False, [])):
+        if paused:
+            world.store.pauses.pause("shop", "for a test", table=("", "t"))
+        else:
+            world.store.pauses.resume("shop", who="test", table=("", "t"))
+        world.play(*run, CHECKPOINT)
+    found = world.records("t", "id", *sorted(_columns(world) & values.keys()))
+    assert sorted(map(_read, found), key=repr) == model(world.steps)
+    assert world.store.connectors.held("shop") == []
+
+
 def _read(row: dict[str, Any]) -> dict[str, Any]:
     return row | ({"d": json.loads(row["d"])} if "d" in row else {})
 

@@ -20,20 +20,22 @@ from instep.stage.spec import Chunk
 
 Op = tuple[str, dict[str, Any]]
 CODES = {"upsert": 0, "update": 1, "delete": 2}
-COLUMNS = ("id", "a", "b")
+TYPES = {"id": pa.int64(), "a": pa.string(), "b": pa.float64()}
+COLUMNS = tuple(TYPES)
 
 
 def written(folder: Path, number: int, operations: Sequence[Op]) -> Part:
-    """The operations as the files of one segment, two rows a file."""
+    """The operations as the files of one segment, two rows a file, with the columns that have a value in it."""
     rows, cut = [], -1
+    came = [c for c in COLUMNS if c == "id" or any(row.get(c) is not None for _, row in operations)]
     for seq, (what, row) in enumerate(operations):
         if what == "truncate":
             cut = seq
             continue
         rows.append({"__op": CODES[what], "__seq": seq, "__given": json.dumps(list(row)) if what == "update" else None,
-                     **{c: row.get(c) for c in COLUMNS}})  # fmt: skip
+                     **{c: row.get(c) for c in came}})  # fmt: skip
     fields = [("__op", pa.int8()), ("__seq", pa.int64()), ("__given", pa.dictionary(pa.int32(), pa.string())),
-              ("id", pa.int64()), ("a", pa.string()), ("b", pa.float64())]  # fmt: skip
+              *((c, TYPES[c]) for c in came)]  # fmt: skip
     files = []
     for at in range(0, len(rows), 2):
         file = folder / f"{number}-{at}.parquet"

@@ -1,0 +1,94 @@
+"""Versions of a connector's rows, and PostgreSQL as the place that its operations go to."""
+
+from __future__ import annotations
+
+import datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, upserts
+from instep.model import TableSettings
+
+HISTORY = {"t": TableSettings(mode="stream", history=True)}
+KEY = [{"table": "t", "primary_key": ["id"]}]
+INTO = ["duckdb", "iceberg", "postgres"]
+
+
+def versions(world: ConnectorWorld, id: int) -> list[tuple[Any, ...]]:
+    """(a, b, whether it is current) of the versions of a row, the oldest first."""
+    names = ("_instep_valid_from", "id", "a", "b", "_instep_current", "_instep_valid_to")
+    found = sorted((r for r in world.rows("t", *names, deleted=True) if r[1] == id), key=lambda r: r[0])
+    for before, after in pairwise(found):
+        assert before[-1] <= after[0]
+    assert all(current is (end is None) for *_, current, end in found)
+    return [r[2:5] for r in found]
+
+
+RUNS: list[tuple[str, list[Step], list[tuple[Any, ...]]]] = [
+    ("an update is a version with the rest of the row", [["update", "t", {"id": 1, "a": "z"}]],
+     [("x", 1, False), ("z", 1, True)]),
+    ("one that changes nothing is none", [["update", "t", {"id": 1, "a": "x"}]], [("x", 1, True)]),
+    ("several between two checkpoints are one version",
+     [["update", "t", {"id": 1, "a": "y"}], ["update", "t", {"id": 1, "b": 2}]],
+     [("x", 1, False), ("y", 2, True)]),
+    ("an upsert replaces the row", list(upserts("t", {"id": 1, "b": 5})), [("x", 1, False), (None, 5, True)]),
+    ("an update to NULL", [["update", "t", {"id": 1, "a": None}]], [("x", 1, False), (None, 1, True)]),
+    ("a delete ends the last one", [["delete", "t", {"id": 1}]], [("x", 1, False)]),
+    ("and an update after it is nobody's", [["delete", "t", {"id": 1}], ["update", "t", {"id": 1, "a": "z"}]],
+     [("x", 1, False)]),
+    ("a truncate ends all of them", [["truncate", "t"]], [("x", 1, False)]),
+    ("and what comes after it begins another",
+     [["truncate", "t"], *upserts("t", {"id": 1, "a": "back"})], [("x", 1, False), ("back", None, True)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "expected"), [r[1:] for r in RUNS], ids=[r[0] for r in RUNS])
+def test_what_becomes_of_versions(
+    make_connector: MakeConnector, steps: list[Step], expected: list[tuple[Any, ...]]
+) -> None:
+    world = make_connector(declared=KEY, settings=dict(HISTORY))
+    world.play(*upserts("t", {"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "other"}), CHECKPOINT)
+    assert world.play(*steps, CHECKPOINT).status == "done"
+    assert versions(world, 1) == expected
+
+
+@pytest.mark.parametrize("into", INTO)
+def test_a_row_that_comes_and_goes(make_connector: MakeConnector, into: str) -> None:
+    world = make_connector(into, declared=KEY, settings=dict(HISTORY))
+    world.play(*upserts("t", {"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "other"}), CHECKPOINT)
+    for steps in (
+        [["update", "t", {"id": 1, "a": "y"}]],
+        [["delete", "t", {"id": 1}]],
+        [["update", "t", {"id": 1, "a": "nobody's"}]],
+        list(upserts("t", {"id": 1, "a": "back"})),
+        [["update", "t", {"id": 1, "b": 7}]],
+    ):
+        assert world.play(*steps, CHECKPOINT).status == "done"
+    assert versions(world, 1) == [("x", 1, False), ("y", 1, False), ("back", None, False), ("back", 7, True)]
+    assert versions(world, 2) == [("other", None, True)]
+
+
+def test_operations_into_postgres(make_connector: MakeConnector) -> None:
+    world = make_connector("postgres", declared=[*KEY, {"table": "typed", "primary_key": ["k"], "columns": {
+        "k": "STRING", "at": "UTC_DATETIME", "day": "NAIVE_DATE", "n": {"type": "DECIMAL", "precision": 9, "scale": 2},
+        "raw": "BINARY"}}])  # fmt: skip
+    world.play(
+        *upserts("t", {"id": 1, "a": "x", "deep": {"x": [1]}}, {"id": 2, "a": "y"}, {"id": 3}),
+        *upserts("typed", {"k": "é", "at": "2026-01-31T12:00:00+02:00", "day": "2026-01-31", "n": "1.50",
+                           "raw": {"bytes": "00ff"}}),
+        *upserts("loose", {"v": 1}, {"v": 1}, {"v": 2.5}),
+        CHECKPOINT, ["update", "t", {"id": 1, "a": "z"}], ["update", "t", {"id": 9, "a": "nobody's"}], CHECKPOINT,
+        ["delete", "t", {"id": 2}], CHECKPOINT, *upserts("t", {"id": 4, "late": 1}), CHECKPOINT,
+    )  # fmt: skip
+    assert world.rows("t", "id", "a", "late") == [(1, "z", None), (3, None, None), (4, None, 1)]
+    assert world.rows("t", "id", deleted=True) == [(1,), (2,), (3,), (4,)]
+    at = datetime.datetime(2026, 1, 31, 10, tzinfo=datetime.UTC)
+    ((key, when, *rest),) = world.rows("typed", "k", "at", "day", "raw")
+    assert (key, when, rest) == ("é", at, [at.date(), b"\x00\xff"])
+    assert [str(n) for (n,) in world.rows("typed", "n")] == ["1.50"]
+    assert world.rows("loose", "v") == [(1.0,), (2.5,)]
+    world.play(*upserts("t", {"id": 5, "late": "text"}), ["truncate", "typed"], CHECKPOINT)
+    assert world.rows("t", "id", "late") == [(1, None), (3, None), (4, "1"), (5, "text")]
+    assert (world.rows("typed"), world.state) == ([], {"at": len(world.steps)})
