@@ -130,8 +130,10 @@ def test_from_an_event_to_its_delivery(api: Api, hook: Web) -> None:
     assert headers["webhook-id"] == found.json()["id"] == listed["id"]
     [tried] = found.json()["attempts"]
     assert (tried["attempt"], tried["code"], tried["error"]) == (1, 200, "")
-    tag = {"If-None-Match": found.headers["etag"]}
-    assert api.call("GET", f"/deliveries/{listed['number']}", headers=tag).status_code == 304
+    for tag in (found.headers["etag"], "*", f'"other", {found.headers["etag"]}'):
+        again = api.call("GET", f"/deliveries/{listed['number']}", headers={"If-None-Match": tag})
+        assert (again.status_code, again.headers["etag"]) == (304, found.headers["etag"])
+    assert api.call("GET", "/deliveries/99", headers={"If-None-Match": "*"}).status_code == 404
     refused = api.call("POST", f"/deliveries/{listed['number']}/retry")
     assert (refused.status_code, refused.json()["code"]) == (409, "conflict"), "it has arrived"
     for path in ("/deliveries/99", "/deliveries/99/retry"):

@@ -228,6 +228,20 @@ def test_options_of_a_connection_that_the_server_keeps(twins: Twins) -> None:
     assert far.there("detector", "set", "frequency=7", *of).code == 1
 
 
+def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten(twins: Twins) -> None:
+    from instep.errors import Conflict
+    from instep.remote.client import Client
+    from instep.remote.key import Key
+
+    client = Client(twins.far.url, Key(twins.far.key), "0.1.0")
+    client.post("/connections", {"name": "mine", "spec": {"source": "db", "destination": "lake"}})
+    _, tag = client.read("/connections/mine/settings")
+    twins.far.ok("detector", "set", "frequency=1800", "--connection", "mine")
+    with pytest.raises(Conflict, match="moved since it was read"):
+        client.patch("/connections/mine/settings", {"spec": {"app_options": {"frequency": 21600}}}, tag)
+    assert twins.far.ok("detector", "status", "mine", *JSON).json["detector"]["frequency"] == 1800
+
+
 @pytest.mark.parametrize("detects", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("twins", [FLEET], indirect=True)
 def test_a_rollout(twins: Twins, detects: bool) -> None:

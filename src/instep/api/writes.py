@@ -134,9 +134,9 @@ def etag(document: Mapping[str, Any]) -> str:
 
 
 def tagged(request: Request, document: Mapping[str, Any]) -> Response:
-    """The document with its ETag; 304 if the client has this one."""
+    """The document with its ETag; 304 if the client has this one, or (`*`) any."""
     tag, headers = etag(document), dict(request.state.limit_headers)
     known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-    if tag in known:
+    if tag in known or "*" in known:
         return Response(status_code=304, headers={"ETag": tag, **headers})
     return JSONResponse(jsonable_encoder(document), headers={"ETag": tag, **headers})

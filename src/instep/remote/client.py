@@ -46,6 +46,11 @@ class Client:
         """The document at a path below /api/v1."""
         return self._ask("GET", _target(path, query))
 
+    def read(self, path: str) -> tuple[Any, str]:
+        """(the document, the tag of what was read), for a `patch` of it."""
+        answer = self._answer("GET", path)
+        return self._document(answer), answer.header("ETag")
+
     def pages(self, path: str, /, most: int | None = None, size: int = PAGE, **query: Any) -> Iterator[dict[str, Any]]:
         """The items of a list, page by page; at most so many."""
         cursor, left = None, most
@@ -62,18 +67,25 @@ class Client:
         again."""
         return self._ask("POST", _target(path, query), body, token=secrets.token_urlsafe(24))
 
-    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
-        """As `post`."""
-        return self._ask("PATCH", path, body, token=secrets.token_urlsafe(24))
+    def patch(self, path: str, body: Mapping[str, Any], tag: str) -> Any:
+        """As `post`; refused if the document is another by now than that of this `tag`."""
+        return self._ask("PATCH", path, body, token=secrets.token_urlsafe(24), tag=tag)
 
     def delete(self, path: str, **query: Any) -> Any:
         """As `post`."""
         return self._ask("DELETE", _target(path, query), token=secrets.token_urlsafe(24))
 
-    def _ask(self, method: str, target: str, body: Mapping[str, Any] | None = None, token: str = "") -> Any:
+    def _ask(
+        self, method: str, target: str, body: Mapping[str, Any] | None = None, token: str = "", tag: str = ""
+    ) -> Any:
+        return self._document(self._answer(method, target, body, token, tag))
+
+    def _answer(
+        self, method: str, target: str, body: Mapping[str, Any] | None = None, token: str = "", tag: str = ""
+    ) -> Answer:
         self._meet()
-        headers = {"Authorization": self._key.header, **({"Idempotency-Key": token} if token else {})}
-        return self._document(self._patiently(method, PREFIX + target, headers, body))
+        more = {name: value for name, value in (("Idempotency-Key", token), ("If-Match", tag)) if value}
+        return self._patiently(method, PREFIX + target, {"Authorization": self._key.header, **more}, body)
 
     def _meet(self) -> None:
         """Looks who answers there before the key is sent."""

@@ -31,4 +31,5 @@ class DetectorsThere:
 
     def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
         path = f"/connections/{part(connection)}/settings"
-        self.client.patch(path, {"spec": patch(self.client.get(path)["spec"], options, table)})
+        found, tag = self.client.read(path)
+        self.client.patch(path, {"spec": patch(found["spec"], options, table)}, tag)
