@@ -14,7 +14,7 @@ from compat_world import Compat, compatible
 
 from instep.control.identity import Identity
 from instep.events import ChangeApplied, ChangeDetected, Event, Paused, RunEnded, RunStarted
-from instep.notify.deliver import BACKOFF, Sender
+from instep.notify.deliver import HOOK_BACKOFF, Sender
 from instep.notify.hooks import EVENTS, OURS, PREFIX, Hooks, facts, words
 from receivers import Web, web
 
@@ -166,12 +166,14 @@ def test_a_receiver_that_fails_is_asked_again_then_switched_off(hooked: tuple[Co
     times = [compat.store.api_keys.now()]
     compat.store._db.now = lambda: times[0]
     sender = Sender(compat.store, compat.app.channel, lambda _: "", lambda *_: "", lambda: times[0], lambda: 0.5)
-    receiver.answers = [(500, {})] * 20
-    for _ in range(len(BACKOFF) + 1):
-        [result] = sender.send()
-        assert "500" in result.error
-        times[0] += timedelta(days=1)
-    assert result.again is None
+    receiver.answers, begun, waits = [(500, {})] * 30, times[0], []
+    while (results := sender.send()) and results[0].again:
+        assert "500" in results[0].error
+        waits.append((results[0].again - times[0]) / timedelta(minutes=1))
+        times[0] = results[0].again
+    assert waits == pytest.approx([0.9 * 5 * step for step in range(1, 24)])
+    assert timedelta(hours=18) < times[0] - begun <= timedelta(hours=24)
+    assert len(HOOK_BACKOFF) == len(waits)
     assert compat.data("GET", f"/webhooks/{name}")["active"] is False
     assert sender.send() == []
     receiver.answers = [(500, {})]

@@ -16,7 +16,7 @@ from instep.events import ChangeApplied, ChangeDetected, ChangeMapped, Event, Pa
 from instep.model import TableRun
 from instep.notify import slack
 from instep.notify.channel import Channel, PostChannel, PostConfig
-from instep.notify.deliver import BACKOFF, Sender
+from instep.notify.deliver import BACKOFF, HOOK_BACKOFF, Sender
 from instep.notify.lines import Line
 from instep.notify.message import Message
 from instep.schema.change import Change, change_to_dict, column_of, describe, table_of
@@ -204,6 +204,18 @@ def test_waiting_is_bounded(attempt: int, draw: float, after: float) -> None:
     assert seconds >= 0.79 * BACKOFF[attempt - 1]
     assert seconds >= min(after, 24 * 3600) - 0.01
     assert seconds <= max(1.21 * BACKOFF[attempt - 1], 24 * 3600)
+
+
+@given(st.lists(st.floats(0, 1), min_size=len(HOOK_BACKOFF), max_size=len(HOOK_BACKOFF)))
+def test_a_hook_is_given_up_within_a_day(draws: list[float]) -> None:
+    clock, left = Clock(), iter(draws)
+    made = Sender(None, None, None, None, clock, lambda: next(left))  # type: ignore[arg-type]
+    attempt = 1
+    while again := made.again(attempt, hook=True):
+        clock.forward((again - clock()).total_seconds())
+        attempt += 1
+    assert attempt == len(draws) + 1
+    assert timedelta(hours=18) < clock() - START <= timedelta(hours=24)
 
 
 def test_one_channel_that_fails_stops_no_other(store: Store, clock: Clock, receiver: Web) -> None:
