@@ -77,6 +77,16 @@ def test_what_comes_back_is_what_was_there(filled: Store, empty: Database, tmp_p
         assert store.secrets.open(record.id, "source", "shop", "/password") == "hush"
 
 
+def test_a_store_with_nothing_but_what_happened_is_in_use(store: Store, empty: Database, tmp_path: Path) -> None:
+    store.back_up(tmp_path / "b.jsonl")
+    with Store(str(empty.url)) as other:
+        bring_back(other._db, tmp_path / "b.jsonl", utc_now)
+        other.events.add(RunStarted("c", "r", "sync"))
+        with pytest.raises(Conflict, match="is in use"):
+            bring_back(other._db, tmp_path / "b.jsonl", utc_now)
+        assert len(other.events.after()) == 1
+
+
 def test_numbers_go_on_where_they_were(store: Store, empty: Database, tmp_path: Path) -> None:
     fill(store)
     with store._db.write() as transaction:

@@ -20,11 +20,14 @@ from instep.store import migrate
 from instep.store.all_tables import metadata
 from instep.store.database import Database
 from instep.store.job_tables import jobs
+from instep.store.notice_tables import deliveries, outbox
 from instep.store.object_tables import objects
 from instep.store.server_tables import api_keys
-from instep.store.tables import pauses, runs
+from instep.store.tables import events, pauses, runs
 
 FORMAT = "instep-dump"
+IN_USE = (objects, runs, pauses, api_keys, events, outbox, deliveries)
+"""A store with a row in one of these holds what nobody wants to lose unasked."""
 BATCH = 500
 _AGAIN = "use another backup; nothing was changed"
 
@@ -84,9 +87,7 @@ def _check_free(database: Database, connection: Connection, replace: bool) -> No
                 f"the store {database.place} has {table.name} under way",
                 hint="wait for them, or stop server and workers",
             )
-    known = [
-        table for table in (objects, runs, pauses, api_keys) if table.name in there
-    ]  # it may be of an older version
+    known = [table for table in IN_USE if table.name in there]  # it may be of an older version
     used = any(connection.execute(select(func.count()).select_from(table)).scalar() for table in known)
     if used and not replace:
         raise Conflict(f"the store {database.place} is in use", hint="make a backup of it, then restore with --replace")
