@@ -17,6 +17,7 @@ import pytest
 from store_world import START, Clock
 
 from instep.errors import Conflict, Fenced, InstepError, RunInProgress
+from instep.events import RunEnded
 from instep.store import owner
 from instep.store.heartbeat import Heartbeat
 from instep.store.owner import Owner, this_process
@@ -87,6 +88,7 @@ def test_an_expired_lease_is_taken_over_and_the_old_run_is_fenced(store: Store, 
         with pytest.raises(Fenced, match=f"run {old.id} was taken over"):
             late(old)
     assert store.runs.running("c") == new
+    assert [e.event for e in store.events.after()] == [RunEnded("c", old.id, "sync", "failed", failed.error)]
 
 
 def test_an_ended_run_cannot_end_again(store: Store) -> None:
@@ -111,6 +113,16 @@ def test_a_killed_owner_is_taken_over_at_once(store: Store, url: str) -> None:
         run = store.runs.claim("c", "sync")
         assert run.fence == 2
         assert store.runs.get(run_id).error == f"interrupted: process {process.pid} has ended"
+        assert [e.data["run"] for e in store.events.after(types=["run.ended"])] == [run_id]
+
+
+def test_a_run_whose_claim_is_refused_has_not_ended(store: Store) -> None:
+    run = store.runs.claim("c", "sync")
+    for _ in range(2):
+        with pytest.raises(RunInProgress):
+            store.runs.claim("c", "sync")
+    assert store.events.after() == []
+    store.runs.heartbeat(run)
 
 
 def test_what_a_killed_owner_has_left_is_known(store: Store, url: str) -> None:

@@ -124,7 +124,7 @@ def test_its_late_writes_are_refused(shop: Shop, zombie: Zombie, first: str) -> 
             assert store.jobs.get(ended.id) == ended, "it has ended once"
             assert store.runs.history("shop") == runs
             assert [run.status for run in runs] == ["done", "failed"]
-            assert [e.data["run"] for e in store.events.latest(types=("run.ended",))] == [ended.run]
+            assert [e.data["run"] for e in store.events.latest(types=("run.ended",))] == [run.id for run in runs]
     finally:
         second.stop()
         working.join(120)

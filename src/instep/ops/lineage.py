@@ -41,7 +41,7 @@ AGAIN = 30.0
 """Seconds after which a receiver that has failed is tried again."""
 PASSING = (408, 425, 429)
 _STATES: dict[str, State] = {"done": "COMPLETE", "failed": "FAIL", "partial": "FAIL"}
-"""By the status of a run; others were stopped."""
+"""By the status of a run; others were stopped, as those whose process died."""
 
 
 @dataclass(frozen=True)
@@ -106,20 +106,11 @@ class Lineage:
         except InstepError:
             return []
         if logged.type == "run.started":
-            started = event("START", logged.at, self._run(run), self._job(run))
-            return [*self._interrupted(run), started]
-        state: State = _STATES.get(logged.data["status"], "ABORT")
+            return [event("START", logged.at, self._run(run), self._job(run))]
+        state: State = "ABORT" if run.error.startswith("interrupted: ") else _STATES.get(run.status, "ABORT")
         inputs, outputs = self._tables(run, logged)
         why = str(logged.data.get("error") or _failures(self.store.runs.tables(run.id)))
         return [event(state, logged.at, self._run(run, why), self._job(run), inputs, outputs)]
-
-    def _interrupted(self, run: Run) -> list[dict[str, Any]]:
-        """The end of the run before, if its process died: nobody else has told it."""
-        before = [r for r in self.store.runs.history(run.connection, limit=BATCH) if r.fence < run.fence]
-        if not before or not before[0].error.startswith("interrupted: ") or before[0].ended is None:
-            return []
-        dead = before[0]
-        return [event("ABORT", before[0].ended, self._run(dead, dead.error), self._job(dead))]
 
     def _run(self, run: Run, error: str = "") -> dict[str, Any]:
         facets = facet("processing_engine", name="instep", version=__version__)

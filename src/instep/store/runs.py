@@ -15,9 +15,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, update
 
 from instep.errors import Fenced, InstepError, RunInProgress
+from instep.events import RunEnded
 from instep.model import Run, RunKind, RunStatus, TableRun
 from instep.store.connections import ensure
 from instep.store.database import Database
+from instep.store.events import Events
 from instep.store.owner import Owner, this_process
 from instep.store.tables import connections, runs, table_runs
 
@@ -36,12 +38,13 @@ class Outcomes:
 
 
 class Runs:
-    def __init__(self, database: Database, lease: timedelta = LEASE) -> None:
-        self._db = database
+    def __init__(self, database: Database, events: Events, lease: timedelta = LEASE) -> None:
+        self._db, self._events = database, events
         self.lease = lease
 
     def claim(self, connection: str, kind: RunKind, who: str = "", detail: Mapping[str, Any] | None = None) -> Run:
-        """Starts a run; raises RunInProgress while another one of the connection is alive."""
+        """Starts a run; raises RunInProgress while another one of the connection is alive. One that is not ends here,
+        with its event."""
         with self._db.write() as transaction:
             now = self._db.now()
             ensure(transaction, connection, now)
@@ -67,7 +70,10 @@ class Runs:
             raise _in_progress(row)
         silent = f"no sign of life since {row.lease_until - self.lease:%H:%M:%S} UTC"
         why = f"process {row.pid} has ended" if gone else silent
-        transaction.execute(update(runs).where(*where).values(status="failed", ended=now, error=f"interrupted: {why}"))
+        error = f"interrupted: {why}"
+        ends = update(runs).where(*where, runs.c.id == row.id).values(status="failed", ended=now, error=error)
+        if transaction.execute(ends).rowcount == 1:
+            self._events.add(RunEnded(connection, row.id, row.kind, "failed", error))
 
     def orphans(self) -> list[Run]:
         """Those that run by the records, and whose process has certainly ended: it was on this host."""
