@@ -277,6 +277,49 @@ def test_a_service_that_nothing_here_reads(compat: Compat) -> None:
     assert len(compat.data("GET", "/connections")["items"]) == 1
 
 
+def test_a_connection_without_settings_is_incomplete_until_it_has_them(compat: Compat) -> None:
+    compat.sql("create table t (id integer primary key)", "second.db")
+    body = {
+        "group_id": "lake",
+        "service": "sqlite",
+        "config": {"schema": "later"},
+        "sync_frequency": 60,
+        "paused": True,
+    }
+    made = compat.data("POST", "/connections", body, 201)
+    assert (made["id"], made["setup_tests"], made["paused"], made["config"]) == ("later", [], True, {"schema": "later"})
+    status = {"setup_state": "incomplete", "update_state": "on_schedule", "is_historical_sync": True, "tasks": []}
+    assert status.items() <= made["status"].items()
+    assert compat.ask("POST", "/connections/later/sync", {})["code"] == "Success"
+    [task] = compat.data("GET", "/connections/later")["status"]["tasks"]
+    assert (task["code"], "PATCH it with its config" in task["message"]) == ("reconnect", True)
+    assert "no settings" in compat.ask("POST", "/connections/later/test", {}, status=400)["message"]
+    compat.ask("PATCH", "/connections/later", {"config": {"path": 7}}, status=400)
+    assert compat.data("PATCH", "/connections/later", {"paused": False})["status"]["setup_state"] == "incomplete"
+    done = compat.data("PATCH", "/connections/later", {"config": {"path": "second.db"}})
+    assert (done["status"]["setup_state"], done["config"], done["schema"]) == (
+        "connected",
+        {"path": "second.db"},
+        "later",
+    )
+    assert (done["paused"], done["sync_frequency"], done["status"]["tasks"]) == (False, 60, [])
+    assert {test["status"] for test in compat.data("POST", "/connections/later/test", {})["setup_tests"]} <= {
+        "PASSED", "WARNING",
+    }  # fmt: skip
+    compat.ask("DELETE", "/connections/later")
+    assert [c["id"] for c in compat.data("GET", "/connections")["items"]] == ["shop"]
+
+
+def test_a_secret_that_came_before_the_other_settings_is_kept_and_not_told(compat: Compat) -> None:
+    body = {"group_id": "lake", "service": "postgres", "config": {"api_token": "canary"}, "run_setup_tests": False}
+    made = compat.data("POST", "/connections", body, 201)
+    assert (made["status"]["setup_state"], made["config"]) == ("incomplete", {"api_token": "******"})
+    config = {"host": "localhost", "database": "d", "user": "u", "password": "canary"}
+    done = compat.data("PATCH", f"/connections/{made['id']}", {"config": config})
+    assert (done["config"]["password"], done["service"]) == ("******", "postgres")
+    assert "canary" not in str([e.data for e in compat.store.events.after()])
+
+
 def test_groups_and_destinations(compat: Compat) -> None:
     assert [g["id"] for g in compat.data("GET", "/groups")["items"]] == ["lake"]
     assert compat.data("GET", "/groups/lake/connectors")["items"][0]["id"] == "shop"

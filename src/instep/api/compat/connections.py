@@ -20,9 +20,10 @@ from instep.api.compat.frequency import DEFAULT, FREQUENCIES, cron
 from instep.api.compat.paging import window
 from instep.api.compat.ports import Item
 from instep.api.compat.route import Asked, Body, Name
-from instep.api.compat.services import NAMES, TYPES, source_spec
+from instep.api.compat.services import NAMES, TYPES, is_set_up, source_spec
 from instep.api.compat.syncs import setup_tests
 from instep.api.compat.wire import ConnectionOut, TestedConnection
+from instep.control.kept import Kept
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
 from instep.errors import Blocked, Conflict, RunInProgress
@@ -34,7 +35,7 @@ MAX_DELAY = 1_000_000
 LISTED = "Connections list retrieved successfully"
 _TEST_ONLY = {"run_setup_tests", "trust_certificates", "trust_fingerprints"}
 _OURS = {"id", "failed_at", "tasks"}
-"""What is noted of a connection whose service nothing here reads."""
+"""What is noted of a connection that has no source."""
 _TIED = {"group_id", "service"}
 
 
@@ -93,10 +94,9 @@ def create(desk: Asked, body: Body) -> JSONResponse:
     if not desk.sees(wanted.group_id) or desk.ports.objects.get("destination", wanted.group_id) is None:
         raise not_found("Group", wanted.group_id)
     _check_frequency(wanted.sync_frequency)
-    known = wanted.service in TYPES
-    item = _create_ours(desk, wanted) if known else _create_foreign(desk, wanted, body)
-    if wanted.paused and known:
-        pause(desk.ports.store, item.name, f"paused by {desk.caller.name}")
+    known = is_set_up(wanted.service, wanted.config)
+    name = _free_name(desk, wanted.service, wanted.config)
+    item = _create_ours(desk, name, wanted) if known else _create_foreign(desk, name, wanted, body)
     tests = _tested(desk, item) if known and wanted.run_setup_tests else []
     return success("Connection has been created", {**_view(desk, item), "setup_tests": tests}, status=201)
 
@@ -162,22 +162,24 @@ def _check_frequency(minutes: int | None) -> None:
         raise Refusal(400, f"sync_frequency must be one of {', '.join(map(str, FREQUENCIES))} (minutes).")
 
 
-def _create_ours(desk: Desk, wanted: NewConnection) -> Item:
+def _create_ours(desk: Desk, name: str, wanted: NewConnection) -> Item:
     objects, who = desk.ports.objects, desk.caller.name
-    name = _free_name(desk, wanted.service, wanted.config)
     namespace = next((str(wanted.config[key]) for key in NAMES if wanted.config.get(key)), name)
     manual = wanted.schedule_type == "manual"
     schedule = {} if manual else {"schedule": {"sync": cron(wanted.sync_frequency, wanted.daily_sync_time)}}
     spec = {"source": name, "destination": wanted.group_id, "namespace": namespace, **schedule}
     with desk.ports.store.transaction():
         objects.create("source", name, source_spec(wanted.service, wanted.config), who)
-        return objects.create("connection", name, spec, who)
+        item = objects.create("connection", name, spec, who)
+    if wanted.paused:
+        pause(desk.ports.store, name, f"paused by {who}")
+    return item
 
 
-def _create_foreign(desk: Desk, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
+def _create_foreign(desk: Desk, name: str, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
     """All fields are kept as they were sent."""
     spec = _kept_fields(body, wanted, _TEST_ONLY | _OURS)
-    return desk.ports.objects.create("foreign", _free_name(desk, wanted.service, wanted.config), spec, desk.caller.name)
+    return desk.ports.objects.create("foreign", name, spec, desk.caller.name)
 
 
 def _free_name(desk: Desk, service: str, config: Mapping[str, Any]) -> str:
@@ -240,8 +242,18 @@ def _schedule(wanted: Change, item: Item) -> dict[str, Any]:
 
 
 def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
+    """One of a service that has sources gets its own as soon as it has settings."""
     patch = _kept_fields(body, wanted, _TEST_ONLY | _OURS | _TIED)
-    return desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+    kept = Kept(desk.ports.store)
+    with desk.ports.store.transaction():
+        found = desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+        if item.spec.get("service") not in TYPES:
+            return found
+        whole = parse(NewConnection, kept.opened("foreign", item.name))
+        if not is_set_up(whole.service, whole.config):
+            return found
+        kept.delete("foreign", item.name)
+        return _create_ours(desk, item.name, whole)
 
 
 def _kept_fields(body: Mapping[str, Any], read: NewConnection | Change, without: Set[str]) -> dict[str, Any]:

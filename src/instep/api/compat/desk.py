@@ -11,6 +11,7 @@ from fastapi import Request
 from instep.api.access import address_of, credentials
 from instep.api.compat.envelope import Refusal, not_found
 from instep.api.compat.ports import Caller, Item, Job, Ports
+from instep.api.compat.services import no_source
 from instep.control.selections import Place, place_of
 from instep.model import JobKind
 from instep.project.project import Project
@@ -50,8 +51,7 @@ class Desk:
         """A connection that has a source."""
         found = self.connection(name)
         if found.kind == "foreign":
-            service = found.spec.get("service", "")
-            raise Refusal(400, f"Connection '{name}' has no source: nothing here reads the service {service}.")
+            raise Refusal(400, no_source(name, str(found.spec.get("service", ""))))
         return found
 
     def place(self, name: str) -> Place:

@@ -31,6 +31,18 @@ def wire_config(source: Item | None) -> dict[str, Any]:
     return {key: MASK if SECRET_NAME.search(key) else said[key] for key in _KEYS if said.get(key) not in (None, "")}
 
 
+def is_set_up(service: str, config: Mapping[str, Any]) -> bool:
+    """Whether a config says anything of its source: until then its connection is incomplete."""
+    return service in TYPES and len(source_spec(service, config)) > 1
+
+
+def no_source(name: str, service: str) -> str:
+    """Why a connection has none, for people."""
+    if service in TYPES:
+        return f"Connection '{name}' has no settings of its source yet: PATCH it with its config."
+    return f"Connection '{name}' has no source: nothing here reads the service {service}."
+
+
 def source_spec(service: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The section of a source out of a config; a masked secret is left out, because it means: as it is."""
     given = {key: config[key] for key in _KEYS if config.get(key) not in (None, "", MASK)}

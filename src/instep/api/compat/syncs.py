@@ -16,6 +16,7 @@ from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, success
 from instep.api.compat.ports import Item, Job
 from instep.api.compat.route import Asked, Body, Name
+from instep.api.compat.services import TYPES, no_source
 from instep.api.compat.wire import TestedConnection
 from instep.control.resync import Scope, ask, chosen
 from instep.events import SyncAsked
@@ -121,9 +122,10 @@ def _runs(desk: Desk, id: str) -> bool:
 
 
 def _fail_foreign(desk: Desk, item: Item) -> JSONResponse:
-    """Nothing here reads that service: the sync fails, and says so where clients look."""
-    text = f"No source here reads the service {item.spec.get('service', '')}: its settings are kept, nothing is synced."
-    task = {"code": "service_not_supported", "message": text, "details": text}
+    """It has no source: the sync fails, and says so where clients look."""
+    service = str(item.spec.get("service", ""))
+    text, code = no_source(item.name, service), "reconnect" if service in TYPES else "service_not_supported"
+    task = {"code": code, "message": text, "details": text}
     patch = {"failed_at": datetime.now(UTC).isoformat(), "tasks": [task]}
     desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
     return success(f"Sync has been successfully triggered for connection with id '{item.name}'")
