@@ -30,10 +30,10 @@ from test_duckdb_tables import (
 
 from instep.destinations.base import Commit
 from instep.destinations.postgres import keep
-from instep.destinations.postgres.index import INDEX
+from instep.destinations.postgres.index import INDEX, proves_unique
 from instep.destinations.postgres.ingest import Staging
 from instep.destinations.postgres.load import known
-from instep.errors import Conflict, DestinationError, Fenced, IllegalChange, SchemaError
+from instep.errors import Conflict, DestinationError, Fenced, IllegalChange, SchemaError, StageError
 from instep.schema.kinds import (
     ColumnAdded,
     ColumnRemoved,
@@ -315,3 +315,37 @@ def test_the_steps_are_told_in_its_own_words(shop: Warehouse) -> None:
     assert shop.to.ddl([step(REF, ColumnAdded(REF, wide, 6))]) == ['ALTER TABLE "shop"."orders" ADD COLUMN "n" json;']
     shop.change(after, ColumnAdded(REF, wide, 6))
     assert shop.to.inspect([REF]).get(REF) == after
+
+
+ANOTHER = f"CREATE UNIQUE INDEX {INDEX}x ON shop.orders"
+INDEXES: list[tuple[str, str]] = [
+    ("none", "SELECT 1"),
+    ("one that allows for twins", f"CREATE INDEX {INDEX}x ON shop.orders (id)"),
+    ("one over more columns", f"{ANOTHER} (id, name)"),
+    ("one over more, of which some are only kept", f"{ANOTHER} (amount) INCLUDE (id)"),
+    ("one over an expression", f"{ANOTHER} (id, lower(name))"),
+    ("one of some rows", f"{ANOTHER} (id) WHERE name = 'a'"),
+]
+
+
+@pytest.mark.parametrize("another", [c[1] for c in INDEXES], ids=[c[0] for c in INDEXES])
+def test_twins_in_the_table_are_refused_whatever_its_index(shop: Warehouse, another: str) -> None:
+    assert shop.merge({"id": 1, "name": "b"}).updated == 1
+    [(ours,)] = shop.sql("SELECT indexname FROM pg_indexes WHERE schemaname = 'shop' AND tablename = 'orders'")
+    shop.sql(f'DROP INDEX shop."{ours}"')
+    shop.sql("INSERT INTO shop.orders (id, name) VALUES (1, 'twin')")
+    shop.sql(another)
+    with pytest.raises(StageError, match="holds 1 keys more than once"):
+        shop.merge({"id": 1, "name": "c"})
+    assert sorted(shop.rows("id", "name")) == [(1, "b"), (1, "twin"), (2, "b")]
+
+
+KEYS: list[tuple[str, list[str], bool]] = [
+    ("its key", ["id"], True), ("more than its key", ["name", "id"], True), ("another", ["name"], False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "proven"), [c[1:] for c in KEYS], ids=[c[0] for c in KEYS])
+def test_our_index_proves_that_there_are_no_twins(shop: Warehouse, key: list[str], proven: bool) -> None:
+    with shop.to.server.reading() as session:
+        assert proves_unique(session, session.name(*REF), key) is proven

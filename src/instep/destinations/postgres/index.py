@@ -22,6 +22,20 @@ WHERE x.indrelid = to_regclass(%s) AND starts_with(i.relname, %s)
 """
 
 
+_UNIQUE = """
+SELECT count(*) FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+WHERE x.indrelid = to_regclass(%s) AND starts_with(i.relname, %s) AND x.indisunique AND x.indisvalid
+  AND x.indpred IS NULL AND x.indexprs IS NULL
+  AND (SELECT array_agg(a.attname::text) FROM pg_attribute a
+       WHERE a.attrelid = x.indrelid AND a.attnum = ANY (x.indkey)) <@ %s::text[]
+"""
+
+
+def proves_unique(session: Session, table: str, key: Sequence[str]) -> bool:
+    """Whether an index of ours allows for no two rows of the table, as SQL calls it, that share the key."""
+    return session.count(_UNIQUE, table, INDEX, list(key)) > 0
+
+
 def index(session: Session, table: str, key: Sequence[str], place: str, *, unique: bool = True) -> None:
     """Indexes the key of the table that SQL calls `table`. Rows that share a key get an index that allows for them,
     keys too long for one, or of a type that has no order, get none. `place`: of its record."""

@@ -20,7 +20,7 @@ from instep.destinations.base import Commit
 from instep.destinations.postgres.records import SCHEMA, prepare
 from instep.destinations.postgres.server import Server, Session
 from instep.destinations.postgres.shape import sql_type
-from instep.destinations.sql.merge import q
+from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, StagingArea, filled
 from instep.errors import DestinationError, InstepError, StageError
@@ -58,12 +58,13 @@ class Staging:
         return name
 
     def files(self, what: str, table: Table, names: Sequence[str], files: Sequence[StagedFile]) -> str:
-        """A table with these columns of the files, and `ORDER`."""
+        """A table with these columns of the files, and `ORDER`; the server knows how its keys are spread."""
         kinds = {n: sql_type(table.by_name[n].type) for n in names}
         made = self.make(what, {**kinds, ORDER: "bigint"})
         self.copy(what, [_numbered(n, f, names, self.server.area) for n, f in enumerate(filled(files))])
+        key = [n for n in table.key if n in kinds]
         with self.server.writing() as session:
-            session.run(f"ANALYZE {made}")
+            session.run(f"ANALYZE {made} ({columns(key)})" if key else f"ANALYZE {made}")
         return made
 
     def rows(self, what: str, columns: Mapping[str, str], rows: pa.Table) -> str:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
-from instep.destinations.postgres.index import loosen
+from instep.destinations.postgres.index import loosen, proves_unique
 from instep.destinations.postgres.ingest import Staging, rows_of, whole
 from instep.destinations.postgres.records import find, named, prepare, put, require
 from instep.destinations.postgres.server import Server, Session, literal
@@ -184,7 +184,7 @@ def _upsert(session: Session, record: Record, staged: str, keys: str, how: Merge
         if nulls := session.count(one.null_keys(table)):
             hint = "correct them at the source"
             raise StageError(f"table {named(record.ref)}: {nulls} staged rows have NULL in their key", hint=hint)
-    if twins := session.count(one.twins):
+    if not proves_unique(session, one.target, how.key) and (twins := session.count(one.twins)):
         raise StageError(
             f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
             hint="`instep sync --full` rebuilds it",
