@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,24 @@ def test_debug_begins_from_the_state_that_is_given(trial: Trial) -> None:
     trial.ok("debug", "--state", str(other))
     assert [row[0] for row in trial.rows("part", "id")] == [0, 1, 70]
     assert (trial.state, other.read_text().split()) == ({"n": 2}, ["{", '"n":', "71", "}"])
+
+
+def test_a_connector_can_tell_a_trial_from_a_sync_and_is_heard_once(trial: Trial) -> None:
+    trial.write(
+        """
+import os
+from fivetran_connector_sdk import Logging as log
+log.warning("this is " + os.environ["FIVETRAN_DEPLOYMENT_MODEL"])
+op.upsert("part", {"id": 1, "model": os.getenv("FIVETRAN_DEPLOYMENT_MODEL").lower()})
+"""
+    )
+    for verb in ("debug", "check", "run"):
+        program = "import sys; from instep.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        words = [sys.executable, "-c", program, "connector", verb, str(trial.folder)]
+        done = subprocess.run([*words, *(["-d", f"{trial.folder}/x.db"] if verb == "run" else [])],
+                              capture_output=True, text=True, timeout=300)  # fmt: skip
+        assert (done.returncode, done.stderr.count("this is local_debug")) == (0, 1), done.stderr
+    assert trial.rows("part") == [(1, "local_debug")]
 
 
 def test_a_trial_shows_what_a_policy_does(trial: Trial) -> None:

@@ -196,6 +196,7 @@ def test_nothing_secret_is_on_a_command_line_or_in_an_environment(
     assert "hunter2" not in sync.said
     assert "SAID=so" in sync.said
     assert "FIVETRAN_CONNECTION_ID=connector" in sync.said
+    assert "FIVETRAN_DEPLOYMENT_MODEL=hybrid_cloud" in sync.said
 
 
 def test_nothing_is_left_in_the_scratch_folder(world: World) -> None:

@@ -26,13 +26,14 @@ def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[Counts, tupl
 def _counted(
     bench: Workbench, folder: str, state: Mapping[str, Any], trial: Trial
 ) -> tuple[Counts, tuple[Finding, ...]]:
+    from instep.project.workbench import ENVIRONMENT
     from instep.sources.connector.config import ConnectorConfig
     from instep.sources.connector.lint import lint
     from instep.sources.connector.segment import Counts
     from instep.sources.connector.sent import Sent
     from instep.sources.connector.spool import Segments
 
-    config = ConnectorConfig(str(bench.folder), bench.configuration, name=bench.folder.name)
+    config = ConnectorConfig(str(bench.folder), bench.configuration, name=bench.folder.name, environment=ENVIRONMENT)
     sent, counts = Sent(), Counts()
     with closing(Segments(config, folder, state, trial.operations, trial.said)) as segments:
         while segment := segments.next():

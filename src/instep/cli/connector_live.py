@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from instep.cli.live import Board, drawn
 if TYPE_CHECKING:
     from instep.sources.connector.segment import Counts, LogLine
 
+_SAID = logging.NullHandler()
+"""The trial says its lines itself: without any handler Python would print them a second time."""
 _STYLES = {"debug": "dim", "warning": "yellow", "error": "red"}
 
 
@@ -45,6 +48,7 @@ class Trial(Board):
 def followed() -> Iterator[Trial]:
     """A trial that is drawn on stderr while the block runs. If it fails, what had been sent is told."""
     trial = Trial()
+    logging.getLogger("instep").addHandler(_SAID)
     with drawn(trial):
         try:
             yield trial

@@ -22,6 +22,8 @@ from instep.schema.preset import PRESETS
 
 CONNECTOR = "connector.py"
 CONFIGURATION = "configuration.json"
+ENVIRONMENT = {"FIVETRAN_DEPLOYMENT_MODEL": "local_debug"}
+"""By which connectors tell a trial from a sync."""
 MAX_FIELDS = 100
 MAX_BYTES = 10 << 20
 """Of a configuration or state."""
@@ -35,6 +37,7 @@ sources:
   connector:
     type: connector
     path: {path}{configuration}
+    environment: {environment}
 destinations:
   {target}: {destination}
 policies:
@@ -97,7 +100,8 @@ class Workbench:
         text = _PROJECT.format(
             name=json.dumps(self.folder.name), path=json.dumps(str(self.folder)),
             configuration=f"\n    configuration_file: {json.dumps(str(file))}" if file else "",
-            target=target.name, destination=target.section, policy=self.policy.model_dump_json(exclude_unset=True),
+            environment=json.dumps(ENVIRONMENT), target=target.name, destination=target.section,
+            policy=self.policy.model_dump_json(exclude_unset=True),
             engine="inline" if target.kind == "duckdb" else "auto",
         )  # fmt: skip
         self.files.mkdir(exist_ok=True)

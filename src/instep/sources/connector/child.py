@@ -104,7 +104,7 @@ class Child:
             "PYTHONUTF8": "1",
             "MALLOC_ARENA_MAX": "2",  # address space of threads counts as memory
             "FIVETRAN_CONNECTION_ID": self._config.name,
-            "FIVETRAN_DEPLOYMENT_MODEL": "local",
+            "FIVETRAN_DEPLOYMENT_MODEL": "hybrid_cloud",
         }
         return {**passed, **said, **self._config.environment}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,8 @@ def sync(
     """`configuration.json` and `files/state.json` of the folder are read where nothing was given. Exits with 1 if the
     sync failed."""
     folder = Path(project_path or Path(sys.argv[0] or ".").resolve().parent)
+    os.environ.setdefault("FIVETRAN_CONNECTION_ID", folder.name)
+    os.environ.setdefault("FIVETRAN_DEPLOYMENT_MODEL", "local_debug")
     printed = Printed(folder)
     given = {
         "configuration": configuration or _document(folder / "configuration.json"),
