@@ -16,7 +16,7 @@ from instep.crash import Crashed
 from instep.errors import Blocked
 from instep.project.load import load
 from instep.store.store import Store
-from instep.sync.changes import copies, recursor, rekey, restore
+from instep.sync.changes import copies, recursor, rekey, restore, undo
 from instep.sync.held import quarantine
 from instep.sync.leave import leave
 from instep.sync.pipe import Pipe
@@ -27,7 +27,7 @@ engine: inline
 four_eyes: {on}
 sources: {{db: {{type: sqlite, path: shop.db}}}}
 destinations: {{lake: {{type: iceberg}}}}
-connections: {{shop: {{}}}}
+connections: {{shop: {{policy: propagate_all}}}}
 channels: {{mail: {{type: email, to: [data@example.org], sender: instep@example.org}}}}
 """
 TABLES = """
@@ -105,9 +105,14 @@ def _leave(pipe: Pipe) -> None:
     assert leave(pipe, "keep", named="shop").kept
 
 
+def _undo(pipe: Pipe) -> None:
+    [added] = [r for r in pipe.store.reviews.find("shop", ("applied",)) if r.kind == "column.added"]
+    assert undo.takeback(pipe, undo.prepare(pipe, [added]), ["*.more"]) > 0
+
+
 ACTS: dict[str, Callable[[Pipe], None]] = {
     "table set-key": _set_key, "table set-cursor": _set_cursor, "restore": _restore, "quarantine discard": _discard,
-    "table purge": _purge, "connection delete": _leave,
+    "table purge": _purge, "connection delete": _leave, "undo": _undo,
 }  # fmt: skip
 
 
@@ -134,6 +139,9 @@ def _ready(shop: Shop, name: str) -> None:
     if name == "table purge":
         made = rekey.prepare(shop.alone(), "main.item", ["sku"], "rebuild")
         rekey.carry_out(shop.alone(), made)
+        shop.sync()
+    if name == "undo":
+        shop.sql("alter table item add column more text")
         shop.sync()
 
 

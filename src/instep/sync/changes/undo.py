@@ -8,6 +8,7 @@ already is no step any more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -40,10 +41,10 @@ from instep.store.undos import Undo
 from instep.sync.changes.apply import follow
 from instep.sync.claim import claimed
 from instep.sync.detection.detect import recall, record
-from instep.sync.detection.four_eyes import check_undo
 from instep.sync.detection.places import Places
 from instep.sync.journal import Journal, applied_by, journal
 from instep.sync.pipe import Pipe, Ref
+from instep.sync.two_people import two_people
 
 
 @dataclass(frozen=True)
@@ -329,15 +330,14 @@ def _limits(undoing: Undoing) -> Iterator[str]:
 def takeback(pipe: Pipe, made: Takeback, allowed: Sequence[str] = ()) -> int:
     """Does it, as one run; returns the accepted version.
 
-    Raises Blocked if something would be dropped that `allowed` (patterns) does not name, StalePlan if accepted schema
-    or destination have moved since `prepare`.
+    Raises Blocked if something would be dropped that `allowed` (patterns) does not name, or where four_eyes want a
+    second person for it, StalePlan if accepted schema or destination have moved since `prepare`.
     """
     unnamed = [s for s in made.drops if not any(fnmatchcase(s.object, pattern) for pattern in allowed)]
     if unnamed:
         names = ", ".join(s.object for s in unnamed)
         raise Blocked(f"this undo drops {names}", hint=f"name it: --allow-destructive '{unnamed[0].object}'")
-    check_undo(pipe, made.drops)
-    with claimed(pipe, "undo") as run:
+    with _asked(pipe, made), claimed(pipe, "undo") as run:
         pipe = replace(pipe, run=run)
         crashpoint("undo.before")
         resume_undos(pipe, run, but=made.changes)
@@ -346,6 +346,14 @@ def takeback(pipe: Pipe, made: Takeback, allowed: Sequence[str] = ()) -> int:
             raise StalePlan("the schemas have moved since this undo was looked at", hint="look at it again")
         wanted = pipe.store.undos.want(pipe.name, made.changes, (s.object for s in made.drops), pipe.who)
         return _carry_out(pipe, run, made, wanted)
+
+
+def _asked(pipe: Pipe, made: Takeback) -> AbstractContextManager[None]:
+    """Whoever takes back without dropping anything needs nobody else."""
+    if not made.drops:
+        return nullcontext()
+    what = f"{', '.join(made.changes)}, which drops {', '.join(s.object for s in made.drops)}"
+    return two_people(pipe, "undo", what)
 
 
 def resume_undos(pipe: Pipe, run: Run, but: tuple[str, ...] = ()) -> None:

@@ -10,7 +10,6 @@ from instep.model import Review
 from instep.schema.change import describe, key
 from instep.schema.plan import Plan
 from instep.schema.policy import Decision
-from instep.schema.step import Step
 from instep.sync.pipe import Pipe
 
 DESTRUCTIVE = frozenset(
@@ -49,10 +48,3 @@ def check_second_person(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -
         if decision.applied and decision.rule == "review" and own_word(pipe, decision.change.kind, review):
             said = f"{describe(decision.change)}: {pipe.who} has approved this, and four_eyes is on"
             raise Blocked(said, hint="let somebody else apply the plan, or approve the change")
-
-
-def check_undo(pipe: Pipe, drops: Sequence[Step]) -> None:
-    """Blocked if an undo drops something: it is asked for and carried out by one person."""
-    if pipe.four_eyes and drops:
-        said = f"this undo drops {', '.join(s.object for s in drops)} on the word of {pipe.who} alone"
-        raise Blocked(said, hint="with four_eyes drop it by a change that one person approves and another applies")
