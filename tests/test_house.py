@@ -23,6 +23,14 @@ before = set(sys.modules)
 import {}
 os.write(3, "\\n".join(set(sys.modules) - before).encode())
 """
+COLLECTIONS = """\
+import atexit, gc, os, sys
+from instep.cli.main import run
+phases = []
+gc.callbacks.append(lambda phase, told: phases.append(phase))
+atexit.register(lambda: os.write(3, str(phases.count("start")).encode()))
+run(sys.argv[1:])
+"""
 ENGINE = {"pyspark", "py4j"}
 DATA = {*ENGINE, "pandas", "pyarrow", "pyiceberg", "duckdb", "psycopg", "adbc_driver_postgresql"}
 HEAVY = {*DATA, "pydantic", "sqlalchemy", "alembic", "yaml"}
@@ -117,6 +125,10 @@ def test_looking_at_the_store_loads_neither_source_nor_destination(folder: Path)
     assert rooms(modules) & {"sources", "destinations", "spark", "stage"} == set()
     assert {m for m in modules if m.startswith("instep.sync.")} <= {"instep.sync.status"}
     assert top(modules) & DATA == set()
+
+
+def test_a_command_looks_for_no_garbage_among_its_imports(folder: Path) -> None:
+    assert python(COLLECTIONS, "-p", str(folder), "sync") == ["0"]
 
 
 BETWEEN_DATABASES = [
