@@ -194,18 +194,24 @@ class TestStopping:
         assert job(shop, asked.id).status == "queued"
 
 
+def killed_at_work(shop: Shop) -> Job:
+    """The job of a worker that was killed while it ran; its lane has ended as well."""
+    process = shop.process("--lanes", "1")
+    asked = ask(shop)
+    begun(shop, asked)
+    (lane,) = lanes_of(process.pid)
+    kill(process.pid)
+    process.wait()
+    until(lambda: not alive(lane), 20)
+    return asked
+
+
 @pytest.mark.slow
 class TestKilled:
     def test_lanes_end_with_their_worker_and_another_goes_on(
         self, shop: Shop, slow: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        process = shop.process("--lanes", "1")
-        asked = ask(shop)
-        begun(shop, asked)
-        (lane,) = lanes_of(process.pid)
-        kill(process.pid)
-        process.wait()
-        until(lambda: not alive(lane), 20)
+        asked = killed_at_work(shop)
         monkeypatch.delenv("INSTEP_CRASH")
         with shop.working(), shop.store() as store:
             until(lambda: store.jobs.get(asked.id).status == "done")
@@ -217,13 +223,7 @@ class TestKilled:
         self, shop: Shop, slow: None, monkeypatch: pytest.MonkeyPatch, cancelled: bool
     ) -> None:
         """No lease is waited for, and a run that nobody follows is ended all the same."""
-        process = shop.process("--lanes", "1")
-        asked = ask(shop)
-        begun(shop, asked)
-        (lane,) = lanes_of(process.pid)
-        kill(process.pid)
-        process.wait()
-        until(lambda: not alive(lane), 20)
+        asked = killed_at_work(shop)
         monkeypatch.delenv("INSTEP_CRASH")
         with shop.store() as store:
             if cancelled:
