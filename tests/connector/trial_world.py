@@ -12,8 +12,8 @@ import duckdb
 import pytest
 
 from instep.bootstrap import open_project
-from instep.cli.main import main
 from instep.sync.query import ask
+from said import Said, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "connectors"
 CODE = """
@@ -27,17 +27,6 @@ def update(configuration, state):
 
 connector = Connector(update=update, schema=schema)
 """
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass(frozen=True)
@@ -57,10 +46,7 @@ class Trial:
         self.folder.joinpath("configuration.json").write_text(json.dumps(values))
 
     def run(self, verb: str, *words: str) -> Said:
-        self.capsys.readouterr()
-        code = main(["connector", verb, str(self.folder), *words])
-        said = self.capsys.readouterr()
-        return Said(code, said.out, said.err)
+        return run(self.capsys, "connector", verb, str(self.folder), *words)
 
     def ok(self, verb: str, *words: str) -> Said:
         said = self.run(verb, *words)
