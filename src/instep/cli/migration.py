@@ -11,7 +11,7 @@ import typer
 
 from instep.cli.context import BLOCKED, CHANGES, emit, fail, open_app, options
 from instep.cli.migration_files import scripts
-from instep.errors import InstepError, ProjectError, SetupError
+from instep.errors import InstepError, ProjectError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -116,15 +116,11 @@ def _checked(app: App, named: Sequence[str], dialect: str, given: Sequence[tuple
 
 
 def _reader(dialect: str) -> Callable[[Sequence[tuple[str, str]], str], Migration]:
-    try:
+    from instep.lineage.needed import needs_sqlglot
+
+    with needs_sqlglot():
         from instep.lineage.migration.read import read_migration
         from instep.lineage.migration.script import DIALECTS
-    except ModuleNotFoundError as error:
-        if error.name != "sqlglot":
-            raise
-        raise SetupError(
-            "reading SQL needs the package sqlglot, which is not installed", hint="run pip install 'instep[lineage]'"
-        ) from None
     if dialect and dialect not in (*DIALECTS, "mariadb"):
         raise InstepError(f"migrations in the dialect {dialect!r} are not read", hint=f"use {', '.join(DIALECTS)}")
     return read_migration

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from instep.errors import InstepError, SetupError
+from instep.errors import InstepError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -54,16 +54,12 @@ def configured(app: App, connection: str, dialect: str = "") -> Downstream:
 
 def read_models(where: Downstream) -> list[Model]:
     """The models of the manifest and of the folders; SetupError without sqlglot."""
-    try:
+    from instep.lineage.needed import needs_sqlglot
+
+    with needs_sqlglot():
         from instep.lineage.folder import read_sql
         from instep.lineage.manifest import read_manifest
         from instep.lineage.parse import check_dialect
-    except ModuleNotFoundError as error:
-        if error.name != "sqlglot":
-            raise
-        raise SetupError(
-            "reading SQL needs the package sqlglot, which is not installed", hint="run pip install 'instep[lineage]'"
-        ) from None
     dialect = check_dialect(where.dialect) if where.dialect else ""
     from_dbt = read_manifest(where.manifest, dialect) if where.manifest else []
     return [*from_dbt, *read_sql(where.sql, dialect or "spark")]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from instep.errors import Blocked, ProjectError
+from instep.errors import Blocked, ProjectError, SetupError
+from instep.lineage.needed import needs_sqlglot
 from instep.schema.read import TableRead
 from instep.schema.selection import is_on
 from instep.schema.table import Catalog, Table
@@ -46,11 +47,10 @@ def fault_of(pipe: Pipe, snapshot: Snapshot, read: TableRead) -> ProjectError | 
 
 def _text_fault(snapshot: Filters, read: TableRead) -> str:
     try:
-        from instep.lineage.condition import fault
-    except ImportError as error:
-        if error.name != "sqlglot":
-            raise
-        return "the package sqlglot, which reads it, is not installed (pip install 'instep[lineage]')"
+        with needs_sqlglot():
+            from instep.lineage.condition import fault
+    except SetupError as error:
+        return f"{error.message} ({error.hint})"
     columns = [c.name for c in read.source.columns] if snapshot.dialect == "sqlite" else []
     return fault(read.where, snapshot.dialect, columns)
 

@@ -1,0 +1,21 @@
+"""What to do where the extra `lineage` is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from instep.errors import SetupError
+
+
+@contextmanager
+def needs_sqlglot() -> Iterator[None]:
+    """Around the import of what reads SQL; SetupError without sqlglot."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "sqlglot":
+            raise
+        raise SetupError(
+            "reading SQL needs the package sqlglot, which is not installed", hint="run pip install 'instep[lineage]'"
+        ) from None
