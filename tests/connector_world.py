@@ -144,5 +144,10 @@ def upserts(table: str, *rows: dict[str, Any]) -> Iterable[Step]:
     return [["upsert", table, row] for row in rows]
 
 
+def moved(steps: Iterable[Step], table: str) -> list[Step]:
+    """The same operations on another table."""
+    return [[what, table, *rest[1:]] if rest else [what] for what, *rest in steps]
+
+
 CHECKPOINT: Step = ["checkpoint"]
 MakeConnector = Callable[..., ConnectorWorld]

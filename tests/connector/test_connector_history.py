@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, upserts
+from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, moved, upserts
 from instep.model import TableSettings
 
-HISTORY = {"t": TableSettings(mode="stream", history=True)}
+HISTORY = TableSettings(mode="stream", history=True)
 KEY = [{"table": "t", "primary_key": ["id"]}]
+BEFORE = [*upserts("t", {"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "other"})]
 INTO = ["duckdb", "iceberg", "postgres"]
 
 
-def versions(world: ConnectorWorld, id: int) -> list[tuple[Any, ...]]:
+def versions(world: ConnectorWorld, id: int, table: str = "t") -> list[tuple[Any, ...]]:
     """(a, b, whether it is current) of the versions of a row, the oldest first."""
     names = ("_instep_valid_from", "id", "a", "b", "_instep_current", "_instep_valid_to")
-    found = sorted((r for r in world.rows("t", *names, deleted=True) if r[1] == id), key=lambda r: r[0])
+    found = sorted((r for r in world.rows(table, *names, deleted=True) if r[1] == id), key=lambda r: r[0])
     for before, after in pairwise(found):
         assert before[-1] <= after[0]
     assert all(current is (end is None) for *_, current, end in found)
@@ -44,20 +45,20 @@ RUNS: list[tuple[str, list[Step], list[tuple[Any, ...]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("steps", "expected"), [r[1:] for r in RUNS], ids=[r[0] for r in RUNS])
-def test_what_becomes_of_versions(
-    make_connector: MakeConnector, steps: list[Step], expected: list[tuple[Any, ...]]
-) -> None:
-    world = make_connector(declared=KEY, settings=dict(HISTORY))
-    world.play(*upserts("t", {"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "other"}), CHECKPOINT)
-    assert world.play(*steps, CHECKPOINT).status == "done"
-    assert versions(world, 1) == expected
+def test_what_becomes_of_versions(make_connector: MakeConnector) -> None:
+    tables = [f"t{n}" for n in range(len(RUNS))]
+    declared = [{"table": table, "primary_key": ["id"]} for table in tables]
+    world = make_connector(declared=declared, settings=dict.fromkeys(tables, HISTORY))
+    world.play(*(step for table in tables for step in moved(BEFORE, table)), CHECKPOINT)
+    pairs = list(zip(tables, RUNS, strict=True))
+    assert world.play(*(s for table, (_, steps, _) in pairs for s in moved(steps, table)), CHECKPOINT).status == "done"
+    assert {case: versions(world, 1, table) for table, (case, *_) in pairs} == {c: found for c, _, found in RUNS}
 
 
 @pytest.mark.parametrize("into", INTO)
 def test_a_row_that_comes_and_goes(make_connector: MakeConnector, into: str) -> None:
-    world = make_connector(into, declared=KEY, settings=dict(HISTORY))
-    world.play(*upserts("t", {"id": 1, "a": "x", "b": 1}, {"id": 2, "a": "other"}), CHECKPOINT)
+    world = make_connector(into, declared=KEY, settings={"t": HISTORY})
+    world.play(*BEFORE, CHECKPOINT)
     for steps in (
         [["update", "t", {"id": 1, "a": "y"}]],
         [["delete", "t", {"id": 1}]],

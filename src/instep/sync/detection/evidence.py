@@ -1,9 +1,9 @@
 """What rows say about a suspected rename: values of the source and of the destination, compared by key.
 
-One small read of each side, only where there are candidates: the first batch of the source (at most 65,536 rows, the
-key and the new columns), of which 1,000 spread rows are looked up at the destination, which still holds the old values.
-Values are compared in memory and never kept, shown or logged: only counts leave this file. Hashed columns are compared
-by their hashes.
+One small read of each side, only where there are candidates: the first batch of the source with values (among 65,536
+rows, the key and the new columns), of which 1,000 spread rows are looked up at the destination, which still holds the
+old values. Values are compared in memory and never kept, shown or logged: only counts leave this file. Hashed columns
+are compared by their hashes.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from instep.sync.pipe import Pipe, Ref
 
 LARGEST = 50_000_000
 """Rows of a destination table whose keys are still read for this."""
+MOST = 65_536
+"""Rows of the source that are looked through for values."""
 TABLES = 10
 ALIKE = 0.5
 """Pairs of tables whose rows are compared: so many, from this score by their schemas on."""
@@ -178,7 +180,8 @@ class _Work:
         source = {c.new.name: c.new for c in columns}
         where = where_of(self.pipe, self.table, self.raw)
         read = TableRead(self.raw, self.raw, tuple(ColumnRead(c, c) for c in source.values()), where)
-        batch = _first(self.snapshot, read)
+        telling = {c.new.name for c in columns if not c.old.key}
+        batch = _first(self.snapshot, read, [place for place, name in enumerate(source) if name in telling])
         if batch is None:
             return [pa.nulls(0, self.target(c)) for c in columns]
         step = max(1, len(batch) // SAMPLE) if spread else 1
@@ -195,14 +198,20 @@ class _Work:
         return cast(values, kind, self.target(one), one.old.type).values
 
 
-def _first(snapshot: Snapshot, read: TableRead) -> pa.RecordBatch | None:
-    """The first batch of the table that has rows."""
+def _first(snapshot: Snapshot, read: TableRead, telling: Sequence[int]) -> pa.RecordBatch | None:
+    """The first batch of the table that has a value in one of the columns at these places, else the first that has
+    rows; of 65,536 rows at most."""
+    first, rows = None, 0
     with snapshot.reader.open() as session:
         for chunk in sorted(snapshot.chunks(read, "evidence", CursorRange()), key=lambda c: c.number):
             for batch in session.read(chunk):
-                if len(batch):
+                first = batch if first is None and len(batch) else first
+                if any(batch.column(place).null_count < len(batch) for place in telling):
                     return batch
-    return None
+                rows += len(batch)
+                if rows >= MOST:
+                    return first
+    return first
 
 
 def _first_of_each(keys: Sequence[pa.Array]) -> pa.Array:
