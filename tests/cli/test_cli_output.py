@@ -264,6 +264,14 @@ def test_a_reader_that_was_never_there_is_no_error(shop: Shop, form: str) -> Non
     assert (done.stderr, done.returncode) == ("", 0)
 
 
+def test_a_failure_is_told_once(shop: Shop) -> None:
+    """Its events are for the logs."""
+    (shop.folder / "shop.db").unlink()
+    found = instep("-p", str(shop.folder), "sync")
+    assert (found.returncode, found.stdout) == (4, "")
+    assert [line.partition(":")[0] for line in found.stderr.splitlines() if not line.startswith(" ")] == ["error"]
+
+
 def test_main_answers_codes_and_never_exits(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert "verify" in capsys.readouterr().out

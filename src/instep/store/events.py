@@ -16,6 +16,7 @@ from instep.store.tables import events
 
 __all__ = ["Events", "LoggedEvent"]
 _log = logging.getLogger("instep.events")
+_log.addHandler(logging.NullHandler())  # where no log is kept, Python would print warnings on the terminal
 _IDS = ("connection", "run", "change", "job", "table", "rollout")
 _BAD = frozenset({"run.ended", "detection.finished", "table.failed", "job.dead", "detector.disabled"})
 """What is a warning in the logs, if it has an error or a reason."""
