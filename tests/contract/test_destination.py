@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from destinations import DESTINATIONS, delta_in_s3, iceberg_in_s3, postgres
-from instep.destinations.base import Commit, Destination, Merge, Outcome
+from instep.destinations.base import Commit, Destination, Lends, Merge, Outcome
 from instep.errors import Fenced, IllegalChange
 from instep.schema.change import (
     ColumnAdded,
@@ -29,6 +29,7 @@ from instep.schema.change import (
 )
 from instep.schema.step import RecordIdentity, RewriteColumn, Step, step
 from instep.schema.table import Column, Table
+from instep.stage.place import Place, children
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
 
 ALL_TYPES = (
@@ -392,3 +393,20 @@ def test_a_retained_column_keeps_its_values_on_updated_rows(destination: Destina
     files = [stage(destination, REF, [{"id": 1, "a": 5}, {"id": 3, "a": 5}])]
     destination.merge(spark, REF, files, Merge(("id",)), Commit("run-2", 2))
     assert rows_of(destination) == [(1, 5, "k"), (2, 1, "l"), (3, 5, None)]
+
+
+def test_there_is_room_for_files_of_no_table(destination: Destination) -> None:
+    """Also before there is a table; and no table is seen in it."""
+    if not isinstance(destination, Lends):
+        assert destination.kind == "memory"
+        return
+    room = destination.room()
+    assert room is not None
+    file = Place(room.child("shop"), room.io).create("run-1")
+    file.sink.write(b"word")
+    file.finish()
+    assert destination.tables() == []
+    create(destination, ORDERS)
+    load(destination, [{"id": 1}])
+    assert destination.tables() == [REF]
+    assert children(f"{room.uri}/shop", room.io) == ["run-1"]

@@ -21,6 +21,7 @@ from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
 from instep.stage.partition import Partitioning
+from instep.stage.place import Place
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -369,6 +370,16 @@ class Speaks(Protocol):
 
     def ddl(self, steps: Sequence[Step]) -> Sequence[str]:
         """Statements that a person would write for these steps, in order; to read, never executed."""
+        ...
+
+
+@runtime_checkable
+class Lends(Protocol):
+    """A destination with room for files that belong to a connection and to no table."""
+
+    def room(self) -> Place | None:
+        """A folder that machines which write tables' files reach as well; it may not be there yet. None where only
+        the tables' own places are known."""
         ...
 
 

@@ -49,6 +49,7 @@ from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
 from instep.stage.objects import ObjectPath, is_object
+from instep.stage.place import Place
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -249,6 +250,9 @@ class DeltaDestination:
         types = {c.name: c.type for c in held.record.table.columns} if within else {}
         data, aside = ((held.folder / below).as_uri() for below in (held.area, held.aside))
         return Target(schema, data, aside, io_of(held), types, apart)
+
+    def room(self) -> Place:
+        return self.warehouse.room()
 
     def state(self, ref: Ref) -> LoadState | None:
         held = find(self.warehouse, ref)

@@ -23,6 +23,7 @@ from instep.destinations.delta.log import FOLDER, Log, Snapshot
 from instep.destinations.delta.warehouse import OWN, Waiting, Warehouse, folder_name
 from instep.errors import DestinationError
 from instep.stage.objects import AnyPath, ObjectPath
+from instep.stage.place import Place
 
 PLACE = "instep.place"
 THREADS = 16
@@ -55,6 +56,10 @@ class ObjectWarehouse(Warehouse):
             said = json.loads((pointers / names[-1]).read_once())
             return self.root / said["folder"], int(names[-1].partition(".")[0])
         return self.root / folder_name(ref[0]) / folder_name(ref[1]), 0
+
+    def room(self) -> Place:
+        """For files of no table."""
+        return Place((self.root / OWN / "runs").uri, self.root.io)
 
     def folder(self, ref: Ref) -> ObjectPath:
         return self._found(ref)[0]

@@ -24,7 +24,7 @@ from instep.destinations.base import Ref
 from instep.destinations.delta.log import FOLDER, Log, Snapshot
 from instep.errors import Conflict, ConnectError, DestinationError, SchemaError
 from instep.stage.objects import AnyPath
-from instep.stage.place import clear_errors
+from instep.stage.place import Place, clear_errors
 
 OWN = "_instep"
 T = TypeVar("T")
@@ -92,6 +92,10 @@ class Warehouse(ABC):
         """The dropped tables, the last one first."""
 
     @abstractmethod
+    def room(self) -> Place:
+        """For files of no table."""
+
+    @abstractmethod
     def delete(self, folder: AnyPath) -> None:
         """A table and its files; what cannot be deleted raises DestinationError."""
 
@@ -154,6 +158,10 @@ class Folders(Warehouse):
             return []
         except OSError as error:
             raise ConnectError(f"{folder}: {error.strerror}", hint="check the path and its rights") from error
+
+    def room(self) -> Place:
+        """For files of no table."""
+        return Place((self.root / OWN / "runs").as_uri())
 
     def unname(self, ref: Ref) -> None:
         """Nothing: its folder was its name."""

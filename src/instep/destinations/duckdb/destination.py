@@ -44,6 +44,7 @@ from instep.schema.old_names import View
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
+from instep.stage.place import Place
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -242,6 +243,9 @@ class DuckDbDestination:
         schema = with_shard(arrow_schema(shape), shape.within)
         types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
         return Target(schema, f"{place}/data", f"{place}/quarantine", self.area.io, types=types)
+
+    def room(self) -> Place:
+        return Place(self.area.folder("_instep_runs"), self.area.io)
 
     def state(self, ref: Ref) -> LoadState | None:
         with self.file.reading() as session:

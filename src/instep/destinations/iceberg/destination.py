@@ -58,6 +58,7 @@ from instep.schema.partition import PartitionTerm
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
+from instep.stage.place import Place
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -320,6 +321,13 @@ class IcebergDestination:
         types = {c.name: c.type for c in read_table(ref, metadata).columns} if within else {}
         tasks = with_shard(arrow_schema(schema), within)
         return Target(tasks, own_data(table), own_quarantine(table), self.lake.io(), types, by)
+
+    def room(self) -> Place | None:
+        """The lake is made first: what lies in a folder without a catalog is somebody else's."""
+        if not self.lake.is_sqlite and "://" not in self.config.warehouse:
+            return None  # a name that the catalog knows
+        _ = self.lake.catalog
+        return Place(f"{self.lake.warehouse}/_instep_runs", self.lake.io())
 
     def state(self, ref: Ref) -> LoadState | None:
         metadata = self.lake.metadata([ref]).get(ref)

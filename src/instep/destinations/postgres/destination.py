@@ -40,6 +40,7 @@ from instep.schema.guard import Guard
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
+from instep.stage.place import Place
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -186,6 +187,9 @@ class PostgresDestination:
         schema = with_shard(arrow_schema(shape), shape.within)
         types = {c.name: c.type for c in shape.table.columns} if shape.within else {}
         return Target(schema, f"{place}/data", f"{place}/quarantine", area.io, types)
+
+    def room(self) -> Place:
+        return Place(self.server.area.folder("_instep_runs"), self.server.area.io)
 
     def state(self, ref: Ref) -> LoadState | None:
         with self.server.reading() as session:
