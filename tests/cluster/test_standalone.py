@@ -12,8 +12,9 @@ from tempfile import mkdtemp
 
 import psutil
 import pytest
+from cluster_connector import SECRET, Shop
 from cluster_demo import PARTS, TABLES, Demo, made_demo
-from spark_cluster import Standalone, archive
+from spark_cluster import Standalone, archive, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster")]
 
@@ -113,3 +114,50 @@ def test_a_cluster_without_room_is_told(cluster: Standalone, demo: Demo, story: 
     assert refused.returncode == 1
     assert "gave no executor within 2 s: asked for 64g of memory" in refused.stderr
     assert "spark.executor.memory" in refused.stderr.split("\n", 1)[1]
+
+
+@pytest.fixture(scope="module")
+def shop(cluster: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    python = environment(cluster.folder / "plain")
+    conf = {"spark.pyspark.python": str(python), "spark.executor.memory": "600m"}
+    folder = tmp_path_factory.mktemp("connector")
+    return Shop(folder, {"master": cluster.url, "driver_memory": "1g", "conf": conf})
+
+
+def test_a_connector_in_a_task_goes_on_after_its_executor(cluster: Standalone, shop: Shop) -> None:
+    """What comes then is merged by Spark; its failure is told, and what came before its last checkpoint is there."""
+    running = shop.begin()
+    try:
+        first = shop.child("first", running)
+        (worker,) = (w for w in cluster.workers if first.folder.startswith(str(w.folder)))
+        _executor(worker.folder).send_signal(signal.SIGKILL)
+        second = shop.child("first", running, but=first.number)
+        assert shop.ends(first), "the child ended with its task"
+        assert any(second.folder.startswith(str(w.folder)) for w in cluster.workers)
+        shop.open("first")
+        said = "".join(running.communicate(timeout=400))
+    finally:
+        running.kill()
+    assert running.returncode == 1, said
+    for part in ("its task was lost", "ValueError: no more pages", "Traceback"):
+        assert part in said
+    assert shop.rows() == {0: "newer", 1: "new", 2: "new", 3: "new", 5: "new", 6: "new", 7: "new"}
+    assert shop.state == {"at": 2}
+    assert any("spark.app.id" in file.read_text() for file in (shop.folder / "lake").rglob("*.metadata.json"))
+
+
+def test_a_connector_ends_with_its_driver(cluster: Standalone, shop: Shop) -> None:
+    shop.open("well")
+    running = shop.begin()
+    child = shop.child("last", running)
+    running.kill()
+    running.communicate()
+    assert shop.ends(child)
+    shop.open("last")
+    done = shop.sync()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shop.rows()[9] == "last"
+    assert shop.state == {"at": 3}
+    assert [p.name for p in (shop.folder / "lake" / "_instep_runs").rglob("*") if p.is_file()] == []
+    files = [f for f in cluster.folder.rglob("*") if f.is_file() and not f.is_symlink() and f.suffix != ".jar"]
+    assert [f for f in files if f.stat().st_size < 50_000_000 and SECRET.encode() in f.read_bytes()] == []

@@ -7,7 +7,7 @@ import getpass
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -233,10 +233,10 @@ class App:
         from instep.sync.pipe import Pipe
 
         project = self.project.of(connection)
-        source = kinds.source(
-            project.source_of(connection), project, lambda: self.store, lambda: self._start(connection), connection
-        )
         destination = kinds.destination(project.destination_of(connection), project)
+        start = partial(self._start, connection)
+        on = partial(kinds.cluster, project, connection, start, destination)
+        source = kinds.source(project.source_of(connection), project, lambda: self.store, start, connection, on)
         settings = project.destination(project.destination_of(connection))
         policy = project.policy(connection)
         naming = Naming(
@@ -299,14 +299,12 @@ class App:
 
     def engine(self, connection: str) -> Engine:
         """What reads this connection's rows. A Spark session ends with the process."""
-        from instep.sync.rows.engine import Auto, Inline, OnSpark
+        from instep.sync.rows.engine import Auto, Here, Inline, OnSpark
 
-        read_by_spark = self.project.model.sources[self.project.source_of(connection)].type == "jdbc"
-        if (
-            self.project.spark_is_elsewhere
-            and self.project.model.sources[self.project.source_of(connection)].type == "connector"
-        ):
-            return Inline()  # its operations are in files of this machine
+        kind = self.project.model.sources[self.project.source_of(connection)].type
+        read_by_spark = kind == "jdbc"
+        if kind == "connector" and self.project.engine != "inline" and self.project.spark_is_elsewhere:
+            return Here(lambda: self._start(connection))  # its operations are in files of this machine
         match self.project.engine:
             case "inline" if read_by_spark:
                 raise ProjectError(

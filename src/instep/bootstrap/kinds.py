@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from instep.errors import ProjectError
 
@@ -18,14 +19,21 @@ if TYPE_CHECKING:
     from instep.notify.channel import Channel
     from instep.project.project import Project, Settings
     from instep.sources.base import Source
+    from instep.sources.connector.afar import Cluster
     from instep.sources.jdbc.config import JarFile
     from instep.store.store import Store
 
 
 def source(
-    name: str, project: Project, store: Callable[[], Store], start: Callable[[], SparkSession], connection: str = ""
+    name: str,
+    project: Project,
+    store: Callable[[], Store],
+    start: Callable[[], SparkSession],
+    connection: str = "",
+    on: Callable[[], Cluster | None] = lambda: None,
 ) -> Source:
-    """The source; one that remembers what its runs brought does so for a `connection`."""
+    """The source; one that remembers what its runs brought does so for a `connection`, and one that is a program runs
+    `on` other machines, if there are such."""
     settings = project.source(name)
     match settings.type:
         case "postgres":
@@ -65,8 +73,21 @@ def source(
             of = connection or f"source-{name}"
             place, uploads = segments_folder(project.root, of), uploads_folder(project.root, of)
             salt = project.salt(connection) if connection else b""
-            return ConnectorSource(config, str(place), store().connectors.of(connection), salt, str(uploads))
+            return ConnectorSource(config, str(place), store().connectors.of(connection), salt, str(uploads), on)
     raise ProjectError(f"source {name}: unknown type {settings.type!r}")
+
+
+def cluster(project: Project, connection: str, start: Callable[[], SparkSession], into: Destination) -> Cluster | None:
+    """Where a connection's program runs; None for this machine."""
+    from instep.destinations.base import Lends
+    from instep.sources.connector.afar import cluster_of
+    from instep.stage.place import Place
+
+    if project.engine == "inline" or not project.spark_is_elsewhere:
+        return None
+    room = into.room() if isinstance(into, Lends) else None
+    own = room and Place(room.child(quote(connection, safe="")), room.io)
+    return cluster_of(start, own, connection)
 
 
 def jars(said: Iterable[Any]) -> tuple[JarFile, ...]:

@@ -21,18 +21,22 @@ Work = Callable[[Any, int, Report | None], Any]
 
 
 def run_parts(
-    spark: SparkSession, work: Work, parts: Sequence[Any], progress: Callable[[Counts], None] | None = None
+    spark: SparkSession,
+    work: Work,
+    parts: Sequence[Any],
+    progress: Callable[[Counts], None] | None = None,
+    what: str = "rewrite",
 ) -> list[Any]:
-    """The results in the order of the parts, which are picklable and may hold credentials.
+    """The results in the order of the parts, which are picklable and may hold credentials. `what` names the job.
 
-    `progress` is told rows and bytes by table about twice a second. A task whose worker dies runs again with a higher
-    attempt. Raises InstepError when the job fails; KeyboardInterrupt cancels it first.
+    `progress` is told rows and bytes by table about twice a second; what it raises cancels the job. A task whose worker
+    dies runs again with a higher attempt. Raises InstepError when the job fails; KeyboardInterrupt cancels it first.
     """
     if not parts:
         return []
     with tempfile.TemporaryDirectory(prefix="instep-progress-") as folder:
         payload = tuple(pickle.dumps((work, number, part)) for number, part in enumerate(parts))
-        job = Job(spark, _Part(payload, folder), "rewrite")
+        job = Job(spark, _Part(payload, folder), what)
         found = dict(pickle.loads(row) for row in job.run(lambda: progress(collect(folder)) if progress else None))
     return [found[number] for number in range(len(parts))]
 

@@ -26,7 +26,6 @@ from instep.sources.connector.environment import interpreter
 from instep.sources.connector.frames import Frame, Frames
 from instep.sources.connector.segment import LogLine
 
-_HERE = Path(__file__).parent
 _PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
            "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")  # fmt: skip
 _PIPE_BYTES = 1 << 20
@@ -35,6 +34,18 @@ _PATIENCE = 5.0  # seconds that a process without a pipe to us may take to end
 _LINE = 10_000  # characters of a log line that are kept
 _SHOWN = ("/usr", "/bin", "/lib", "/lib64", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/resolv.conf",
           "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd", "/etc/localtime")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where a child runs. `program` is the folder of the guard and of `sdk/`, which have to be files; folders of its
+    own are made in `scratch`, "" for where the system has such."""
+
+    program: Path = Path(__file__).parent
+    scratch: str = ""
+
+
+HERE = Host()
 
 
 @dataclass(frozen=True)
@@ -51,11 +62,9 @@ class Ended:
 class Child:
     """A process from its start to its end. Nothing of it is left after close()."""
 
-    def __init__(self, config: ConnectorConfig, log: Callable[[LogLine], None]) -> None:
-        if not (Path(config.path) / "connector.py").is_file():
-            raise ProjectError(f"connector {config.name}: {config.path} has no connector.py", hint="correct its `path`")
-        hide(*(value for key, value in config.configuration.items() if names_secret(key)))
-        self._config, self._log = config, log
+    def __init__(self, config: ConnectorConfig, log: Callable[[LogLine], None], host: Host = HERE) -> None:
+        check(config)
+        self._config, self._log, self._host = config, log, host
         self._own: list[int] = []
         self._spent, self._since = 0.0, 0.0
         self.ended: Ended | None = None
@@ -63,14 +72,15 @@ class Child:
     def start(self, command: str, state: Mapping[str, Any] | None = None) -> None:
         """`command` is update, schema, form or test. Configuration and state go down a pipe."""
         python = interpreter(self._config)
-        self._scratch = tempfile.mkdtemp(prefix="instep-connector-")
+        self._scratch = tempfile.mkdtemp(prefix="instep-connector-", dir=self._host.scratch or None)
         pipes = [os.pipe() for _ in range(4)]
         (frames, frames_end), (back_end, back), (output, output_end), (errors, errors_end) = pipes
         self._own = [frames, back]
         theirs = [frames_end, back_end, output_end, errors_end]
         _widen(frames_end)
         self._guard = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_HERE / "guard.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [sys.executable, "-I", "-S", str(self._host.program / "guard.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             pass_fds=theirs, start_new_session=True, env={"PATH": os.defpath},
         )  # fmt: skip
         for descriptor in theirs:
@@ -82,7 +92,7 @@ class Child:
 
     def _plan(self, python: Path, frames: int, back: int, outputs: list[int]) -> dict[str, Any]:
         config, folder = self._config, os.path.realpath(self._config.path)
-        run = [str(python), "-B", "-u", str(_HERE / "sdk" / "perform.py"), str(frames), str(back), folder]
+        run = [str(python), "-B", "-u", str(self._sdk / "perform.py"), str(frames), str(back), folder]
         limits = {"RLIMIT_DATA": config.limits.memory, "RLIMIT_FSIZE": config.limits.file_bytes}
         return {
             "command": [*self._sandbox(folder, python), *run] if config.sandbox else run,
@@ -100,7 +110,7 @@ class Child:
         said = {
             "HOME": self._scratch,
             "TMPDIR": self._scratch,
-            "PYTHONPATH": str(_HERE / "sdk"),
+            "PYTHONPATH": str(self._sdk),
             "PYTHONUTF8": "1",
             "MALLOC_ARENA_MAX": "2",  # address space of threads counts as memory
             "FIVETRAN_CONNECTION_ID": self._config.name,
@@ -118,11 +128,15 @@ class Child:
                 hint="install bubblewrap, or switch `sandbox` off",
             )
         base = str(Path(os.path.realpath(python)).parent.parent)
-        shown = [*_SHOWN, base, str(python.parent.parent), str(_HERE / "sdk"), folder]
+        shown = [*_SHOWN, base, str(python.parent.parent), str(self._sdk), folder]
         binds = [word for path in shown if Path(path).exists() for word in ("--ro-bind", path, path)]
         writes = ["--bind", self._scratch, self._scratch]
         apart = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--cap-drop", "ALL"]
         return [program, *apart, "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", *binds, *writes, "--"]
+
+    @property
+    def _sdk(self) -> Path:
+        return self._host.program / "sdk"
 
     def _tell_guard(self, plan: Mapping[str, Any]) -> None:
         assert self._guard.stdin is not None
@@ -210,13 +224,17 @@ class Child:
                 reader.join()
         return self.ended
 
+    def stop(self) -> None:
+        """From another thread: the process ends soon, which the one that reads is told."""
+        assert self._guard.stdin is not None
+        with suppress(OSError):
+            self._guard.stdin.close()
+
     def close(self) -> None:
         """Ends the process and all that came of it, if it has not ended by itself."""
         if not self._own:
             return
-        assert self._guard.stdin is not None
-        with suppress(OSError):
-            self._guard.stdin.close()
+        self.stop()
         self.wait()
         assert self._guard.stdout is not None
         self._guard.stdout.close()
@@ -237,6 +255,13 @@ class Child:
         reader = threading.Thread(target=read, name=f"connector-{origin}", daemon=True)
         reader.start()
         return reader
+
+
+def check(config: ConnectorConfig) -> None:
+    """ProjectError without a connector.py. From now on no log line of this process shows its secrets."""
+    if not (Path(config.path) / "connector.py").is_file():
+        raise ProjectError(f"connector {config.name}: {config.path} has no connector.py", hint="correct its `path`")
+    hide(*(value for key, value in config.configuration.items() if names_secret(key)))
 
 
 def _widen(descriptor: int) -> None:

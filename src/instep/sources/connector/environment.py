@@ -38,7 +38,7 @@ def interpreter(config: ConnectorConfig) -> Path:
     if that fails, ProjectError if the requirements cannot be read."""
     wanted = requirements(Path(config.path))
     base = config.python or getattr(sys, "_base_executable", sys.executable)
-    folder = _place(config) / _digest(wanted, base)
+    folder = place_of(config) / _digest(wanted, base)
     with _locked(folder):
         if not (folder / _READY).exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -62,7 +62,8 @@ def requirements(folder: Path) -> tuple[str, ...]:
     return tuple(line for line in bare if line and not line.startswith("#") and not _OURS.match(line))
 
 
-def _place(config: ConnectorConfig) -> Path:
+def place_of(config: ConnectorConfig) -> Path:
+    """The folder of all environments on this machine."""
     if config.environments:
         return Path(config.environments)
     cache = os.environ.get("INSTEP_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "instep")

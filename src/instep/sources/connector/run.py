@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from instep.crash import crashpoint
+from instep.sources.connector.afar import Cluster, RemoteSegments
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.held import keep, kept_table, opened
 from instep.sources.connector.sealed import key_of, new_half
@@ -47,7 +48,9 @@ class ConnectorRun:
         anew: bool,
         told: Callable[[Counts], None],
         log: Callable[[LogLine], None],
+        on: Cluster | None = None,
     ) -> None:
+        """`on`: the machines that its child runs on; without them it runs beside us."""
         self.config, self.memory, self.salt = config, memory, salt
         self.root = Path(folder)
         self.place = self.root / f"run-{uuid4().hex[:12]}"
@@ -59,7 +62,9 @@ class ConnectorRun:
         self._ended = False
         self._tidy()
         state = {} if anew else memory.state().state
-        self._segments = _Ahead(Segments(config, str(self.place), state, told, log), config.limits.ahead)
+        given = (config, str(self.place), state, told, log)
+        segments = Segments(*given) if on is None else RemoteSegments(*given, on)
+        self._segments = _Ahead(segments, config.limits.ahead)
 
     def _tidy(self) -> None:
         """What runs that died have left: a connection has one run at a time."""
@@ -161,7 +166,7 @@ def _size(segment: Segment) -> int:
 class _Ahead:
     """The child's segments, taken by a thread, which answers each checkpoint."""
 
-    def __init__(self, segments: Segments, ahead: int) -> None:
+    def __init__(self, segments: Segments | RemoteSegments, ahead: int) -> None:
         self._segments, self._most = segments, max(ahead, 1)
         self._ready: Queue[Segment | BaseException | None] = Queue(self._most)
         self._next: BaseException | None = None

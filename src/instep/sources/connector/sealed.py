@@ -11,12 +11,16 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from instep.errors import StageError
 
 PIECE = 1 << 20
 NONCE, TAG = 12, 16
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 def new_half() -> str:
@@ -31,13 +35,9 @@ def key_of(half: str, salt: bytes) -> bytes:
 
 
 def seal(plain: Path, sealed: Path, key: bytes) -> None:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    cipher = AESGCM(key)
     with plain.open("rb") as source, _own(sealed) as target:
-        for at, (piece, last) in enumerate(_pieces(source, PIECE)):
-            nonce = os.urandom(NONCE)
-            target.write(nonce + cipher.encrypt(nonce, piece, _bound(sealed, at, last)))
+        for piece in sealed_pieces(source, sealed.name, key):
+            target.write(piece)
         target.flush()
         os.fsync(target.fileno())
 
@@ -45,13 +45,11 @@ def seal(plain: Path, sealed: Path, key: bytes) -> None:
 def unseal(sealed: Path, plain: Path, key: bytes) -> None:
     """StageError if it is not as it was written, or the key is another one."""
     from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    cipher = AESGCM(key)
     try:
         with sealed.open("rb") as source, _own(plain) as target:
-            for at, (piece, last) in enumerate(_pieces(source, NONCE + PIECE + TAG)):
-                target.write(cipher.decrypt(piece[:NONCE], piece[NONCE:], _bound(sealed, at, last)))
+            for piece in plain_pieces(source, sealed.name, key):
+                target.write(piece)
     except (OSError, InvalidTag, ValueError) as error:
         why = str(error) if isinstance(error, OSError) else "it was changed, or the connection's salt was"
         raise StageError(
@@ -59,20 +57,47 @@ def unseal(sealed: Path, plain: Path, key: bytes) -> None:
         ) from error
 
 
+def sealed_pieces(source: Readable, name: str, key: bytes) -> Iterator[bytes]:
+    """What `source` holds, sealed as the content of the file of that name."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    cipher = AESGCM(key)
+    for at, (piece, last) in enumerate(_pieces(source, PIECE)):
+        nonce = os.urandom(NONCE)
+        yield nonce + cipher.encrypt(nonce, piece, _bound(name, at, last))
+
+
+def plain_pieces(source: Readable, name: str, key: bytes) -> Iterator[bytes]:
+    """The reverse; InvalidTag or ValueError for what was not sealed so."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    cipher = AESGCM(key)
+    for at, (piece, last) in enumerate(_pieces(source, NONCE + PIECE + TAG)):
+        yield cipher.decrypt(piece[:NONCE], piece[NONCE:], _bound(name, at, last))
+
+
 def _own(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
 
 
-def _pieces(source: BinaryIO, size: int) -> Iterator[tuple[bytes, bool]]:
+def _pieces(source: Readable, size: int) -> Iterator[tuple[bytes, bool]]:
     """The pieces, and whether each is the last; an empty file is one piece."""
-    piece = source.read(size)
+    piece = _whole(source, size)
     while True:
-        following = source.read(size)
+        following = _whole(source, size)
         yield piece, not following
         if not following:
             return
         piece = following
 
 
-def _bound(file: Path, at: int, last: bool) -> bytes:
-    return f"{file.name}:{at}:{int(last)}".encode()
+def _whole(source: Readable, size: int) -> bytes:
+    """So many bytes, fewer at the end only: what comes from afar may be read in smaller parts."""
+    piece = source.read(size)
+    while piece and len(piece) < size and (more := source.read(size - len(piece))):
+        piece += more
+    return piece
+
+
+def _bound(name: str, at: int, last: bool) -> bytes:
+    return f"{name}:{at}:{int(last)}".encode()

@@ -162,8 +162,18 @@ def read_manifest(folder: str | Path) -> Segment:
     """Raises StageError if it is not there or not as it was written."""
     place = Path(folder) / MANIFEST
     try:
-        document = json.loads(place.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        text = place.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise StageError(f"{place}: {error}", hint="run the sync again") from error
+    return manifest_of(text, folder)
+
+
+def manifest_of(text: str, folder: str | Path) -> Segment:
+    """The segment in `folder` whose manifest has this text; StageError if it is not as it was written."""
+    place = Path(folder) / MANIFEST
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise StageError(f"{place}: {error}", hint="run the sync again") from error
     whole = isinstance(document, dict) and document.get("version") == VERSION
     if not whole or document.get("digest") != _digest(document):

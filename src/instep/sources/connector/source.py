@@ -22,6 +22,7 @@ from instep.sources.connector.snapshot import ConnectorSnapshot
 from instep.store.connector_states import ConnectorState, HeldOperations
 
 if TYPE_CHECKING:
+    from instep.sources.connector.afar import Cluster
     from instep.sources.connector.run import ConnectorRun
 
 
@@ -50,15 +51,22 @@ class Memory(Protocol):
 
 class ConnectorSource(WholeCatalog):
     """`folder` is where its segments are written, `memory` that of its connection; `salt` is part of the key to
-    operations that wait. `uploads` is where files of rows are put ("": in `folder`)."""
+    operations that wait. `uploads` is where files of rows are put ("": in `folder`). `on` answers the machines that a
+    run's child runs on, None for this one."""
 
     kind = "connector"
     default_schema = ""
 
     def __init__(
-        self, config: ConnectorConfig, folder: str, memory: Memory, salt: bytes = b"", uploads: str = ""
+        self,
+        config: ConnectorConfig,
+        folder: str,
+        memory: Memory,
+        salt: bytes = b"",
+        uploads: str = "",
+        on: Callable[[], Cluster | None] = lambda: None,
     ) -> None:
-        self.config, self.folder, self.memory, self._salt = config, folder, memory, salt
+        self.config, self.folder, self.memory, self._salt, self._on = config, folder, memory, salt, on
         self.uploads = Path(uploads or folder) / ("" if uploads else "uploads")
         self._run: ConnectorRun | None = None
 
@@ -101,7 +109,9 @@ class ConnectorSource(WholeCatalog):
     ) -> Iterator[ConnectorRun]:
         from instep.sources.connector.run import ConnectorRun
 
-        run = ConnectorRun(self.config, self.folder, self.memory, self._salt, anew=anew, told=told, log=log)
+        run = ConnectorRun(
+            self.config, self.folder, self.memory, self._salt, anew=anew, told=told, log=log, on=self._on()
+        )
         self._run = run
         try:
             yield run

@@ -13,7 +13,7 @@ from typing import Any
 from instep.errors import ReadError, StageError
 from instep.logs import clean
 from instep.schema.types import parse
-from instep.sources.connector.child import Child, Ended, failed, line_of
+from instep.sources.connector.child import HERE, Child, Ended, Host, failed, line_of
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.paced import Paced
@@ -49,6 +49,7 @@ class Segments:
         state: Mapping[str, Any],
         told: Callable[[Counts], None],
         log: Callable[[LogLine], None],
+        host: Host = HERE,
     ) -> None:
         settle()
         self._config, self._told, self._log = config, told, Paced(log)
@@ -61,7 +62,7 @@ class Segments:
         self._warnings: list[str] = []
         self._counts, self._at = Counts(), 0.0
         self._state, self._same = json.dumps(dict(state), sort_keys=True), 0
-        self._child = Child(config, self._log)
+        self._child = Child(config, self._log, host)
         self._child.start("update", state)
 
     @property
@@ -102,6 +103,10 @@ class Segments:
     def acknowledge(self, segment: Segment) -> None:
         """The op.checkpoint() that ended the segment returns."""
         self._child.send({"acknowledged": segment.number})
+
+    def stop(self) -> None:
+        """From another thread: next() raises soon."""
+        self._child.stop()
 
     def close(self) -> Ended | None:
         """Ends the connector's process, if it has not ended."""

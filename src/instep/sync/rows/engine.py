@@ -143,6 +143,20 @@ class Auto:
         return by.extract(reader, specs, chunks, progress, done)
 
 
+@dataclass
+class Here(Auto):
+    """In this process, whatever the size, because the rows are on this machine's disk and Spark may be on others. What
+    only Spark can do is done there: it reads what was staged, never what it was staged from."""
+
+    def ready(self, chunks: Iterable[Chunk], say: Say) -> None:
+        pass
+
+    def extract(
+        self, reader: Reader, specs: Iterable[StageSpec], chunks: Sequence[Chunk], progress: Told, done: Done
+    ) -> list[ChunkResult]:
+        return Inline().extract(reader, specs, chunks, progress, done)
+
+
 def _silent(step: str) -> None:
     pass
 
