@@ -19,6 +19,9 @@ from instep.stage.place import Place
 from s3_server import Bucket
 
 TWO = """
+    import io
+    from fivetran_connector_sdk import FileUpload
+
     def schema(configuration):
         return [{"table": "orders", "primary_key": ["id"], "columns": {"id": "LONG"}}]
 
@@ -32,6 +35,7 @@ TWO = """
         op.truncate("orders")
         op.update("orders", {"id": 1, "more": 1.5})
         op.upsert("late", {"n": 7})
+        op.upsert("doc", {"id": 1}, file=FileUpload("a/1.txt", io.BytesIO(b"canary-file"), 11))
         op.checkpoint({"at": "end"})
 """
 FAILS = """
@@ -64,8 +68,9 @@ def afar(world: World, tmp_path: Path) -> Afar:
 def seen(sync: Sync) -> object:
     """Everything but where it is."""
     tables = [(s.number, s.state, s.ends, [(t.name, sync.rows(t.name)) for t in s.tables]) for s in sync.segments]
+    files = [(u.name, Path(s.folder, u.path).read_bytes()) for s in sync.segments for t in s.tables for u in t.uploads]
     said = sorted((line.level, line.origin, line.message.splitlines()[-1]) for line in sync.logs)
-    return tables, said, sync.told[-1], str(sync.error)
+    return tables, files, said, sync.told[-1], str(sync.error)
 
 
 @pytest.mark.parametrize("code", [TWO, FAILS], ids=["whole", "failed"])
