@@ -33,7 +33,7 @@ def wait(configuration, name):
         time.sleep(0.1)
 
 def update(configuration, state):
-    assert configuration["api_key"] == "api-key-canary"
+    assert configuration["api_key"][::-1] == "yranac-yek-ipa"  # this file lies on the worker's disk
     at = state.get("at", 0)
     if at == 0:
         page(0, 8, "new")
