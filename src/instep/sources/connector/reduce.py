@@ -17,11 +17,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from instep.sources.connector.scan import Scan, canonical
+from instep.sources.connector.scan import BATCH, Scan, canonical
 from instep.sources.connector.segment import DELETE, GIVEN, OP, UPDATE, UPSERT
 from instep.stage.text import plain
 
-BATCH = 65_536
 Numbers = NDArray[np.int64]
 
 
