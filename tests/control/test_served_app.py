@@ -10,7 +10,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from instep.bootstrap import App, open_server
+from instep.bootstrap import App, open_project, open_server
 from instep.errors import ProjectError
 from instep.store.keyring import FILE, add_key
 
@@ -75,3 +75,19 @@ def test_one_of_many_is_opened_alone(folder: Path) -> None:
         assert len(app.project.connections) == 502
         read = app.project.model.connections._read  # type: ignore[attr-defined]
         assert set(read) == {"c77"}, "no other one was looked at"
+
+
+@pytest.mark.parametrize("broken", ["file", "variable"])
+def test_keys_that_cannot_be_read_stop_only_what_needs_them(
+    folder: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "instep.yml").write_text("destinations: {lake: {type: duckdb, path: lake.duckdb}}\n")
+    if broken == "file":
+        (folder / FILE).chmod(0o644)
+    else:
+        monkeypatch.setenv("INSTEP_KEYS", "k1:typo")
+    with open_project(folder) as app:
+        assert app.store.runs.latest("goods") is None
+        with pytest.raises(ProjectError, match=r"others may read the key file|INSTEP_KEYS: key number 1"):
+            app.store.connectors.save("goods", {"at": 1})
+        assert app.store.connectors.get("goods").state == {}

@@ -161,3 +161,31 @@ def test_a_backup_takes_seals_along(at_keys: Callable[[Keyring | None], Store], 
         with Store(f"sqlite:///{tmp_path}/{name}.db", now=clock, keys=OLD) as other:
             bring_back(other._db, tmp_path / name, clock)
             assert other.connectors.get("c").state == {"token": CANARY}
+
+
+def test_keys_are_read_when_a_state_needs_them(any_url: str, clock: Clock) -> None:
+    asked: list[Keyring | None] = []
+
+    def unreadable() -> Keyring | None:
+        asked.append(None)
+        raise ProjectError("the key file cannot be read")
+
+    def keys() -> Keyring | None:
+        asked.append(OLD)
+        return OLD
+
+    with Store(any_url, now=clock, keys=keys) as store:
+        assert (store.connectors.by_key(), asked) == ({}, [])
+        store.connectors.save("c", {"token": CANARY})
+        assert (store.connectors.get("c").state, asked) == ({"token": CANARY}, [OLD])
+    with Store(any_url, now=clock, keys=unreadable) as store:
+        assert (store.connectors.by_key(), store.connectors.held("c")) == ({"k1": 1}, [])
+        for use in (
+            lambda: store.connectors.get("c"),
+            lambda: store.connectors.save("c", {}),
+            store.connectors.rotate,
+            lambda: store.secrets.keys,
+        ):
+            with pytest.raises(ProjectError, match="cannot be read"):
+                use()
+        assert (store.connectors.by_key(), asked[1:]) == ({"k1": 1}, 4 * [None])

@@ -410,3 +410,17 @@ def test_the_newest_key_of_a_file_is_the_current_one(tmp_path: Path) -> None:
     file.chmod(0o640)
     with pytest.raises(ProjectError, match="others may read"):
         keyring(tmp_path, variables={})
+
+
+def test_a_folder_that_may_not_be_looked_into_hides_keys(tmp_path: Path) -> None:
+    (tmp_path / ".instep").mkdir()
+    assert not has_keys(tmp_path, {})
+    (tmp_path / ".instep").chmod(0)
+    me = os.geteuid()
+    try:
+        if me == 0:
+            os.seteuid(65534)  # what root may look into is hidden from others; the folders above may be, too
+        assert has_keys(tmp_path, {})
+    finally:
+        os.seteuid(me)
+        (tmp_path / ".instep").chmod(0o700)

@@ -152,10 +152,10 @@ def spellings(secret: str) -> list[bytes]:
 
 def test_no_byte_of_the_database_shows_a_secret(url: str, tmp_path: Path) -> None:
     with Store(url, keys=BOTH) as store:
-        store.secrets._keys = OLD
+        store.secrets._keys = lambda: OLD
         for at in range(20):
             store.secrets.put("source", f"s{at}", "/password", CANARY, who="eve")
-        store.secrets._keys = BOTH
+        store.secrets._keys = lambda: BOTH
         store.secrets.rotate(batch=7)
         store.secrets.keep("source", "s1", ())
         files = [f for f in tmp_path.iterdir() if f.is_file()]

@@ -107,13 +107,12 @@ class App:
 
     @cached_property
     def store(self) -> Store:
-        from instep.store.keyring import has_keys, keyring
+        from instep.store.keyring import found_keys
         from instep.store.store import Store
 
         root, variables = self.project.root, self.project.environment.variables
         (root / ".instep").mkdir(exist_ok=True)
-        keys = keyring(root, variables=variables) if has_keys(root, variables) else None
-        return self._telling(Store(self.project.store_url(), keys=keys))
+        return self._telling(Store(self.project.store_url(), keys=partial(found_keys, root, variables)))
 
     def refresh(self) -> str:
         """Takes in what the project file and the `.env` beside it say, if one is another text by now. "" or, once for

@@ -8,7 +8,7 @@ in clear.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -53,7 +53,7 @@ class HeldOperations:
 class ConnectorStates:
     """States are sealed with `keys`, unless there are none or everybody knows them; any of them opens one."""
 
-    def __init__(self, database: Database, keys: Keyring | None = None) -> None:
+    def __init__(self, database: Database, keys: Callable[[], Keyring | None] = lambda: None) -> None:
         self._db, self._keys = database, keys
 
     def of(self, connection: str) -> OneConnector:
@@ -77,12 +77,12 @@ class ConnectorStates:
         return ConnectorState(json.loads(text or "{}"), row.run, row.fence, row.at)
 
     def _keyring(self, connection: str) -> Keyring:
-        if self._keys is None:
+        if (keys := self._keys()) is None:
             raise ProjectError(
                 f"connection {connection}: its connector's state is sealed, and there are no master keys here",
                 hint="set INSTEP_KEYS, or use the key file of the server",
             )
-        return self._keys
+        return keys
 
     def save(self, connection: str, state: Mapping[str, Any], *, run: str = "", fence: int = 0) -> None:
         """Raises Fenced if a later run has saved one. Without a run it is a person's, which any run may replace."""
@@ -93,8 +93,8 @@ class ConnectorStates:
             raise Fenced(f"connection {connection}: a later run has saved the connector's state")
         text = json.dumps(state)
         sealed = Sealed("", "", text)
-        if self._keys is not None and not self._keys.insecure:
-            sealed = seal(self._keys, _place(connection), text)
+        if (keys := self._keys()) is not None and not keys.insecure:
+            sealed = seal(keys, _place(connection), text)
         values = {"state": sealed.value, "key": sealed.key, "wrapped": sealed.wrapped}
         self._put(connection, {**values, "run": run, "fence": max(fence, known)})
 
@@ -108,14 +108,14 @@ class ConnectorStates:
     def rotate(self) -> int:
         """Wraps the data keys of all states with the current master key; answers how many were not yet. A state that
         a run saves meanwhile is left as it is: the run has the key that it was started with."""
-        if self._keys is None:
+        if (keys := self._keys()) is None:
             return 0
         c, done = connector_states.c, 0
-        query = select(c.connection, c.state, c.key, c.wrapped).where(c.key.not_in(["", self._keys.current]))
+        query = select(c.connection, c.state, c.key, c.wrapped).where(c.key.not_in(["", keys.current]))
         with self._db.read() as transaction:
             found = transaction.execute(query).all()
         for row in found:
-            made = rewrap(self._keys, _place(row.connection), Sealed(row.key, row.wrapped, row.state))
+            made = rewrap(keys, _place(row.connection), Sealed(row.key, row.wrapped, row.state))
             same = (c.connection == row.connection, c.wrapped == row.wrapped)
             values = {"key": made.key, "wrapped": made.wrapped}
             with self._db.write() as transaction:

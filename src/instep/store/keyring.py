@@ -12,8 +12,9 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -52,6 +53,10 @@ class Keyring:
         return found
 
 
+Keys = Keyring | Callable[[], Keyring | None] | None
+"""None: there are none. What can be called is called when keys are used first."""
+
+
 def keyring(root: Path, *, insecure_dev: bool = False, variables: Mapping[str, str] | None = None) -> Keyring:
     """The keys of `INSTEP_KEYS`, else those of `.instep/keys` below `root`. Without any: ProjectError, or under
     `insecure_dev` a key that everybody knows."""
@@ -71,8 +76,26 @@ def keyring(root: Path, *, insecure_dev: bool = False, variables: Mapping[str, s
 
 
 def has_keys(root: Path, variables: Mapping[str, str]) -> bool:
-    """Whether there are master keys, right or wrong."""
-    return bool(variables.get(VARIABLE, "").strip()) or (root / FILE).exists()
+    """Whether there are master keys, right or wrong, or a folder that hides whether there are."""
+    if variables.get(VARIABLE, "").strip():
+        return True
+    try:
+        (root / FILE).stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def found_keys(root: Path, variables: Mapping[str, str]) -> Keyring | None:
+    """The keys, None if there are none. ProjectError for keys that cannot be read."""
+    return keyring(root, variables=variables) if has_keys(root, variables) else None
+
+
+def at_first_use(keys: Keys) -> Callable[[], Keyring | None]:
+    """What answers the keys, and reads them once at most; a failure is raised at each use."""
+    return cache(keys) if callable(keys) else lambda: keys
 
 
 def parse(text: str, where: str) -> dict[str, bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -34,18 +34,18 @@ class SecretRecord:
 
 
 class Secrets:
-    def __init__(self, database: Database, keys: Keyring | None) -> None:
+    def __init__(self, database: Database, keys: Callable[[], Keyring | None]) -> None:
         self._db, self._keys = database, keys
 
     @property
     def keys(self) -> Keyring:
         """ProjectError if this process has none."""
-        if self._keys is None:
+        if (keys := self._keys()) is None:
             raise ProjectError(
                 "this command has no master keys to open secrets with",
                 hint="set INSTEP_KEYS, or use the key file of the server",
             )
-        return self._keys
+        return keys
 
     def put(self, kind: str, name: str, field: str, value: str, *, who: str, origin: str = "") -> str:
         """Seals a secret of a field of an object; answers its id. Those that stood there before stay until `keep`

@@ -26,7 +26,7 @@ from instep.store.events import Events
 from instep.store.files import SourceFiles
 from instep.store.idempotency import Idempotency
 from instep.store.jobs import Jobs
-from instep.store.keyring import Keyring
+from instep.store.keyring import Keys, at_first_use
 from instep.store.loaded import LoadedColumns
 from instep.store.looks import Looks
 from instep.store.mappings import Mappings
@@ -73,10 +73,11 @@ class Store:
         now: Callable[[], datetime] = utc_now,
         lease: timedelta = LEASE,
         busy: float = BUSY_SECONDS,
-        keys: Keyring | None = None,
+        keys: Keys = None,
     ) -> None:
         """`url` is an SQLAlchemy URL; `busy` are the seconds to wait for another writer; `keys` open and seal
-        secrets and states of connectors, which nothing else needs."""
+        secrets and states of connectors, which nothing else needs: what is called for them is called at first use."""
+        opening = at_first_use(keys)
         self._db = Database(url, now, busy)
         try:
             upgrade(self._db)
@@ -108,9 +109,9 @@ class Store:
         self.loaded = LoadedColumns(self._db)
         self.source_files = SourceFiles(self._db)
         self.old_names = OldNames(self._db)
-        self.connectors = ConnectorStates(self._db, keys)
+        self.connectors = ConnectorStates(self._db, opening)
         self.objects = Objects(self._db)
-        self.secrets = Secrets(self._db, keys)
+        self.secrets = Secrets(self._db, opening)
         self.jobs = Jobs(self._db, self.events, lease)
         self.workers = Workers(self._db, lease)
         self.schedules = Schedules(self._db)
