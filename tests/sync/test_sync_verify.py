@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from instep.destinations.base import Commit
 from instep.model import TableSettings
-from sync_world import MakeWorld, cursor
+from instep.schema.names import destination_ref
+from lake import stage
+from sync_world import MakeWorld, World, by_key, cursor
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, name varchar(20), at int NOT NULL)"
 ROWS = "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 1), (3, 'c', 2)"
@@ -44,3 +47,48 @@ def test_others_differ_by_them(make_world: MakeWorld) -> None:
     found = world.verify()["t"]
     assert (found.equal, found.kept) == (False, 0)
     assert "only in the destination (1 rows): key 1" in found.differences
+
+
+def twin(world: World, *rows: dict[str, object]) -> None:
+    """Adds rows at the destination, as somebody else would."""
+    ref = destination_ref(world.accepted("t"), world.pipe.naming)
+    world.destination.append(ref, [stage(world.destination, ref, rows)], Commit("twin", 100))
+
+
+TWINS = "in more rows on one side than on the other"
+GONE, NEW = "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (4, 'd', 3)"
+# what happens at the source after the first load | the rows that are doubled | what is said then
+DOUBLED = [
+    ("beside a row that is kept", GONE, [1], (f"{TWINS} (2 rows): key 1",)),
+    ("several", GONE, [1, 1, 3], (f"{TWINS} (5 rows): key 1", f"{TWINS} (5 rows): key 3")),
+    ("beside a row that is missing", NEW, [1], ("missing (1 rows): key 4", f"{TWINS} (2 rows): key 1")),
+    ("of a row that is kept", "DELETE FROM t WHERE id = 1", [1], ()),
+]
+
+
+@pytest.mark.parametrize(("change", "doubled", "said"), [d[1:] for d in DOUBLED], ids=[d[0] for d in DOUBLED])
+def test_rows_that_are_kept_hide_no_row_that_stands_twice(
+    make_world: MakeWorld, change: str, doubled: list[int], said: tuple[str, ...]
+) -> None:
+    world = make_world("sqlite")
+    world.settings["t"] = cursor("at", deletes="ignore")
+    world.run(TABLE, ROWS)
+    world.sync()
+    world.run(change)
+    rows = {1: {"id": 1, "name": "a", "at": 1}, 3: {"id": 3, "name": "c", "at": 2}}
+    twin(world, *(rows[id] for id in doubled))
+    found = world.verify()["t"]
+    lines = tuple(line for line in found.differences if not line.startswith("columns that differ"))
+    assert (found.equal, lines) == (not said, said)
+
+
+def test_other_rows_twice_on_either_side_are_not_the_same_rows(make_world: MakeWorld) -> None:
+    world = make_world("sqlite")
+    world.settings["t"] = by_key("id", cursor="at", deletes="ignore")
+    world.run(TABLE.replace(" PRIMARY KEY", " NOT NULL"), ROWS)
+    world.sync()
+    world.run("DELETE FROM t WHERE id = 3", "INSERT INTO t VALUES (1, 'a', 1)")
+    twin(world, {"id": 2, "name": "b", "at": 1})
+    found = world.verify()["t"]
+    assert (found.equal, found.source_rows, found.destination_rows, found.kept) == (False, 3, 4, 1)
+    assert found.differences == (f"{TWINS} (4 rows): key 1", f"{TWINS} (4 rows): key 2")

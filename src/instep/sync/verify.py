@@ -31,6 +31,7 @@ from instep.sync.rows.specs import stage_spec
 SHOWN = 5
 """Keys shown of rows that differ."""
 _EXTRA = "only in the destination"
+_TWINS = "in more rows on one side than on the other"
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,8 @@ def _checksum(rows: pa.RecordBatchReader, columns: Sequence[str]) -> _Side:
 def _differing(
     pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str]
 ) -> dict[str, tuple[int, list[str]]]:
-    """How many rows are on one side only or differ, and the first keys of them."""
+    """How many rows are on one side only, differ, or are not as many on both sides, and the first keys of them. Without
+    any of these, but for rows that are only in the destination, both sides hold the same rows of the same keys."""
     aliases = {c.column.name: c.column.alias or c.column.name for c in read.columns}
     key = [quote(aliases[k], "ansi") for k in read.table.key]
     same = " and ".join(f"s.{k} is not distinct from d.{k}" for k in key)
@@ -193,6 +195,13 @@ def _differing(
             f"(select *, true as there from destination_rows) d on {same} "
             f"where s.there is null or d.there is null or {differ} "
             f"qualify row_number() over (partition by _instep_found order by {shown}) <= {SHOWN} order by 1, 3"
+        ).fetchall()
+        counted = f"select {', '.join(key)}, count(*) as _instep_times from"
+        found += connection.execute(
+            f"select '{_TWINS}', sum(greatest(s._instep_times, d._instep_times)) over (), "  # noqa: S608
+            f"concat_ws(', ', {shown}) from ({counted} source_rows group by all) s "
+            f"join ({counted} destination_rows group by all) d on {same} "
+            f"where s._instep_times <> d._instep_times order by 3 limit {SHOWN}"
         ).fetchall()
     out: dict[str, tuple[int, list[str]]] = {}
     for what, count, values in found:
