@@ -102,14 +102,30 @@ def test_the_mapped_column_keeps_its_values(world: ConnectorWorld) -> None:
         map_it(world, "t.n")
     map_it(world)
     assert world.schema("t") == "id int64!, n int64, address string, address__v1 string~"
-    report = world.play(CHECKPOINT)
+    world.steps = [*rows("address", other="again "), CHECKPOINT]
+    report = world.play()
     assert (report.status, proposals(world), world.reviews("open")) == ("done", [], {})
     assert [c.name for c in world.accepted("t").live] == ["id", "n", "address"]
-    world.steps = [*rows("address", other="again "), CHECKPOINT]
-    world.play(full=True)
     assert ("text again 3",) in world.rows("t", "address")
     world.play(*upserts("t", {"id": 3, "n": 3, "mail": "back"}), CHECKPOINT)
     assert world.schema("t").endswith(", mail string")
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_rows_that_came_under_the_new_name_are_sent_again(world: ConnectorWorld, together: bool) -> None:
+    """By a plain next sync, once."""
+    if together:
+        world.play(*rows("address"), CHECKPOINT)
+    else:
+        world.play(*upserts("t", {"id": 1, "n": 1, "address": "text 1"}), CHECKPOINT)
+    map_it(world)
+    assert (None,) in world.rows("t", "address")
+    world.steps = [*rows("address"), CHECKPOINT]
+    report = world.play()
+    assert any("t waits for all of its rows" in note for note in report.notes)
+    assert {v for (v,) in world.rows("t", "address")} == {f"text {n}" for n in range(ROWS)}
+    assert world.store.backfills.waiting("shop") == []
+    assert not any("waits for all" in note for note in world.play(CHECKPOINT).notes)
 
 
 def test_a_mapping_that_was_interrupted_is_finished_by_the_next_run(world: ConnectorWorld) -> None:
