@@ -92,6 +92,34 @@ class TestKeyring:
         with pytest.raises(ProjectError, match="has a key 'k1' already"):
             add_key(tmp_path / FILE, "k1")
 
+    def test_a_key_that_is_added_later_is_found_when_it_is_missing(self, tmp_path: Path, url: str) -> None:
+        file = tmp_path / FILE
+        add_key(file, "k1")
+        running = keyring(tmp_path, variables={})
+        with Store(url, keys=running) as server:
+            id = server.secrets.put("source", "shop", "/password", CANARY, who="eve")
+            server.connectors.save("c", {"at": 1})
+            add_key(file, "k2")
+            with Store(url, keys=keyring(tmp_path, variables={})) as command:
+                assert (command.secrets.rotate(), command.connectors.rotate()) == (1, 1)
+            assert running.current == "k1"
+            assert server.secrets.open(id, "source", "shop", "/password") == CANARY
+            assert (server.connectors.get("c").state, running.current) == ({"at": 1}, "k2")
+            server.secrets.put("source", "shop", "/token", CANARY, who="eve")
+            assert server.secrets.by_key() == {"k2": 2}
+        with pytest.raises(ProjectError, match="'k3' is missing"):
+            running.key("k3")
+        file.chmod(0o644)
+        with pytest.raises(ProjectError, match="others may read"):
+            running.key("k3")
+        assert list(running.keys) == ["k2", "k1"]
+
+    def test_keys_of_the_environment_are_not_read_again(self, tmp_path: Path) -> None:
+        running = keyring(tmp_path, variables={"INSTEP_KEYS": new_key("k1")})
+        add_key(tmp_path / FILE, "k2")
+        with pytest.raises(ProjectError, match="'k2' is missing"):
+            running.key("k2")
+
     def test_without_a_key_nothing_starts_but_on_purpose(self, tmp_path: Path) -> None:
         with pytest.raises(ProjectError, match="no master key"):
             keyring(tmp_path, variables={})

@@ -14,7 +14,7 @@ import secrets
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 
@@ -28,11 +28,13 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _MAKE = "make one with `instep secrets new-key`"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Keyring:
-    """`keys` by id, the current one first; no key is in its `repr`."""
+    """`keys` by id, the current one first; no key is in its `repr`. `again` reads them where they came from: a key
+    that is missing may have been added since, by a rotation beside this process."""
 
     keys: Mapping[str, bytes] = field(repr=False)
+    again: Callable[[], Mapping[str, bytes]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def current(self) -> str:
@@ -43,12 +45,16 @@ class Keyring:
         return self.current == INSECURE
 
     def key(self, id: str) -> bytes:
-        """ProjectError that names the key if it is missing."""
+        """ProjectError that names the key if it is missing. A key that was added since the keys were read is found,
+        and from then on the first key is the one that seals."""
         found = self.keys.get(id)
+        if found is None and self.again is not None and (found := (new := self.again()).get(id)) is not None:
+            self.keys = new
         if found is None:
             raise ProjectError(
                 f"the master key {id!r} is missing, which secrets of this store are sealed with",
-                hint=f"add it behind the current one in {VARIABLE} or the key file, then run `instep secrets rotate`",
+                hint=f"add it behind the current one in the key file, or in {VARIABLE} and start again, "
+                "then run `instep secrets rotate`",
             )
         return found
 
@@ -60,19 +66,23 @@ Keys = Keyring | Callable[[], Keyring | None] | None
 def keyring(root: Path, *, insecure_dev: bool = False, variables: Mapping[str, str] | None = None) -> Keyring:
     """The keys of `INSTEP_KEYS`, else those of `.instep/keys` below `root`. Without any: ProjectError, or under
     `insecure_dev` a key that everybody knows."""
-    text, where = (os.environ if variables is None else variables).get(VARIABLE, ""), VARIABLE
-    if not text.strip():
-        file = root / FILE
-        text, where = _private(file), str(file)
-    keys = parse(text, where)
-    if insecure_dev:
-        keys = {**keys, INSECURE: INSECURE.encode().ljust(BYTES, b"-")}
+    given = (os.environ if variables is None else variables).get(VARIABLE, "").strip()
+    read = partial(_read, root / FILE, insecure_dev)
+    keys = _known(parse(given, VARIABLE), insecure_dev) if given else read()
     if not keys:
         raise ProjectError(
             "there is no master key to seal secrets with",
             hint=f"{_MAKE}, or set {VARIABLE}; to try things out without one, use --insecure-dev",
         )
-    return Keyring(keys)
+    return Keyring(keys, again=None if given else read)
+
+
+def _read(file: Path, insecure_dev: bool) -> dict[str, bytes]:
+    return _known(parse(_private(file), str(file)), insecure_dev)
+
+
+def _known(keys: dict[str, bytes], insecure_dev: bool) -> dict[str, bytes]:
+    return {**keys, INSECURE: INSECURE.encode().ljust(BYTES, b"-")} if insecure_dev else keys
 
 
 def has_keys(root: Path, variables: Mapping[str, str]) -> bool:

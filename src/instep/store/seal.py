@@ -44,9 +44,9 @@ class Sealed:
 
 
 def seal(keys: Keyring, place: Place, secret: str) -> Sealed:
-    data_key = os.urandom(BYTES)
+    data_key, current = os.urandom(BYTES), keys.current
     value = _encrypt(data_key, secret.encode(), place.bound())
-    return Sealed(keys.current, _wrap(keys, place, data_key), value)
+    return Sealed(current, _wrap(keys.key(current), current, place, data_key), value)
 
 
 def unseal(keys: Keyring, place: Place, sealed: Sealed) -> str:
@@ -58,11 +58,12 @@ def unseal(keys: Keyring, place: Place, sealed: Sealed) -> str:
 def rewrap(keys: Keyring, place: Place, sealed: Sealed) -> Sealed:
     """The same secret under the current master key; the secret itself is not opened."""
     data_key = _decrypt(keys.key(sealed.key), sealed.wrapped, place.bound(sealed.key), place)
-    return replace(sealed, key=keys.current, wrapped=_wrap(keys, place, data_key))
+    current = keys.current  # once: another thread may read the keys again meanwhile
+    return replace(sealed, key=current, wrapped=_wrap(keys.key(current), current, place, data_key))
 
 
-def _wrap(keys: Keyring, place: Place, data_key: bytes) -> str:
-    return _encrypt(keys.key(keys.current), data_key, place.bound(keys.current))
+def _wrap(key: bytes, id: str, place: Place, data_key: bytes) -> str:
+    return _encrypt(key, data_key, place.bound(id))
 
 
 def _encrypt(key: bytes, plain: bytes, bound: bytes) -> str:
