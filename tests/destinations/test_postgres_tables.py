@@ -340,6 +340,25 @@ def test_twins_in_the_table_are_refused_whatever_its_index(shop: Warehouse, anot
     assert sorted(shop.rows("id", "name")) == [(1, "b"), (1, "twin"), (2, "b")]
 
 
+def test_twins_in_a_table_that_inherits_are_refused(shop: Warehouse) -> None:
+    assert shop.merge({"id": 1, "name": "b"}).updated == 1
+    shop.sql("CREATE TABLE shop.archive () INHERITS (shop.orders)")
+    shop.sql("INSERT INTO shop.archive (id, name) VALUES (1, 'twin')")
+    with pytest.raises(StageError, match="holds 1 keys more than once"):
+        shop.merge({"id": 1, "name": "c"})
+    assert sorted(shop.rows("id", "name")) == [(1, "b"), (1, "twin"), (2, "b")]
+    shop.sql("TRUNCATE shop.archive")
+    assert shop.merge({"id": 1, "name": "c"}).updated == 1
+
+
+def test_an_index_of_a_partitioned_table_proves_it_for_its_partitions(shop: Warehouse) -> None:
+    shop.sql("CREATE TABLE shop.parts (id bigint NOT NULL) PARTITION BY RANGE (id)")
+    shop.sql("CREATE TABLE shop.low PARTITION OF shop.parts FOR VALUES FROM (0) TO (100)")
+    shop.sql(f"CREATE UNIQUE INDEX {INDEX}p ON shop.parts (id)")
+    with shop.to.server.reading() as session:
+        assert proves_unique(session, '"shop"."parts"', ["id"])
+
+
 KEYS: list[tuple[str, list[str], bool]] = [
     ("its key", ["id"], True), ("more than its key", ["name", "id"], True), ("another", ["name"], False),
 ]  # fmt: skip

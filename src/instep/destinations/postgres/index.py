@@ -23,16 +23,18 @@ WHERE x.indrelid = to_regclass(%s) AND starts_with(i.relname, %s)
 
 
 _UNIQUE = """
-SELECT count(*) FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid
+SELECT count(*) FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid
 WHERE x.indrelid = to_regclass(%s) AND starts_with(i.relname, %s) AND x.indisunique AND x.indisvalid
   AND x.indpred IS NULL AND x.indexprs IS NULL
+  AND (t.relkind = 'p' OR NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE h.inhparent = x.indrelid))
   AND (SELECT array_agg(a.attname::text) FROM pg_attribute a
        WHERE a.attrelid = x.indrelid AND a.attnum = ANY (x.indkey)) <@ %s::text[]
 """
 
 
 def proves_unique(session: Session, table: str, key: Sequence[str]) -> bool:
-    """Whether an index of ours allows for no two rows of the table, as SQL calls it, that share the key."""
+    """Whether an index of ours allows for no two rows of the table, as SQL calls it, that share the key. It says
+    nothing of rows in tables that inherit from this one, which statements see, too; of those in partitions it does."""
     return session.count(_UNIQUE, table, INDEX, list(key)) > 0
 
 
