@@ -29,11 +29,13 @@ ATTEMPTS = 4
 
 @dataclass
 class Machines:
-    """Where tasks run: processes of this machine, in folders of their own. `tasks` are those of all attempts."""
+    """Where tasks run: processes of this machine, in folders of their own. `tasks` are those of all attempts, and
+    `descriptions` what travelled to them."""
 
     place: Place
     folder: Path
     tasks: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    descriptions: list[bytes] = field(default_factory=list)
 
     @property
     def cluster(self) -> Cluster:
@@ -60,7 +62,8 @@ class Machines:
         task = subprocess.Popen([sys.executable, "-c", _TASK], stdin=subprocess.PIPE, cwd=home, env=environment)
         self.tasks.append(task)
         assert task.stdin is not None
-        task.stdin.write(pickle.dumps((work, attempt)))
+        self.descriptions.append(pickle.dumps((work, attempt)))
+        task.stdin.write(self.descriptions[-1])
         task.stdin.close()
         return task
 

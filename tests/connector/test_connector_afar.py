@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from afar_world import Afar, Machines
-from sdk_world import Sync, World
+from sdk_world import Sync, World, written
 
 from instep.errors import ReadError
 from instep.sources.connector.afar import cluster_of
 from instep.sources.connector.bundle import pack
-from instep.sources.connector.exchange import DRIVER, Exchange, begin
+from instep.sources.connector.exchange import BUNDLE, DRIVER, Exchange, begin
 from instep.sources.connector.task import Assignment
 from instep.stage.place import Place
 from s3_server import Bucket
@@ -94,6 +97,41 @@ def test_nothing_is_in_clear_where_they_meet(afar: Afar) -> None:
     assert not [content for content in found if b"canary" in content or b"orders" in content]
 
 
+def test_a_large_folder_is_not_in_the_tasks_description(afar: Afar, tmp_path: Path) -> None:
+    """pyspark writes one of more than 1 MB to disk as it is, with the configuration and the key that are in it."""
+    code = """
+        import hashlib, os
+        def update(configuration, state):
+            file = os.path.join(os.path.dirname(__file__), "rates.bin")
+            with open(file, "rb") as rates:
+                op.upsert("t", {"id": configuration["word"], "is": hashlib.sha256(rates.read()).hexdigest()})
+    """
+    folder, rates = written(tmp_path / "large", code), b"canary-folder" + os.urandom(1_200_000)
+    (folder / "rates.bin").write_bytes(rates)
+    met: list[bytes] = []
+
+    def look(_: Sync) -> None:
+        met.extend(p.read_bytes() for p in (tmp_path / "shared").rglob("*") if p.is_file())
+
+    told = afar.sync(folder, each=look, configuration={"word": "canary-secret"})
+    assert told.records("t") == [{"id": "canary-secret", "is": sha256(rates).hexdigest()}]
+    (description,) = afar.machines.descriptions
+    assert len(description) < 5_000
+    assert b"canary-folder" not in description
+    key = pickle.loads(description)[0].key
+    assert any(len(content) > 1_200_000 for content in met)
+    assert not [content for content in met if b"canary" in content or key in content]
+
+
+@pytest.mark.parametrize(("size", "why"), [(890_000, "None"), (900_000, "its configuration has more than 900 kB")])
+def test_a_configuration_that_spark_would_write_to_disk_is_refused(afar: Afar, size: int, why: str) -> None:
+    told = afar.sync("def update(configuration, state): pass", configuration={"word": "x" * size})
+    assert why in str(told.error)
+    assert "xx" not in str(told.error)
+    assert len(afar.machines.descriptions) == (told.error is None)
+    assert afar.left() == []
+
+
 @pytest.mark.server
 @pytest.mark.slow
 def test_they_meet_in_a_bucket(world: World, tmp_path: Path, bucket: Bucket) -> None:
@@ -133,7 +171,8 @@ def test_an_attempt_that_is_not_heard_ends(afar: Afar, tmp_path: Path) -> None:
     driver = Exchange(place, key)
     driver.say(begin(0), {"at": 1})
     driver.say(DRIVER, {"beat": 1, "attempt": 0, "taken": 0, "ends": False})
-    task = afar.machines.start(Assignment(config, pack(config), place, key), 0)
+    driver.bring(BUNDLE, pack(config))
+    task = afar.machines.start(Assignment(config, place, key), 0)
     try:
         assert until(lambda: driver.hear("0/1") is not None)
         assert alive(tmp_path)

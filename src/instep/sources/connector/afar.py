@@ -8,6 +8,7 @@ that we have taken, and whatever the one before it still says is not heard.
 from __future__ import annotations
 
 import logging
+import pickle
 import secrets
 import shutil
 import threading
@@ -21,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import instep.errors as errors
-from instep.errors import InstepError, ReadError, StageError
+from instep.errors import InstepError, ProjectError, ReadError, StageError
 from instep.sources.connector.bundle import pack
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.exchange import DRIVER, Exchange, begin
+from instep.sources.connector.exchange import BUNDLE, DRIVER, Exchange, begin
 from instep.sources.connector.segment import Counts, LogLine, Segment, manifest_of, segment_folder, write_manifest
 from instep.sources.connector.task import Assignment, perform
 from instep.stage.place import Place, children, remove
@@ -40,6 +41,8 @@ BEAT = 5.0
 LOOK = 2.0
 """Seconds of silence after which a new attempt is looked for."""
 _ENDING = 20.0
+_MOST = 900_000
+"""Bytes of an assignment: pyspark writes a task's description to disk, as it is, if it has more than 1 MiB."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +108,15 @@ class RemoteSegments:
         self._closed, self._news, self._ended = threading.Event(), threading.Event(), threading.Event()
         self._beats = 0
         self._error: BaseException | None = None
-        bundle, key = pack(config), secrets.token_bytes(32)
-        _sweep(on.place)
         place = replace(on.place, uri=on.place.child(f"run-{uuid4().hex[:12]}"))
-        self._exchange = Exchange(place, key)
+        work = Assignment(replace(config, path=""), place, secrets.token_bytes(32))
+        _check_size(work)
+        bundle = pack(config)
+        _sweep(on.place)
+        self._exchange = Exchange(place, work.key)
+        self._exchange.bring(BUNDLE, bundle)
         self._exchange.say(begin(0), self._state)
         self._speak()
-        work = Assignment(replace(config, path=""), bundle, place, key)
         self._threads = [
             threading.Thread(target=target, args=args, name=f"connector-{name}", daemon=True)
             for name, target, args in (("job", self._perform, (on, work)), ("beat", self._beat, ()))
@@ -243,6 +248,15 @@ class RemoteSegments:
         self._beats += 1
         said = {"beat": self._beats, "attempt": self._attempt, "taken": self._taken, "ends": self._closed.is_set()}
         self._exchange.say(DRIVER, said)
+
+
+def _check_size(work: Assignment) -> None:
+    if len(pickle.dumps(work)) > _MOST:
+        raise ProjectError(
+            f"connector {work.config.name}: its configuration has more than {_MOST // 1000} kB, too much for the "
+            "description of a Spark task",
+            hint="keep data in a file of the connector's folder, or run it beside the driver (`engine: inline`)",
+        )
 
 
 def _sweep(place: Place) -> None:

@@ -13,7 +13,7 @@ from instep.sources.connector.child import HERE, Host, check
 from instep.sources.connector.config import ConnectorConfig
 
 MOST = 64 << 20
-"""Bytes of a bundle: it goes with the task's description, which is no place for data."""
+"""Bytes of a bundle: each run of the connector brings it to the machines again."""
 _LEFT_OUT = frozenset({"__pycache__", ".git", ".instep", ".venv", "venv"})
 _CODE, _PROGRAM = "connector", "program"
 _BEGINNING = (1980, 1, 1, 0, 0, 0)

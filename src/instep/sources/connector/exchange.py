@@ -1,6 +1,7 @@
 """Where the task that runs a connector and the driver meet: files in a place that both of them reach.
 
     driver                       what the driver says, written again and again: that it is there, what it has taken
+    bundle                       the connector's folder and what runs it
     begin-0                      the state that the first attempt begins with
     0/0, 0/1, ...                what the task says at its first attempt, in order, each word written once
     0/segment-00001/...          the files of a segment, which are there before the word of it
@@ -22,7 +23,7 @@ from instep.errors import StageError
 from instep.sources.connector.sealed import plain_pieces, sealed_pieces
 from instep.stage.place import Place, children, clear_errors, remove
 
-DRIVER = "driver"
+DRIVER, BUNDLE = "driver", "bundle"
 
 
 def begin(attempt: int) -> str:
@@ -62,9 +63,10 @@ class Exchange:
         except Exception as error:
             raise self._unread(name, error) from error
 
-    def bring(self, name: str, file: Path) -> None:
+    def bring(self, name: str, content: Path | bytes) -> None:
         """A file's content, for `fetch`; StageError if it cannot be written."""
-        with clear_errors(self._place.child(name)), file.open("rb") as source:
+        opened = io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+        with clear_errors(self._place.child(name)), opened as source:
             self._write(name, source, name)
 
     def fetch(self, name: str, file: Path) -> None:

@@ -20,9 +20,10 @@ from typing import Any
 
 from instep.errors import InstepError, ReadError
 from instep.sources.connector.bundle import unpack
+from instep.sources.connector.child import Host
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.environment import place_of
-from instep.sources.connector.exchange import DRIVER, Exchange, begin
+from instep.sources.connector.exchange import BUNDLE, DRIVER, Exchange, begin
 from instep.sources.connector.segment import MANIFEST, Counts, LogLine, Segment
 from instep.sources.connector.spool import Segments
 from instep.spark.executors import check_witness
@@ -39,10 +40,11 @@ _SCRATCH = "instep-connector-task-"
 
 @dataclass(frozen=True)
 class Assignment:
-    """What travels to the task. `seen` is a file that it has to see if its machine shares the place as a folder."""
+    """What travels to the task, in its description. The connector's folder does not: pyspark writes descriptions of
+    more than 1 MB to disk as they are. `seen` is a file that the task has to see if its machine shares the place as a
+    folder."""
 
     config: ConnectorConfig = field(repr=False)
-    bundle: bytes = field(repr=False)
     place: Place
     key: bytes = field(repr=False)
     seen: str = ""
@@ -60,8 +62,7 @@ def perform(work: Assignment, attempt: int, told: object = None) -> None:
 class _Performance:
     def __init__(self, work: Assignment, exchange: Exchange, attempt: int, scratch: Path) -> None:
         self._exchange, self._attempt, self._scratch = exchange, attempt, scratch
-        folder, self._host = unpack(work.bundle, scratch)
-        self._config = replace(work.config, path=str(folder), environments=_environments(work.config, scratch))
+        self._config = replace(work.config, environments=_environments(work.config, scratch))
         self._words = Words(exchange, attempt)
         self._driver = Driver(exchange, attempt)
 
@@ -70,17 +71,25 @@ class _Performance:
         with self._driver.heard(self._words):
             if (state := self._driver.begin()) is None:
                 return
+            config, host = self._fetched()
             try:
-                self._all(state)
+                self._all(state, config, host)
             except InstepError as error:
                 self._driver.hear()  # if it has just gone, that is why
                 if not self._driver.gone.is_set():
                     said = {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
                     self._words.say({"error": said})
 
-    def _all(self, state: Mapping[str, Any]) -> None:
-        spool = str(self._scratch / "spool")
-        segments = Segments(self._config, spool, state, self._told, self._log, self._host)
+    def _fetched(self) -> tuple[ConnectorConfig, Host]:
+        """The connector's folder, here, and what runs it."""
+        packed = self._scratch / "bundle"
+        self._exchange.fetch(BUNDLE, packed)
+        folder, host = unpack(packed.read_bytes(), self._scratch)
+        packed.unlink()
+        return replace(self._config, path=str(folder)), host
+
+    def _all(self, state: Mapping[str, Any], config: ConnectorConfig, host: Host) -> None:
+        segments = Segments(config, str(self._scratch / "spool"), state, self._told, self._log, host)
         try:
             self._driver.ends(segments)
             while (segment := segments.next()) is not None:
