@@ -21,6 +21,11 @@ from instep.sources.connector.uploads import COLUMN, Uploads, folder_of
 
 MIB = 1 << 20
 KEY = [{"table": "doc", "primary_key": ["id"], "supports_unstructured_data": True}]
+NAMES = [
+    "Screenshot at 9.41.07\u202fAM.png", "\u8868\u3000\u4e00.pdf", "prix\u00a0net.csv",
+    "\U0001f469\u200d\U0001f52c.jpg", "co\u00adop", "\u0645\u06cc\u200c\u062e.txt", "a b.txt",
+]  # fmt: skip
+"""With blanks and joiners that are no ASCII."""
 SENDS = """
 import io, os, threading
 from fivetran_connector_sdk import FileUpload
@@ -113,7 +118,23 @@ def update(configuration, state):
     assert seen == 24
 
 
-@pytest.mark.parametrize("path", ["../a", "/a", "a/../../b", "a//b", ".", "a\0b", ""])
+def test_files_have_the_names_that_people_give_them(world: World) -> None:
+    sync = world.sync(
+        SENDS
+        + """
+def update(configuration, state):
+    for number, name in enumerate(eval(configuration["names"])):
+        op.upsert("doc", {"id": number}, file=FileUpload(name, io.BytesIO(name.encode())))
+    """,
+        configuration={"names": ascii(NAMES)},
+    )
+    assert sync.error is None
+    found = {u.name: Path(s.folder, u.path).read_text() for s in sync.segments for u in s.tables[0].uploads}
+    assert found == {name: name for name in NAMES}
+    assert [r[COLUMN] for r in sync.records("doc")] == NAMES
+
+
+@pytest.mark.parametrize("path", ["../a", "/a", "a/../../b", "a//b", ".", "a\0b", "a\x7fb", "a\udc80b", ""])
 def test_no_frame_leads_out_of_the_files_of_its_table(tmp_path: Path, path: str) -> None:
     frame = Frame({"frame": "file", "upload": 1, "path": path, "parts": [], "bytes": 0}, memoryview(b""))
     with pytest.raises(TypeError, match="the path"):

@@ -92,6 +92,8 @@ REFUSED: list[tuple[str, str, str, str]] = [
     ("a path out", "FileUpload('a/../../b', io.BytesIO())", "ValueError", "'a/../../b' leads to no file below"),
     ("a path to nowhere", "FileUpload('/./', io.BytesIO())", "ValueError", "leads to no file below"),
     ("a path that no system takes", "FileUpload('a\\0b', io.BytesIO())", "ValueError", "leads to no file below"),
+    ("a path of two lines", "FileUpload('a\\x85b', io.BytesIO())", "ValueError", "leads to no file below"),
+    ("a path with half a pair", "FileUpload('a\\ud800b', io.BytesIO())", "ValueError", "leads to no file below"),
     ("a name that is too long", "FileUpload('a/' + 'é' * 128, io.BytesIO())", "ValueError", "more than 255 bytes"),
 ]  # fmt: skip
 

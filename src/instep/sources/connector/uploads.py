@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -66,7 +67,8 @@ class Uploads:
 def _checked(head: Mapping[str, Any]) -> str:
     """The path, which cannot lead out of the folder that it is put into."""
     path = str(head["path"])
-    if any(name in ("", ".", "..") for name in path.split("/")) or not path.isprintable():
+    leads_out = any(name in ("", ".", "..") for name in path.split("/"))
+    if leads_out or any(unicodedata.category(c) in ("Cc", "Cs") for c in path):
         raise TypeError(f"the path {path!r:.300} of a file")
     return path
 

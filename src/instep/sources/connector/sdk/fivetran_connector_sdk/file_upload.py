@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 CHUNK = 2 << 20
 COLUMN = "_fivetran_file_path"
 _LONGEST = 255  # bytes of a name that file systems take
+_REFUSED = ("Cc", "Cs")  # control characters, halves of surrogate pairs
 
 
 class ByteStream(Protocol):
@@ -32,7 +34,7 @@ class FileUpload:
 def _place(path: str) -> str:
     """The path without what changes nothing of it."""
     names = [name for name in path.split("/") if name not in ("", ".")]
-    if not names or ".." in names or not path.isprintable():
+    if not names or ".." in names or any(unicodedata.category(c) in _REFUSED for c in path):
         raise ValueError(f"FileUpload: the path {path!r:.300} leads to no file below the table's files")
     if longest := next((n for n in names if len(n.encode()) > _LONGEST), ""):
         raise ValueError(f"FileUpload: {longest!r:.50}... in the path has more than {_LONGEST} bytes")
