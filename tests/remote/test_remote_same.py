@@ -149,6 +149,9 @@ def test_tables_are_kept_in_order(twins: Twins) -> None:
     for more in (("--dry-run",), ("--dry-run", *JSON), (), ("--table", "main.*", *JSON)):
         twins.both("maintain", *more)
     twins.both("maintain", "--table", "main.items", code=1)
+    twins.both("pause", *JSON)
+    for more in ((), JSON):
+        twins.both("maintain", *more)
 
 
 ICEBERG = PROJECT.replace("{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}").replace(

@@ -30,10 +30,11 @@ WAITED_FOR = 100
 ASKED = 50
 SCHEDULED = 0
 PAUSED_TOO: frozenset[JobKind] = frozenset(
-    ("detect", "refresh", "reload", "test", "plan", "undo", "delete", "apply", "map", "replay", "discard", "verify")
-)
-"""What a pause of the connection does not keep waiting: it looks, ends the connection, or is a person's own decision,
-which runs, or is refused because of the pause, while that person waits."""
+    ("detect", "refresh", "reload", "test", "plan", "undo", "delete", "apply", "map", "replay", "discard", "verify",
+     "maintain")
+)  # fmt: skip
+"""What a pause of the connection does not keep waiting: it looks, keeps what is loaded in order, ends the connection,
+or is a person's own decision, which runs, or is refused because of the pause, while that person waits."""
 LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "plan"))
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time."""
