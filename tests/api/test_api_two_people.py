@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from compat_world import Compat, compatible
 from instep.bootstrap import open_server
 from instep.cli.main import main
 from instep.control import keys
+from instep.model import Job
+from instep.sync.run import Wanted, sync
 from instep.worker.perform import perform
 
 FILE = """\
@@ -59,6 +63,49 @@ def test_the_first_is_refused_and_the_second_begins_it(api: Api) -> None:
     assert job is not None
     assert perform(api.app, job).error == ""
     assert api.store.objects.get("connection", "mine") is None
+
+
+TABLES = """
+    create table item (id integer primary key, size integer); insert into item values (1, 1);
+"""
+
+
+def held(api: Api) -> str:
+    """The id of a value that did not fit."""
+    for script in (TABLES, "insert into item values (2, 'wide')"):
+        with closing(sqlite3.connect(api.app.project.root / "shop.db")) as connection:
+            connection.executescript(script)
+        sync(api.app.pipe("mine"), Wanted(), engine=api.app.engine("mine"))
+    [one] = api.get("/connections/mine/quarantine")["items"]
+    return str(one["id"])
+
+
+def works(api: Api) -> tuple[Job, str]:
+    """The next job and the error that it ended with."""
+    job = api.store.jobs.claim("test")
+    assert job is not None
+    ended = perform(api.app, job)
+    api.store.jobs.finish(job, "failed" if ended.error else "done", error=ended.error, result=ended.result)
+    return api.store.jobs.get(job.id), ended.error
+
+
+def test_while_the_connection_is_busy_everybody_s_request_counts(api: Api) -> None:
+    path, body = "/connections/mine/quarantine/discard", {"ids": [held(api)]}
+    api.call("POST", "/connections/mine/verify", body={})
+    busy = api.store.jobs.claim("other")
+    assert busy is not None
+    other = {"Authorization": f"Bearer {keys.create(api.store, 'other', 'admin', 'test').secret}"}
+    asked = [api.call("POST", path, body=body, headers=headers) for headers in ({}, other, {}, other)]
+    assert [a.status_code for a in asked] == [202, 202, 200, 200]
+    ids = [a.json()["id"] for a in asked]
+    assert ids[:2] == ids[2:]
+    api.store.jobs.finish(busy)
+    first, error = works(api)
+    assert (first.id, first.result["problem"]["type"]) == (ids[0], "Blocked")
+    assert f"only {first.who} has asked for it" in error
+    second, error = works(api)
+    assert (second.id, error, second.result["discarded"]) == (ids[1], "", body["ids"])
+    assert first.who != second.who
 
 
 def test_a_job_cannot_get_around_it(api: Api) -> None:

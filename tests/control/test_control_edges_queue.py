@@ -18,7 +18,7 @@ from instep.control.resync import chosen, droppable
 from instep.control.schema_patch import NotListed
 from instep.control.times import aware, utc
 from instep.errors import Conflict, ConnectError, InstepError, RunInProgress
-from instep.model import Job
+from instep.model import Job, JobKind
 from instep.store.store import Store
 
 __all__ = ["desk"]
@@ -58,6 +58,19 @@ def test_what_waits_already_is_answered(
     assert (one.new, other.new, one.job.id == other.job.id) == (True, not same, same)
     assert told(store).count("sync.asked") == (1 if same else 2), "a sync is told of once"
     assert ask(store, "twin", "sync", "ann", first).new, "another connection's is another one"
+
+
+WORDS: list[tuple[JobKind, bool]] = [
+    ("undo", True), ("discard", True), ("verify", False), ("replay", False), ("delete", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "own"), WORDS)
+def test_where_people_are_counted_each_has_a_job(store: Store, kind: JobKind, own: bool) -> None:
+    asked = [ask(store, "shop", kind, who, {"ids": ["q-1"]}).job for who in ("ann", "bob", "ann", "bob")]
+    assert len({job.id for job in asked}) == (2 if own else 1)
+    assert {job.who for job in asked} == ({"ann", "bob"} if own else {"ann"})
+    assert ask(store, "shop", kind, "ann", {"ids": ["q-2"]}).new
 
 
 def test_only_syncs_are_told_of(store: Store) -> None:

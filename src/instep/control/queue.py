@@ -12,7 +12,7 @@ from instep.control.detector import Asked
 from instep.errors import ConnectError, RunInProgress
 from instep.events import SyncAsked
 from instep.model import Job, JobKind
-from instep.store.jobs import ASKED
+from instep.store.jobs import ASKED, TWO_PEOPLE
 from instep.store.store import Store
 
 POLL = 0.1
@@ -28,10 +28,11 @@ def ask(
     priority: int = ASKED,
     attempts: int | None = None,
 ) -> Asked:
-    """Work for a connection as soon as a worker is free; the same that waits already is answered instead. To be called
-    in a transaction, as what asks for it is written with it."""
+    """Work for a connection as soon as a worker is free; the same that waits already is answered instead, of some kinds
+    only to who has asked for it. To be called in a transaction, as what asks for it is written with it."""
+    key = key_of({"options": options, "who": who} if kind in TWO_PEOPLE else options)
     job, new = store.jobs.enqueue(
-        connection, kind, key=key_of(options), options=options, priority=priority, attempts=attempts,
+        connection, kind, key=key, options=options, priority=priority, attempts=attempts,
         why="asked for", who=who,
     )  # fmt: skip
     if new and kind == "sync":
