@@ -128,6 +128,26 @@ def test_rows_that_came_under_the_new_name_are_sent_again(world: ConnectorWorld,
     assert not any("waits for all" in note for note in world.play(CHECKPOINT).notes)
 
 
+@pytest.mark.parametrize("prepared", [False, True])
+def test_nothing_is_mapped_while_operations_wait_that_have_the_old_name(world: ConnectorWorld, prepared: bool) -> None:
+    """Also where they came after somebody had looked at the plan."""
+    later = list(upserts("t", {"id": 99, "n": 1, "mail": "text 99"}))
+    if prepared:
+        world.play(*upserts("t", {"id": 0, "n": 0, "address": "text 0"}), CHECKPOINT)
+        plan = mapping.prepare(world.pipe, "t.mail", "t.address")
+    world.store.pauses.pause("shop", "for a test", table=("", "t"))
+    world.play(*later, CHECKPOINT)
+    world.play(*rows("address", first=ROWS), CHECKPOINT)
+    with pytest.raises(Blocked, match=r"operations on t wait that may have values of mail") as error:
+        mapping.carry_out(world.pipe, plan) if prepared else map_it(world)
+    assert "let the table go on first" in error.value.hint
+    assert (world.store.mappings.waiting("shop"), world.tables()) == ([], {"t": "t"})
+    world.store.pauses.resume("shop", who="test", table=("", "t"))
+    world.play(CHECKPOINT)
+    map_it(world)
+    assert ("text 99",) in world.rows("t", "address")
+
+
 def test_a_mapping_that_was_interrupted_is_finished_by_the_next_run(world: ConnectorWorld) -> None:
     world.play(*rows("address"), CHECKPOINT)
     world.store.mappings.want("shop", ("", "t"), "mail", "address", "test")

@@ -102,6 +102,10 @@ class Streams(Protocol):
         what it says."""
         ...
 
+    def waits(self, ref: Ref) -> bool:
+        """Whether operations on the table are held."""
+        ...
+
     def forget(self, ref: Ref, column: str) -> None:
         """A column that does not come any more is no column of the source, unless it comes again."""
         ...

@@ -96,6 +96,9 @@ class ConnectorSource(WholeCatalog):
             seen = Seen.from_dict(self.memory.shape()).after(self.declared)
             yield ConnectorSnapshot(seen, {})
 
+    def waits(self, ref: tuple[str, str]) -> bool:
+        return any(held.table == ref for held in self.memory.held())
+
     def forget(self, ref: tuple[str, str], column: str) -> None:
         seen = self._run.seen if self._run is not None else Seen.from_dict(self.memory.shape())
         left = seen.without(ref, column)

@@ -74,7 +74,7 @@ def prepare(pipe: Pipe, old: str, new: str) -> Mapped:
     """What mapping `old` to `new` (table.column both) does; writes nothing.
 
     Raises InstepError if either is not there, Blocked if the old column is still at the source, the new one belongs to
-    another, or their values would not be kept as they are (types, keys, hashing).
+    another, or their values would not be kept as they are (types, keys, hashing), or while operations on it wait.
     """
     detection = look(pipe, count=False)
     table, column = _column(detection.accepted, old, "accepted")
@@ -84,6 +84,7 @@ def prepare(pipe: Pipe, old: str, new: str) -> Mapped:
     if source.ref != table.ref:
         raise Blocked(f"table {table.path} is called {source.path} now", hint="decide about its rename first")
     where, fresh = _column(Catalog.of([source]), new, "at the source")
+    _check_held(pipe, table, column)
     interim = _check(pipe, table, column, where, fresh, detection.discovery.silent.get(source.ref, frozenset()))
     made, after = _plan(pipe, detection.accepted, table, column, fresh, interim)
     return Mapped(table, column, after, interim, made, _empty(pipe, table, column))
@@ -92,6 +93,7 @@ def prepare(pipe: Pipe, old: str, new: str) -> Mapped:
 def carry_out(pipe: Pipe, mapped: Mapped) -> int:
     """Does it as one run and answers the accepted version."""
     with claimed(pipe, "apply") as run:
+        _check_held(pipe, mapped.table, mapped.old)
         held = replace(pipe, run=run)
         wanted = held.store.mappings.want(pipe.name, mapped.table.ref, mapped.old.name, mapped.column.name, pipe.who)
         return _finish(held, run, wanted, mapped)
@@ -150,6 +152,15 @@ def _column(catalog: Catalog, path: str, where: str) -> tuple[Table, Column]:
     near = get_close_matches(path, list(known), 1)
     hint = f"did you mean {near[0]}?" if near else "write schema.table.column, as `instep plan` shows it"
     raise InstepError(f"there is no column {path} {where}", hint=hint)
+
+
+def _check_held(pipe: Pipe, table: Table, old: Column) -> None:
+    """Blocked while operations wait that were sent under the old name: nothing would read their values any more."""
+    if isinstance(pipe.source, Streams) and pipe.source.waits(table.ref):
+        raise Blocked(
+            f"operations on {table.path} wait that may have values of {old.name}",
+            hint="let the table go on first, so that a sync carries them out",
+        )
 
 
 def _check(pipe: Pipe, table: Table, old: Column, source: Table, new: Column, silent: frozenset[str]) -> Column | None:
