@@ -14,7 +14,7 @@ from compat_world import Compat, compatible
 
 from instep.control.identity import Identity
 from instep.events import ChangeApplied, ChangeDetected, Event, Paused, RunEnded, RunStarted
-from instep.notify.deliver import HOOK_BACKOFF, Sender
+from instep.notify.deliver import HOOK_BACKOFF, HOOK_PATIENCE, Sender
 from instep.notify.hooks import EVENTS, OURS, PREFIX, Hooks, facts, words
 from receivers import Web, web
 
@@ -181,6 +181,21 @@ def test_a_receiver_that_fails_is_asked_again_then_switched_off(hooked: tuple[Co
     assert "500" in refused["message"]
     assert compat.data("PATCH", f"/webhooks/{name}", {"active": True})["active"] is True
     assert compat.store.outbox.closed() == {}
+
+
+def test_a_receiver_that_asks_for_a_day_gets_none_later(hooked: tuple[Compat, Web]) -> None:
+    compat, receiver = hooked
+    name = hook(compat, receiver, "pause_connector")
+    compat.ask("PATCH", "/connections/shop", {"paused": True})
+    times = [compat.store.api_keys.now()]
+    compat.store._db.now = lambda: times[0]
+    sender = Sender(compat.store, compat.app.channel, lambda _: "", lambda *_: "", lambda: times[0], lambda: 0.5)
+    receiver.answers = [(503, {"Retry-After": "86400"})] * 30
+    [first] = sender.send()
+    times[0] = first.again or times[0]
+    assert times[0] == first.delivery.created + HOOK_PATIENCE
+    [last] = sender.send()
+    assert (last.again, compat.data("GET", f"/webhooks/{name}")["active"]) == (None, False)
 
 
 def test_a_hook_is_tried_when_it_is_made_and_when_somebody_asks(hooked: tuple[Compat, Web]) -> None:

@@ -16,7 +16,7 @@ from instep.events import ChangeApplied, ChangeDetected, ChangeMapped, Event, Pa
 from instep.model import TableRun
 from instep.notify import slack
 from instep.notify.channel import Channel, PostChannel, PostConfig
-from instep.notify.deliver import BACKOFF, HOOK_BACKOFF, Sender
+from instep.notify.deliver import BACKOFF, HOOK_BACKOFF, HOOK_PATIENCE, Sender
 from instep.notify.lines import Line
 from instep.notify.message import Message
 from instep.schema.change import Change, change_to_dict, column_of, describe, table_of
@@ -206,15 +206,19 @@ def test_waiting_is_bounded(attempt: int, draw: float, after: float) -> None:
     assert seconds <= max(1.21 * BACKOFF[attempt - 1], 24 * 3600)
 
 
-@given(st.lists(st.floats(0, 1), min_size=len(HOOK_BACKOFF), max_size=len(HOOK_BACKOFF)))
-def test_a_hook_is_given_up_within_a_day(draws: list[float]) -> None:
+DRAWS = st.lists(st.floats(0, 1), min_size=len(HOOK_BACKOFF), max_size=len(HOOK_BACKOFF))
+
+
+@given(DRAWS, st.sampled_from([0.0, 60.0, 7_200.0, 86_400.0, 1e7]))
+def test_a_hook_is_given_up_within_a_day(draws: list[float], after: float) -> None:
     clock, left = Clock(), iter(draws)
     made = Sender(None, None, None, None, clock, lambda: next(left))  # type: ignore[arg-type]
     attempt = 1
-    while again := made.again(attempt, hook=True):
+    while again := made.again(attempt, after, START + HOOK_PATIENCE):
+        assert again > clock()
         clock.forward((again - clock()).total_seconds())
         attempt += 1
-    assert attempt == len(draws) + 1
+    assert attempt == {7_200.0: 13, 86_400.0: 2, 1e7: 2}.get(after, len(draws) + 1)
     assert timedelta(hours=18) < clock() - START <= timedelta(hours=24)
 
 

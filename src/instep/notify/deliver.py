@@ -22,6 +22,8 @@ BACKOFF = (10.0, 30.0, 90.0, 300.0, 900.0, 3_600.0, 3 * 3_600.0, 6 * 3_600.0) + 
 """Seconds before each further attempt: 13 of them, over three days."""
 HOOK_BACKOFF = tuple(300.0 * number for number in range(1, 24))
 """Of web hooks of the compatible API, whose steps grow by five minutes: 23 further attempts, within a day."""
+HOOK_PATIENCE = timedelta(days=1)
+"""No web hook of the compatible API is tried later than that after its delivery was made."""
 LONGEST = 24 * 3_600.0
 KEPT = timedelta(days=90)
 """For so long deliveries stay in the log."""
@@ -88,7 +90,8 @@ class Sender:
     def _failed(self, delivery: Delivery, error: InstepError, seconds: float) -> Result:
         refused = error if isinstance(error, NotDelivered) else None
         hook = delivery.channel.startswith(PREFIX)
-        again = self.again(delivery.attempt, refused.after if refused else 0.0, hook=hook)
+        end = delivery.created + HOOK_PATIENCE if hook else None
+        again = self.again(delivery.attempt, refused.after if refused else 0.0, end)
         with self.store.transaction():
             self.store.outbox.failed(
                 delivery, error.message, seconds=seconds, code=refused.code if refused else 0, again=again
@@ -97,11 +100,14 @@ class Sender:
                 self.store.outbox.close(delivery.channel, error.message)  # a hook that never answers is switched off
         return Result(delivery, error.message, again)
 
-    def again(self, attempt: int, after: float = 0.0, *, hook: bool = False) -> datetime | None:
-        """When an attempt that has failed is followed by the next one: up to a fifth earlier or later than planned (of
-        a `hook` never later, because its day ends), and not before the receiver wants it; None after the last."""
-        steps = HOOK_BACKOFF if hook else BACKOFF
-        if attempt > len(steps):
+    def again(self, attempt: int, after: float = 0.0, end: datetime | None = None) -> datetime | None:
+        """When an attempt that has failed is followed by the next one: up to a fifth earlier or later than planned, and
+        not before the receiver wants it; None after the last. A hook has an `end`: its steps are never longer than
+        planned, and what the receiver wants later than that is tried at the end, for the last time."""
+        steps = HOOK_BACKOFF if end else BACKOFF
+        now = self.now()
+        if attempt > len(steps) or (end and now >= end):
             return None
-        seconds = steps[attempt - 1] * (0.8 + (0.2 if hook else 0.4) * self.draw())
-        return self.now() + timedelta(seconds=max(seconds, min(after, LONGEST)))
+        seconds = steps[attempt - 1] * (0.8 + (0.2 if end else 0.4) * self.draw())
+        wanted = now + timedelta(seconds=max(seconds, min(after, LONGEST)))
+        return min(wanted, end) if end else wanted
