@@ -16,8 +16,9 @@ from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step
 from instep.errors import ReadError
 from instep.schema.selection import Selection, patterns
 from instep.sources.connector.frames import Frame
-from instep.sources.connector.segment import SegmentTable
-from instep.sources.connector.uploads import COLUMN, Uploads, folder_of
+from instep.sources.connector.segment import SegmentTable, SegmentUpload
+from instep.sources.connector.uploads import COLUMN, Uploads, folder_of, publish
+from sync_world import preset
 
 MIB = 1 << 20
 KEY = [{"table": "doc", "primary_key": ["id"], "supports_unstructured_data": True}]
@@ -147,6 +148,14 @@ def test_a_file_of_another_length_than_was_said_is_not_whole(tmp_path: Path) -> 
         Uploads("c", tmp_path, 0).take(frame, tmp_path)
 
 
+def test_a_file_that_is_put_there_again_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "upload-1").write_text("one")
+    table = SegmentTable("", "doc", True, uploads=(SegmentUpload("upload-1", "a", 3),))
+    for _ in range(2):
+        publish(tmp_path, table, tmp_path / "up")
+    assert [(p.name, p.read_text()) for p in (tmp_path / "up").rglob("*") if p.is_file()] == [("a", "one")]
+
+
 TABLES = st.tuples(st.text("a./%\0\x1f é", max_size=4), st.text("a./%\0\x1f é", min_size=1, max_size=4))
 
 
@@ -195,6 +204,32 @@ class TestASync:
         assert world.play(file("upsert", {"id": 1}, "a", "canary"), CHECKPOINT).status == "done"
         assert world.rows("doc", "id") == [(1,)]
         assert found(world) == {}
+
+    def test_reading_evidence_puts_no_file_there(self, make_connector: MakeConnector) -> None:
+        world = make_connector(declared=KEY)
+        world.play(*(["upsert", "doc", {"id": n, "path": f"f{n}"}] for n in range(30)), CHECKPOINT)
+        world.selection = Selection(hashed=patterns([f"doc.{COLUMN}"]))
+        world.play(*(file("upsert", {"id": n}, f"f{n}", "canary") for n in range(30)), CHECKPOINT)
+        (asked,) = (r for r in world.store.reviews.find("shop", ("open",)) if r.rule == "rename proposal")
+        assert f"path -> {COLUMN}: " in str(asked.evidence["line"])
+        assert "sampled rows" in str(asked.evidence["line"])
+        assert found(world) == {}
+
+    @pytest.mark.parametrize(("answer", "there"), [("approved", {"a": "one", "b": "two"}), ("rejected", {"a": "one"})])
+    def test_the_files_of_a_column_that_waits_are_put_there(
+        self, make_connector: MakeConnector, answer: str, there: dict[str, str]
+    ) -> None:
+        """Nobody could send them again once it is let in."""
+        world = make_connector(declared=KEY)
+        world.play(["upsert", "doc", {"id": 1}], CHECKPOINT)
+        world.policy = preset("approve")
+        world.play(file("upsert", {"id": 1}, "a", "one"), CHECKPOINT)
+        assert (COLUMN in world.accepted("doc").by_name, found(world)) == (False, {"doc/a": "one"})
+        world.answer(answer, "column.added")
+        world.play(file("upsert", {"id": 2}, "b", "two"), CHECKPOINT)
+        assert found(world) == {f"doc/{name}": text for name, text in there.items()}
+        if answer == "approved":
+            assert world.rows("doc", "id", COLUMN) == [(1, "a"), (2, "b")]
 
     def test_the_files_of_a_table_that_waits_are_sealed(self, make_connector: MakeConnector) -> None:
         world = make_connector(declared=KEY)

@@ -49,6 +49,11 @@ class Operations(Protocol):
 
     def brought(self, ref: Ref) -> Brought: ...
 
+    def place_files(self, read: TableRead) -> None:
+        """Puts the files of rows where the rows say, as far as `read` tells what they say. For loads only, which come
+        after it. StageError if one cannot be put there."""
+        ...
+
     def gone(self, read: TableRead, key: str) -> list[Chunk]:
         """Chunks with the keys of deleted rows, under `Chunk.table = key`."""
         ...

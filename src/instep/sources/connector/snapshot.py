@@ -70,15 +70,13 @@ class ConnectorSnapshot:
         found = self.folders.get(read.source.ref, ())
         parts = tuple(Part.of(self.readable(folder), table) for folder, table in found)
         names = tuple(c.name for c in wanted(read, columns))
-        if what == "rows" and COLUMN in names:
-            self._publish(read)
         scan = Scan(read.source.path, what, read.source.key, names, parts)
         rows, size = sum(t.rows for _, t in found), sum(f.bytes for _, t in found for f in t.files)
         return [Chunk(key, 0, scan.to_text(), rows, size, lane=read.source.path)]
 
-    def _publish(self, read: TableRead) -> None:
+    def place_files(self, read: TableRead) -> None:
         """Files come before their rows, and never where the rows do not tell of them."""
-        if any(c.hashed for c in read.columns if c.source and c.source.name == COLUMN):
+        if [c.hashed for c in read.columns if c.source and c.source.name == COLUMN] != [False]:
             return
         for folder, table in self.folders.get(read.source.ref, ()):
             if table.uploads:

@@ -92,12 +92,13 @@ def publish(segment: Path, table: SegmentTable, uploads: Path) -> None:
             _copy(segment / upload.path, draft)
             draft.replace(target)
         except OSError as error:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
             raise StageError(
                 f"table {table.name}: its file {target} cannot be put there: {error.strerror}",
                 hint="make room there; a path cannot be that of a file and of a folder",
             ) from error
+        finally:
+            with suppress(OSError):  # a rename leaves both names of what is one file by now
+                draft.unlink(missing_ok=True)
 
 
 def _copy(source: Path, target: Path) -> None:
