@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from instep.cli.desk import HERE, REMOTE, WHY
 from instep.cli.main import app, command_of, hoisted, with_only
-from said import every_command
+from said import every_command, run
 
 CHANNEL = PROJECT + "channels:\n  ops: {type: slack, url: '${env:HOOK}', digest: '17:30', quiet: 22:00-06:00}\n"
 # words | exit code | what is said, and what to do
@@ -142,13 +142,26 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["plan"], "plan"), (["-p", "x", "changes", "map", "c-1"], "changes map"), (["changes"], "changes"),
     (["--project=x", "query", "select 1"], "query"), (["query", "-h"], ""), ([], ""),
     (["query", "--", "--help"], "query"), (["--server", "plan", "status", "x"], "status"),
-    (["source", "log", "drop", "--slot", "s"], "source log"),
+    (["source", "log", "drop", "--slot", "s"], "source log"), (["-yp", "demo", "status"], "status"),
+    (["-ypdemo", "changes", "list"], "changes list"), (["status", "-hy"], ""),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("line", "command"), COMMANDS)
 def test_the_command_of_a_command_line(line: list[str], command: str) -> None:
-    assert command_of(line) == command
+    assert command_of(hoisted(line)) == command
+
+
+@pytest.mark.parametrize("options", [["-yp", "demo"], ["-ypdemo"], ["-y", "-pdemo"]])
+def test_a_folder_may_be_called_as_a_command_is(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    folder = shop.folder / "demo"
+    folder.mkdir()
+    shop.folder.joinpath("instep.yml").rename(folder / "instep.yml")
+    monkeypatch.chdir(shop.folder)
+    said = run(shop.capsys, *options, "notify", "list")
+    assert (said.code, said.out) == (0, "no channels: write them under channels: in instep.yml\n")
 
 
 def test_every_command_works_over_a_server_or_says_why_not() -> None:

@@ -148,6 +148,10 @@ ANYWHERE: list[tuple[Sequence[str], Sequence[str]]] = [
     (["query", "--", "--yes"], ["query", "--", "--yes"]),
     (["--no-color", "a", "--no-input", "b"], ["--no-color", "--no-input", "a", "b"]),
     (["plan", "--output"], ["--output", "plan"]),
+    (["-yp", "plan", "table", "list"], ["-y", "-p", "plan", "table", "list"]),
+    (["plan", "-ypx", "-yo", "f"], ["-y", "-px", "-y", "plan", "-o", "f"]),
+    (["plan", "-px", "-yyh"], ["-px", "-y", "-y", "plan", "-h"]),
+    (["-p", "-yp", "plan", "--", "-yp"], ["-p", "-yp", "plan", "--", "-yp"]),
     ([], []),
 ]
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
@@ -159,6 +161,10 @@ def _seen_enough() -> int:
 
 _VALUED = ("--project", "-p", "--output", "--server")
 _FLAGS = ("--yes", "-y", "--no-input", "--no-color")
+_ATTACHED = ("-p", *(f"{name}=" for name in _VALUED))
+"""How an option begins that brings its value along."""
+_JOINED = re.compile(r"-([yh])([a-zA-Z].*)", re.DOTALL)
+"""A flag before other short options, as in `-yp`: every command knows it."""
 
 
 def command_of(given: list[str]) -> str:
@@ -197,17 +203,20 @@ def _name(command: Callable[..., Any] | None) -> str:
 
 
 def hoisted(arguments: list[str]) -> list[str]:
-    """Global options may stand anywhere before `--`: they are moved to the front."""
+    """Global options may stand anywhere before `--`: they are moved to the front, those joined to others alone."""
     first: list[str] = []
     rest: list[str] = []
-    given = iter(arguments)
-    for argument in given:
+    given = deque(arguments)
+    while given:
+        argument = given.popleft()
         if argument == "--":
             return [*first, *rest, argument, *given]
-        if argument in _FLAGS or argument.startswith(tuple(f"{name}=" for name in _VALUED)):
-            first.append(argument)
+        if joined := _JOINED.fullmatch(argument):
+            given.extendleft((f"-{joined[2]}", f"-{joined[1]}"))
         elif argument in _VALUED:
-            first += [argument, *([value] if (value := next(given, None)) is not None else [])]
+            first += [argument, *([given.popleft()] if given else [])]
+        elif argument in _FLAGS or argument.startswith(_ATTACHED):
+            first.append(argument)
         else:
             rest.append(argument)
     return first + rest
