@@ -310,6 +310,19 @@ def test_a_connection_without_settings_is_incomplete_until_it_has_them(compat: C
     assert [c["id"] for c in compat.data("GET", "/connections")["items"]] == ["shop"]
 
 
+def test_a_connection_that_is_completed_stays_the_one_that_was_made(compat: Compat) -> None:
+    body = {"group_id": "lake", "service": "sqlite", "config": {"schema": "later"}}
+    made = compat.data("POST", "/connections", body, 201)
+    pair = compat.key("admin", "lake")
+    compat.client.auth = pair
+    done = compat.data("PATCH", "/connections/later", {"config": {"path": "shop.db"}})
+    same = ("created_at", "connected_by", "id", "schema", "service", "group_id")
+    assert [done[key] for key in same] == [made[key] for key in same]
+    assert done["status"]["setup_state"] == "connected"
+    told = [e.type for e in compat.store.events.after() if e.connection == "later"]
+    assert told == ["connection.created", "connection.edited"]
+
+
 def test_a_secret_that_came_before_the_other_settings_is_kept_and_not_told(compat: Compat) -> None:
     body = {"group_id": "lake", "service": "postgres", "config": {"api_token": "canary"}, "run_setup_tests": False}
     made = compat.data("POST", "/connections", body, 201)

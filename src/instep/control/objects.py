@@ -169,11 +169,13 @@ class Objects:
         tags: Iterable[str] | None = None,
         expected: int | None = None,
         origins: Mapping[Path, str] | None = None,
+        since: tuple[datetime, str] | None = None,
         dry_run: bool = False,
     ) -> Managed:
         """Writes an object and answers it as it may be shown. Tags of a connection stand in its document; those of
         others are `tags` (None: as they are). `expected`: the version it must have, 0 for a new one. `origins`:
-        references that secrets came from, by place.
+        references that secrets came from, by place. `since`: when and by whom it was made, for one that was known
+        before by another kind, and about whom all is told.
 
         InvalidObject for what is wrong with it, Conflict for another version or an object of the file. Under
         `dry_run` nothing is written: what is answered has the id and version of before."""
@@ -199,8 +201,11 @@ class Objects:
             sealed = self._sealed(kind, name, plain, places, who, origins or {})
             document = replaced(document, {path: secret(id).text for path, id in sealed.items()})
             self.store.secrets.keep(kind, name, set(secrets_in(document).values()))
-            made = self.store.objects.put(kind, name, document, who=who, tags=given, links=links, expected=expected)
-            self.store.events.add(*self._told(kind, name, who, new=before is None))
+            made = self.store.objects.put(
+                kind, name, document, who=who, tags=given, links=links, expected=expected, since=since
+            )
+            if since is None:
+                self.store.events.add(*self._told(kind, name, who, new=before is None))
         return _of_server(made)
 
     def _told(self, kind: ObjectKind, name: str, who: str, *, new: bool) -> list[Event]:

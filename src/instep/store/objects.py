@@ -68,15 +68,18 @@ class Objects:
         tags: Sequence[str] = (),
         links: Iterable[Link] = (),
         expected: int | None = None,
+        since: tuple[datetime, str] | None = None,
     ) -> StoredObject:
         """Writes an object. `expected` is the version that it must have, 0 for one that must not exist, None for
-        any; Conflict if it has another."""
+        any; Conflict if it has another. `since`: when and by whom it was made, for a new one that takes the place of
+        another."""
         with self._db.write() as transaction:
             self.check(kind, name, expected)
             known, now = _row(transaction, kind, name), self._db.now()
             values = {"spec": dict(spec), "tags": list(tags), "updated": now, "updated_by": who}
             if known is None:
-                first = {"kind": kind, "name": name, "id": new_id(), "version": 1, "created": now, "created_by": who}
+                created, by = since or (now, who)
+                first = {"kind": kind, "name": name, "id": new_id(), "version": 1, "created": created, "created_by": by}
                 transaction.execute(insert(objects).values(**first, **values))
             else:
                 transaction.execute(update(objects).where(*_is(kind, name)).values(version=known.version + 1, **values))

@@ -162,7 +162,7 @@ def _check_frequency(minutes: int | None) -> None:
         raise Refusal(400, f"sync_frequency must be one of {', '.join(map(str, FREQUENCIES))} (minutes).")
 
 
-def _create_ours(desk: Desk, name: str, wanted: NewConnection) -> Item:
+def _create_ours(desk: Desk, name: str, wanted: NewConnection, since: Item | None = None) -> Item:
     objects, who = desk.ports.objects, desk.caller.name
     namespace = next((str(wanted.config[key]) for key in NAMES if wanted.config.get(key)), name)
     manual = wanted.schedule_type == "manual"
@@ -170,7 +170,7 @@ def _create_ours(desk: Desk, name: str, wanted: NewConnection) -> Item:
     spec = {"source": name, "destination": wanted.group_id, "namespace": namespace, **schedule}
     with desk.ports.store.transaction():
         objects.create("source", name, source_spec(wanted.service, wanted.config), who)
-        item = objects.create("connection", name, spec, who)
+        item = objects.create("connection", name, spec, who, since)
     if wanted.paused:
         pause(desk.ports.store, name, f"paused by {who}")
     return item
@@ -253,7 +253,7 @@ def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, A
         if not is_set_up(whole.service, whole.config):
             return found
         kept.delete("foreign", item.name)
-        return _create_ours(desk, item.name, whole)
+        return _create_ours(desk, item.name, whole, item)
 
 
 def _kept_fields(body: Mapping[str, Any], read: NewConnection | Change, without: Set[str]) -> dict[str, Any]:

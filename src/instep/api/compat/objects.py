@@ -101,13 +101,14 @@ class ServedObjects:
     def sources(self, names: Collection[str]) -> Mapping[str, Item]:
         return {found.name: _item(found) for found in self.objects.several("source", names)}
 
-    def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str) -> Item:
+    def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
         if _is_kept(kind):
             if kind == "group" and self.objects.find("destination", name):
                 raise Conflict(f"there is a destination {name} already", hint="use another name")
             return self._put(kind, name, spec, who, new=True)
         assert _is_managed(kind)
-        return self._item(self.objects.put(kind, name, spec, who=who, expected=0))
+        made = (since.created, since.created_by) if since else None
+        return self._item(self.objects.put(kind, name, spec, who=who, expected=0, since=made))
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
         """One after the other: what two clients patch at a time is both in it."""
