@@ -92,3 +92,14 @@ def test_other_rows_twice_on_either_side_are_not_the_same_rows(make_world: MakeW
     found = world.verify()["t"]
     assert (found.equal, found.source_rows, found.destination_rows, found.kept) == (False, 3, 4, 1)
     assert found.differences == (f"{TWINS} (4 rows): key 1", f"{TWINS} (4 rows): key 2")
+
+
+def test_a_column_may_be_called_as_anything_in_the_comparison(make_world: MakeWorld) -> None:
+    world = make_world("sqlite")
+    world.settings["t"] = TableSettings(deletes="ignore")
+    world.run("CREATE TABLE t (id int PRIMARY KEY, there int, s int, d int)", "INSERT INTO t (id) VALUES (1), (2)")
+    world.sync()
+    world.run("DELETE FROM t WHERE id = 2", "INSERT INTO t (id) VALUES (3)", "UPDATE t SET there = 1 WHERE id = 1")
+    found = world.verify()["t"]
+    assert (found.equal, found.kept) == (False, 1)
+    assert found.differences == ("differs (1 rows): key 1", "missing (1 rows): key 3")

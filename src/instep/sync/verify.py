@@ -188,12 +188,12 @@ def _differing(
         connection.register("source_rows", _source_rows(pipe, snapshot, read, number).read_all())
         connection.register("destination_rows", _destination_rows(pipe, read, columns).read_all())
         found = connection.execute(
-            f"select case when s.there is null then '{_EXTRA}' when d.there is null then 'missing' "  # noqa: S608
+            f"select case when s._instep_there is null then '{_EXTRA}' when d._instep_there is null then 'missing' "  # noqa: S608
             f"else 'differs' end as _instep_found, count(*) over (partition by _instep_found), "
             f"concat_ws(', ', {shown}) "
-            f"from (select *, true as there from source_rows) s full join "
-            f"(select *, true as there from destination_rows) d on {same} "
-            f"where s.there is null or d.there is null or {differ} "
+            f"from (select *, true as _instep_there from source_rows) s full join "
+            f"(select *, true as _instep_there from destination_rows) d on {same} "
+            f"where s._instep_there is null or d._instep_there is null or {differ} "
             f"qualify row_number() over (partition by _instep_found order by {shown}) <= {SHOWN} order by 1, 3"
         ).fetchall()
         counted = f"select {', '.join(key)}, count(*) as _instep_times from"
