@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What only the tests need: a MariaDB server, sshd, PgBouncer, an S3 server and hadolint. Without them their tests say that they are skipped.
+# What only the tests need: a MariaDB server, sshd, PgBouncer, bubblewrap, an S3 server and hadolint. Without them their tests say that they are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 programs=.cache/programs
@@ -14,13 +14,16 @@ if ! command -v mariadbd >/dev/null && [ ! -x /usr/sbin/mariadbd ]; then
 fi
 
 # Unpacked, not installed: nothing is started, no user is made and no right is needed.
-if [ ! -x "$programs/usr/sbin/sshd" ] || [ ! -x "$programs/usr/sbin/pgbouncer" ]; then
+packages="openssh-server libwrap0 pgbouncer libc-ares2 libevent-2.1-7 bubblewrap"
+if [ ! -x "$programs/usr/sbin/sshd" ] || [ ! -x "$programs/usr/sbin/pgbouncer" ] || [ ! -x "$programs/usr/bin/bwrap" ]; then
   mkdir -p "$programs/packages"
-  echo "setup: unpacking openssh-server and pgbouncer from Debian" >&2
-  if ! (cd "$programs/packages" && apt-get -qq download openssh-server libwrap0 pgbouncer libc-ares2 libevent-2.1-7) >/dev/null 2>&1; then
+  echo "setup: unpacking openssh-server, pgbouncer and bubblewrap from Debian" >&2
+  # shellcheck disable=SC2086  # names without blanks
+  if ! (cd "$programs/packages" && apt-get -qq download $packages) >/dev/null 2>&1; then
     [ "$(id -u)" != 0 ] || apt-get update -qq >/dev/null 2>&1 || true
-    (cd "$programs/packages" && apt-get -qq download openssh-server libwrap0 pgbouncer libc-ares2 libevent-2.1-7) >/dev/null 2>&1 ||
-      echo "setup: no openssh-server and pgbouncer here, their tests are skipped" >&2
+    # shellcheck disable=SC2086
+    (cd "$programs/packages" && apt-get -qq download $packages) >/dev/null 2>&1 ||
+      echo "setup: no openssh-server, pgbouncer and bubblewrap here, their tests are skipped" >&2
   fi
   for package in "$programs"/packages/*.deb; do
     [ ! -e "$package" ] || dpkg -x "$package" "$programs"
