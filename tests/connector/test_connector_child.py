@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from programs import program
 from sdk_world import World, written
 
 from instep.errors import ProjectError, ReadError, SetupError
 from instep.sources.connector.config import MIB
 from instep.sources.connector.spool import Segments
+from programs import program
 
 ROW = """
 def update(configuration, state):
