@@ -26,7 +26,7 @@ from postgres_server import Database
 from sync_world import PREFIX, World
 
 PLAYER = """
-import datetime, decimal, io, json
+import datetime, decimal, io, json, os, time
 from fivetran_connector_sdk import Connector, FileUpload
 from fivetran_connector_sdk import Operations as op
 
@@ -53,6 +53,9 @@ def update(configuration, state):
             op.checkpoint({"at": number})
         elif what == "fail":
             raise RuntimeError(rest[0])
+        elif what == "wait":
+            while not os.path.exists(rest[0]):
+                time.sleep(0.02)
         elif what == "truncate":
             op.truncate(rest[0])
         elif what == "file":

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
+from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, upserts
 from instep.errors import InstepError, ReadError
+from instep.sync.progress import Silent
+from instep.sync.run import Wanted, sync
 from sync_world import preset
 
 KEY = [{"table": "t", "primary_key": ["id"]}]
@@ -147,6 +151,85 @@ def test_a_table_of_which_nothing_comes_again_is_built_anew_empty(world: Connect
     world.play(*upserts("t", {"id": 1, "part": 1, "a": "x"}), CHECKPOINT)
     assert (world.rows("t", "id", "part", "a"), state != world.state) == ([(1, 1, "x")], True)
     assert not any("sends everything again" in note for note in world.play(CHECKPOINT).notes)
+
+
+class InMidRun(Silent):
+    """Does something once before the second group, then lets the connector go on behind its `wait`."""
+
+    def __init__(self, act: Callable[[], object], gate: Path) -> None:
+        self.act, self.gate, self.groups = act, gate, 0
+
+    def step(self, text: str) -> None:
+        self.groups += text == "waiting for the connector"
+        if self.groups == 2 and not self.gate.exists():
+            self.act()
+            self.gate.touch()
+
+
+def row(part: int) -> Step:
+    return ["upsert", "t", {"id": 1, "part": part, "a": "y"}]
+
+
+REST: dict[str, list[Step]] = {
+    "nothing": [],
+    "a checkpoint": [CHECKPOINT],
+    "another table": [*upserts("other", {"id": 1}), CHECKPOINT],
+    "more of it": [row(2), CHECKPOINT],
+}
+
+
+@pytest.fixture
+def approved(world: ConnectorWorld) -> ConnectorWorld:
+    """The table waits to be built anew, with another key."""
+    rekey(world)
+    world.answer("approved")
+    world.play(CHECKPOINT)
+    return world
+
+
+def rekey(world: ConnectorWorld) -> None:
+    world.declared = [{"table": "t", "primary_key": ["id", "part"], "columns": {"id": "LONG", "part": "LONG"}}]
+    world.play(CHECKPOINT)
+
+
+def in_mid_run(world: ConnectorWorld, act: Callable[[], object], rest: list[Step], **wanted: Any) -> None:
+    """A row of the table, then the act, then the rest."""
+    gate = world.folder / "gate"
+    world.steps = [row(1), CHECKPOINT, ["wait", str(gate)], *rest]
+    sync(world.pipe, Wanted(**wanted), InMidRun(act, gate), world.rows_by)
+
+
+def check_all_is_there_later(world: ConnectorWorld) -> None:
+    for _ in range(2):
+        world.play(CHECKPOINT)
+    sent = [(1, step[2]["part"]) for step in world.steps if step[:2] == ["upsert", "t"]]
+    assert (world.rows("t", "id", "part"), world.store.backfills.waiting("shop")) == (sent, [])
+
+
+@pytest.mark.parametrize("rest", REST.values(), ids=REST)
+def test_a_table_approved_in_mid_run_keeps_its_rows_until_all_come(world: ConnectorWorld, rest: list[Step]) -> None:
+    """What came of it before was left: neither nothing nor the rest alone takes the place of its rows."""
+    rekey(world)
+    in_mid_run(world, lambda: world.answer("approved"), rest, full=True, tables=frozenset({"t"}))
+    assert world.rows("t", "id", "a") == [(1, "x")]
+    check_all_is_there_later(world)
+
+
+@pytest.mark.parametrize("rest", REST.values(), ids=REST)
+def test_a_table_resumed_in_mid_run_keeps_its_rows_until_all_come(approved: ConnectorWorld, rest: list[Step]) -> None:
+    pauses = approved.store.pauses
+    pauses.pause("shop", "for a test", table=("", "t"))
+    in_mid_run(approved, lambda: pauses.resume("shop", who="test", table=("", "t")), rest)
+    assert approved.rows("t", "id", "a") == [(1, "x")]
+    check_all_is_there_later(approved)
+
+
+def test_a_table_paused_while_it_is_built_anew_is_sent_again(approved: ConnectorWorld) -> None:
+    pauses = approved.store.pauses
+    in_mid_run(approved, lambda: pauses.pause("shop", "for a test", table=("", "t")), REST["more of it"])
+    assert approved.rows("t", "id", "part") == [(1, 1)]
+    pauses.resume("shop", who="test", table=("", "t"))
+    check_all_is_there_later(approved)
 
 
 def test_a_composite_key(make_connector: MakeConnector) -> None:

@@ -6,7 +6,7 @@ behind a group counts once everything in it is at the destination.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -74,6 +74,11 @@ class Stream(Protocol):
     @property
     def tables(self) -> Mapping[Ref, Brought]:
         """What the group brought, operations that were held included."""
+        ...
+
+    @property
+    def came(self) -> Set[Ref]:
+        """The tables that the group itself has operations on: what was held before is left out."""
         ...
 
     @property

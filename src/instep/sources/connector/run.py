@@ -110,6 +110,10 @@ class ConnectorRun:
     def tables(self) -> Mapping[Ref, Brought]:
         return {ref: sum((brought(t) for _, t in some), Brought()) for ref, some in self.folders.items()}
 
+    @property
+    def came(self) -> frozenset[Ref]:
+        return frozenset((t.schema, t.name) for s in self.group for t in s.tables if brought(t))
+
     def readable(self, folder: str) -> str:
         """Where the files of one of `folders` can be read, until the run ends."""
         one = next((h for h in self.held if h.place == folder), None)

@@ -51,7 +51,8 @@ def _unheard(counts: object) -> None:
 @dataclass
 class Streaming:
     """Of one run; `tables` of a group are by their source name, everything else by the accepted one. `anew`: everything
-    is sent again, from the start; with tables `wanted` only those are taken, and no state is saved."""
+    is sent again, from the start; with tables `wanted` only those are taken, and no state is saved. `_missed` (source
+    names) are tables of which the run brought operations that were neither taken nor held: they are not whole."""
 
     pipe: Pipe
     run: Run
@@ -65,6 +66,7 @@ class Streaming:
     _stream: Stream | None = None
     _over: bool = False
     _rebuilt: set[Ref] = field(default_factory=set)
+    _missed: set[Ref] = field(default_factory=set)
     _stopped: Mapping[Ref, tuple[str, str]] = field(default_factory=dict)
     _reads: Mapping[Ref, TableRead] = field(default_factory=dict)
 
@@ -109,6 +111,11 @@ class Streaming:
             ref for ref, path in refs.items() if ref not in late and path in (self.wanted.tables or {path})
         )
 
+    @property
+    def missed(self) -> frozenset[Ref]:
+        """The tables of which this run has left operations, which only another run from the start brings."""
+        return frozenset(r.table.ref for r in self._reads.values() if r.source.ref in self._missed)
+
     def next(self) -> bool:
         """Whether there is another group, which is at hand then."""
         self.told.step("waiting for the connector")
@@ -124,11 +131,16 @@ class Streaming:
             self.outcome.note(f"the connector warns: {text}")
         return True
 
+    @property
+    def _unbuilt(self) -> frozenset[Ref]:
+        """The tables that are to be built anew of which nothing came so far."""
+        return rebuilds(self.pipe) - self._rebuilt - self.missed
+
     def _has_unbuilt(self) -> bool:
         """Whether tables that are built anew got no row from a run that has sent everything: one pass empties them."""
         again, self._over = not self._over and self.anew, True
-        late = rebuilds(self.pipe) - self._rebuilt
-        return again and any(not self.alone or ".".join(filter(None, ref)) in self.wanted.tables for ref in late)
+        paths = (".".join(filter(None, ref)) for ref in self._unbuilt)
+        return again and any(not self.alone or path in self.wanted.tables for path in paths)
 
     def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
         """The tables of a pass, and why some do not run."""
@@ -136,12 +148,12 @@ class Streaming:
 
     def is_quiet(self, read: TableRead) -> bool:
         """Whether the group has nothing for the table."""
-        due = self._over and read.table.ref in rebuilds(self.pipe) - self._rebuilt
+        due = self._over and read.table.ref in self._unbuilt
         return not due and not self.stream.tables.get(read.source.ref)
 
     def is_late(self, ref: Ref, rebuilt: frozenset[Ref]) -> bool:
         """Whether the table is to be built anew, for which this run does not bring all of its rows."""
-        return ref in rebuilt and not self.anew
+        return ref in rebuilt and (not self.anew or ref in self.missed)
 
     def is_idle(self, load: Load) -> bool:
         return False
@@ -167,9 +179,11 @@ class Streaming:
         if self._failed(left) or any(d.error is not None for d in done):
             self.broken = True
             return
+        kept = frozenset() if self.alone else frozenset(ref for ref in left if self._waits(ref, detection))
+        self._missed |= (self.stream.came & left) - kept
         if self.alone:
             return
-        self.stream.hold(frozenset(ref for ref in left if self._waits(ref, detection)))
+        self.stream.hold(kept)
         self.pipe.store.runs.check(self.run)
         self.stream.done(frozenset(loaded), run=self.run.id, fence=self.run.fence)
 
