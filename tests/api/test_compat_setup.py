@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from compat_world import Compat
 
+from instep.api.compat.mount import ports_of
+from instep.errors import Conflict
 from instep.store.setups import Setups
 
 SHOP = "/connections/shop"
@@ -90,3 +92,25 @@ def test_a_sync_that_somebody_else_runs_is_told_too(compat: Compat) -> None:
     assert compat.ask("POST", f"{SHOP}/force")["code"] == "Success"
     compat.store.runs.finish(run, "done")
     assert compat.ask("POST", f"{SHOP}/sync", {})["code"] == "Success"
+
+
+def test_of_settings_that_come_twice_at_once_both_are_taken(compat: Compat) -> None:
+    body = {"group_id": "lake", "service": "sqlite", "config": {"schema": "later"}}
+    compat.data("POST", "/connections", body, 201)
+    patches = 4 * [{"config": {"path": "shop.db"}}, {"config": {"path": "shop.db"}, "sync_frequency": 60}]
+    with ThreadPoolExecutor(8) as pool:
+        asked = list(pool.map(lambda patch: compat.client.patch("/v1/connections/later", json=patch), patches))
+    assert [answer.status_code for answer in asked] == 8 * [200], [answer.text for answer in asked]
+    assert compat.data("GET", "/connections/later")["sync_frequency"] == 60
+    assert [c["id"] for c in compat.data("GET", "/connections")["items"]] == ["later", "shop"]
+
+
+def test_what_is_no_longer_kept_is_not_made_again(compat: Compat) -> None:
+    """As for a sync that was asked for before the settings came."""
+    body = {"group_id": "lake", "service": "sqlite", "config": {"schema": "later"}}
+    compat.data("POST", "/connections", body, 201)
+    objects = ports_of(compat.app, compat.rates).objects
+    compat.data("PATCH", "/connections/later", {"config": {"path": "shop.db"}})
+    with pytest.raises(Conflict, match="no connection without a source later any more"):
+        objects.change("foreign", "later", {"failed_at": "2026-01-01T00:00:00+00:00"}, "ann")
+    assert [c["id"] for c in compat.data("GET", "/connections")["items"]] == ["later", "shop"]

@@ -242,18 +242,26 @@ def _schedule(wanted: Change, item: Item) -> dict[str, Any]:
 
 
 def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
-    """One of a service that has sources gets its own as soon as it has settings."""
+    """One of a service that has sources gets its own as soon as it has settings. A request that came first may have
+    brought them."""
+    with desk.ports.store.transaction():
+        item = desk.connection(item.name)
+        if item.kind == "foreign":
+            return _change_kept(desk, item, wanted, body)
+    return _change_ours(desk, item, wanted)
+
+
+def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
     patch = _kept_fields(body, wanted, _TEST_ONLY | _OURS | _TIED)
     kept = Kept(desk.ports.store)
-    with desk.ports.store.transaction():
-        found = desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
-        if item.spec.get("service") not in TYPES:
-            return found
-        whole = parse(NewConnection, kept.opened("foreign", item.name))
-        if not is_set_up(whole.service, whole.config):
-            return found
-        kept.delete("foreign", item.name)
-        return _create_ours(desk, item.name, whole, item)
+    found = desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+    if item.spec.get("service") not in TYPES:
+        return found
+    whole = parse(NewConnection, kept.opened("foreign", item.name))
+    if not is_set_up(whole.service, whole.config):
+        return found
+    kept.delete("foreign", item.name)
+    return _create_ours(desk, item.name, whole, item)
 
 
 def _kept_fields(body: Mapping[str, Any], read: NewConnection | Change, without: Set[str]) -> dict[str, Any]:

@@ -114,9 +114,10 @@ class ServedObjects:
         """One after the other: what two clients patch at a time is both in it."""
         with self._store.transaction():
             if _is_kept(kind):
-                kept = self._kept.get(kind, name)
-                spec = merged(kept.spec if kept else {}, patch)
-                return self._put(kind, name, spec, who)
+                if (kept := self._kept.get(kind, name)) is None:
+                    what = "connection without a source" if kind == "foreign" else kind
+                    raise Conflict(f"there is no {what} {name} any more", hint="read it again, then repeat the change")
+                return self._put(kind, name, merged(kept.spec, patch), who)
             assert _is_managed(kind)
             spec = merged(self.objects.get(kind, name).spec, patch)
             return self._item(self.objects.put(kind, name, spec, who=who))
