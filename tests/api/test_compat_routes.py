@@ -310,6 +310,32 @@ def test_a_connection_without_settings_is_incomplete_until_it_has_them(compat: C
     assert [c["id"] for c in compat.data("GET", "/connections")["items"]] == ["shop"]
 
 
+@pytest.mark.parametrize(
+    ("service", "config", "status", "state"),
+    [
+        ("postgres", {"hostname": "db1", "usr": "u"}, 400, "hostname, usr"),
+        ("jdbc", {"uri": "jdbc:h2:mem:x"}, 400, "url, subprotocol"),
+        ("postgres", {"update_method": "QUERY_BASED"}, 201, "incomplete"),
+        ("postgres", {"tunnel_host": "gate", "hostname": "db1"}, 201, "incomplete"),
+        ("jdbc", {"url": "jdbc:h2:mem:x"}, 201, "connected"),
+        ("google_ads", {"hostname": "db1"}, 201, "incomplete"),
+    ],
+)
+def test_settings_that_are_not_understood_are_refused(
+    compat: Compat, service: str, config: dict[str, str], status: int, state: str
+) -> None:
+    body = {"group_id": "lake", "service": service, "config": config, "run_setup_tests": False}
+    answer = compat.ask("POST", "/connections", body, status)
+    if status == 400:
+        assert state in str(answer)
+        assert len(compat.data("GET", "/connections")["items"]) == 1
+        return
+    assert answer["data"]["status"]["setup_state"] == state
+    if service != "google_ads":
+        patch = f"/connections/{answer['data']['id']}"
+        assert "hostnam" in compat.ask("PATCH", patch, {"config": {"hostnam": "db1"}}, 400)["message"]
+
+
 def test_a_connection_that_is_completed_stays_the_one_that_was_made(compat: Compat) -> None:
     body = {"group_id": "lake", "service": "sqlite", "config": {"schema": "later"}}
     made = compat.data("POST", "/connections", body, 201)

@@ -20,7 +20,7 @@ from instep.api.compat.frequency import DEFAULT, FREQUENCIES, cron
 from instep.api.compat.paging import window
 from instep.api.compat.ports import Item
 from instep.api.compat.route import Asked, Body, Name
-from instep.api.compat.services import NAMES, TYPES, is_set_up, source_spec
+from instep.api.compat.services import NAMES, TYPES, is_set_up, not_understood, source_spec, understood
 from instep.api.compat.syncs import setup_tests
 from instep.api.compat.wire import ConnectionOut, TestedConnection
 from instep.control.kept import Kept
@@ -94,6 +94,7 @@ def create(desk: Asked, body: Body) -> JSONResponse:
     if not desk.sees(wanted.group_id) or desk.ports.objects.get("destination", wanted.group_id) is None:
         raise not_found("Group", wanted.group_id)
     _check_frequency(wanted.sync_frequency)
+    _check_config(wanted.service, wanted.config)
     known = is_set_up(wanted.service, wanted.config)
     name = _free_name(desk, wanted.service, wanted.config)
     item = _create_ours(desk, name, wanted) if known else _create_foreign(desk, name, wanted, body)
@@ -162,6 +163,14 @@ def _check_frequency(minutes: int | None) -> None:
         raise Refusal(400, f"sync_frequency must be one of {', '.join(map(str, FREQUENCIES))} (minutes).")
 
 
+def _check_config(service: str, config: Mapping[str, Any]) -> None:
+    if unknown := not_understood(service, config):
+        keys = ", ".join(unknown[:10])
+        raise Refusal(
+            400, f"config of {service}: none of these keys is known: {keys}.", hint=f"known are {understood(service)}"
+        )
+
+
 def _create_ours(desk: Desk, name: str, wanted: NewConnection, since: Item | None = None) -> Item:
     objects, who = desk.ports.objects, desk.caller.name
     namespace = next((str(wanted.config[key]) for key in NAMES if wanted.config.get(key)), name)
@@ -213,6 +222,7 @@ def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
         source, type = str(item.spec["source"]), _service(desk, item)
         if desk.caller.groups and len(store.objects.users("source", source)) > 1:
             raise Refusal(403, f"Source '{source}' serves other connections, too.", hint="use a key without groups")
+        _check_config(type, wanted.config)
         config = {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}
         objects.change("source", source, config, who)
     if settings := _schedule(wanted, item):
@@ -252,6 +262,7 @@ def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, A
 
 
 def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
+    _check_config(str(item.spec.get("service")), wanted.config or {})
     patch = _kept_fields(body, wanted, _TEST_ONLY | _OURS | _TIED)
     kept = Kept(desk.ports.store)
     found = desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)

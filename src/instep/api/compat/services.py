@@ -16,8 +16,16 @@ TYPES: Mapping[str, str] = {
 }  # fmt: skip
 """Service to the type of a source; a service that is not here has no source."""
 _KEYS = ("host", "port", "user", "password", "database", "path")
+_MORE: Mapping[str, tuple[str, ...]] = {"jdbc": ("url", "subprotocol")}
+"""What the sources of a type have beside these."""
 NAMES = ("schema_prefix", "schema")
 """Where a config says how its schema is called at the destination."""
+_EARLY = frozenset((
+    *NAMES, "table", "update_method", "connection_type", "auth_method", "replication_slot", "publication_name",
+    "always_encrypted", "sync_mode",
+))  # fmt: skip
+_EARLY_PREFIXES = ("tunnel_", "client_")
+"""What clients say of a database beside where it is, often before that: it is kept, and has no effect."""
 
 
 def service_of(source: Item | None) -> str:
@@ -28,7 +36,16 @@ def service_of(source: Item | None) -> str:
 def wire_config(source: Item | None) -> dict[str, Any]:
     """A source's settings with secrets masked; a database's own words only."""
     said: Mapping[str, Any] = source.spec if source else {}
-    return {key: MASK if SECRET_NAME.search(key) else said[key] for key in _KEYS if said.get(key) not in (None, "")}
+    keys = _keys(str(said.get("type", "")))
+    return {key: MASK if SECRET_NAME.search(key) else said[key] for key in keys if said.get(key) not in (None, "")}
+
+
+def not_understood(service: str, config: Mapping[str, Any]) -> list[str]:
+    """The keys of a config of a service that is read here, if none of them is known; [] otherwise."""
+    known = {*_keys(TYPES[service]), *_EARLY} if service in TYPES else set(config)
+    if any(key in known or key.startswith(_EARLY_PREFIXES) or SECRET_NAME.search(key) for key in config):
+        return []
+    return sorted(config)
 
 
 def is_set_up(service: str, config: Mapping[str, Any]) -> bool:
@@ -45,5 +62,14 @@ def no_source(name: str, service: str) -> str:
 
 def source_spec(service: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """The section of a source out of a config; a masked secret is left out, because it means: as it is."""
-    given = {key: config[key] for key in _KEYS if config.get(key) not in (None, "", MASK)}
+    given = {key: config[key] for key in _keys(TYPES[service]) if config.get(key) not in (None, "", MASK)}
     return {"type": TYPES[service], **given}
+
+
+def _keys(type: str) -> tuple[str, ...]:
+    return (*_KEYS, *_MORE.get(type, ()))
+
+
+def understood(service: str) -> str:
+    """The keys that say where a source is, for people."""
+    return ", ".join(_keys(TYPES[service]))
