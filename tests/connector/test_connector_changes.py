@@ -232,6 +232,14 @@ def test_a_table_paused_while_it_is_built_anew_is_sent_again(approved: Connector
     check_all_is_there_later(approved)
 
 
+def test_a_table_alone_whose_connector_failed_is_sent_again(approved: ConnectorWorld) -> None:
+    approved.steps = [row(1), CHECKPOINT, ["fail", "no more"]]
+    with pytest.raises(ReadError, match="no more"):
+        approved.play(full=True, tables=frozenset({"t"}))
+    approved.steps[2:] = [row(2), CHECKPOINT]
+    check_all_is_there_later(approved)
+
+
 def test_a_composite_key(make_connector: MakeConnector) -> None:
     world = make_connector(declared=[{"table": "t", "primary_key": ["b", "a"]}])
     world.play(*upserts("t", {"a": 1, "b": "x"}, {"a": 1, "b": "y"}, {"a": 1, "b": "x", "v": 2}), CHECKPOINT)

@@ -255,7 +255,7 @@ class _Sync:
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
         whole = {load.table.ref for load in loaded if load.complete}
         if isinstance(self.follow, Streaming):
-            whole = (whole | self.follow.whole) - self.follow.missed
+            whole = (whole | self.follow.whole) - self.follow.unsettled
         served = {number for load in loaded for number in load.serves}
         with pipe.transaction():
             pipe.store.runs.record_tables(*tables)

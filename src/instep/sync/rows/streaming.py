@@ -116,6 +116,14 @@ class Streaming:
         """The tables of which this run has left operations, which only another run from the start brings."""
         return frozenset(r.table.ref for r in self._reads.values() if r.source.ref in self._missed)
 
+    @property
+    def unsettled(self) -> frozenset[Ref]:
+        """The tables that still wait for all of their rows. A run of some tables saves no state, so that one which ends
+        early brings them nothing that later runs would go on from."""
+        if self.alone and (self.broken or not self._over):
+            return frozenset(r.table.ref for r in self._reads.values())
+        return self.missed
+
     def next(self) -> bool:
         """Whether there is another group, which is at hand then."""
         self.told.step("waiting for the connector")
