@@ -147,11 +147,14 @@ def test_a_connector_in_a_task_goes_on_after_its_executor(cluster: Standalone, s
 
 
 def test_a_connector_ends_with_its_driver(cluster: Standalone, shop: Shop) -> None:
+    shop.open("first")
     shop.open("well")
     running = shop.begin()
-    child = shop.child("last", running)
-    running.kill()
-    running.communicate()
+    try:
+        child = shop.child("last", running)
+    finally:
+        running.kill()
+        running.communicate()
     assert shop.ends(child)
     shop.open("last")
     done = shop.sync()
