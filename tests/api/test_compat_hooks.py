@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -159,13 +159,19 @@ def test_what_is_off_is_told_nothing_and_what_is_deleted_neither(hooked: tuple[C
     assert receiver.got == []
 
 
-def test_a_receiver_that_fails_is_asked_again_then_switched_off(hooked: tuple[Compat, Web]) -> None:
-    compat, receiver = hooked
+def due(compat: Compat, receiver: Web) -> tuple[str, Sender, list[datetime]]:
+    """A hook with a delivery that waits, and who sends it while the one time in the list is now."""
     name = hook(compat, receiver, "pause_connector")
     compat.ask("PATCH", "/connections/shop", {"paused": True})
     times = [compat.store.api_keys.now()]
     compat.store._db.now = lambda: times[0]
     sender = Sender(compat.store, compat.app.channel, lambda _: "", lambda *_: "", lambda: times[0], lambda: 0.5)
+    return name, sender, times
+
+
+def test_a_receiver_that_fails_is_asked_again_then_switched_off(hooked: tuple[Compat, Web]) -> None:
+    compat, receiver = hooked
+    name, sender, times = due(compat, receiver)
     receiver.answers, begun, waits = [(500, {})] * 30, times[0], []
     while (results := sender.send()) and results[0].again:
         assert "500" in results[0].error
@@ -185,11 +191,7 @@ def test_a_receiver_that_fails_is_asked_again_then_switched_off(hooked: tuple[Co
 
 def test_a_receiver_that_asks_for_a_day_gets_none_later(hooked: tuple[Compat, Web]) -> None:
     compat, receiver = hooked
-    name = hook(compat, receiver, "pause_connector")
-    compat.ask("PATCH", "/connections/shop", {"paused": True})
-    times = [compat.store.api_keys.now()]
-    compat.store._db.now = lambda: times[0]
-    sender = Sender(compat.store, compat.app.channel, lambda _: "", lambda *_: "", lambda: times[0], lambda: 0.5)
+    name, sender, times = due(compat, receiver)
     receiver.answers = [(503, {"Retry-After": "86400"})] * 30
     [first] = sender.send()
     times[0] = first.again or times[0]
