@@ -115,6 +115,12 @@ class SetupError(InstepError):
     """Java, jars or memory are missing."""
 
 
+def named(name: str, otherwise: type[InstepError] = InstepError) -> type[InstepError]:
+    """The class of that name here, as errors are known by that were raised in another process."""
+    found = globals().get(name)
+    return found if isinstance(found, type) and issubclass(found, InstepError) else otherwise
+
+
 def is_unreachable(error: BaseException) -> bool:
     """Whether a whole source or destination could not be reached; a table that may not be read any more is less."""
     return isinstance(error, ConnectError) and not isinstance(error, AccessLost)

@@ -17,9 +17,6 @@ from instep.sync.progress import Report
 POLL = 1.0
 FIRST = 0.1
 """Seconds between two looks at a job: the first ones come sooner, because much is done at once."""
-_KINDS: Mapping[str, type[errors.InstepError]] = {
-    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.InstepError)
-}
 
 
 class Shows(Protocol):
@@ -114,8 +111,7 @@ def error_of(job: Job) -> errors.InstepError:
         return errors.Blocked(f"job {job.id} was cancelled: {job.error or job.stop}", hint="ask for it again")
     said = job.result.get("problem")
     if isinstance(said, dict) and said.get("message"):
-        kind = _KINDS.get(str(said.get("type")), errors.InstepError)
-        return kind(str(said["message"]), hint=str(said.get("hint", "")))
+        return errors.named(str(said.get("type")))(str(said["message"]), hint=str(said.get("hint", "")))
     return errors.InstepError(f"job {job.id} is {job.status}: {job.error}", hint=f"see `instep queue show {job.id}`")
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-import instep.errors as errors
-from instep.errors import InstepError, SetupError, StageError
+from instep.errors import InstepError, SetupError, StageError, named
 
 _OURS = re.compile(r"^\s*instep\.errors\.(\w+): (.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^\s*([A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
@@ -22,9 +21,7 @@ def explain(error: BaseException) -> InstepError:
             hint="most likely memory ran out: lower spark.driver_memory or free memory, then sync again",
         )
     if found := _last(_OURS, text):
-        kind = getattr(errors, found[0], StageError)
-        if isinstance(kind, type) and issubclass(kind, InstepError):
-            return kind(found[1])
+        return named(found[0], StageError)(found[1])
     if "No module named 'instep" in text:
         return SetupError(
             "Spark's workers do not have instep installed",

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import instep.errors as errors
-from instep.errors import InstepError, ProjectError, ReadError, StageError
+from instep.errors import InstepError, ProjectError, ReadError, StageError, named
 from instep.sources.connector.bundle import pack
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.exchange import BUNDLE, DRIVER, Exchange, begin
@@ -80,11 +79,6 @@ def cluster_of(start: Callable[[], SparkSession], place: Place | None, name: str
 
 class _Cancelled(Exception):
     pass
-
-
-def _error(kind: str) -> type[InstepError]:
-    found = getattr(errors, kind, None)
-    return found if isinstance(found, type) and issubclass(found, InstepError) else ReadError
 
 
 class RemoteSegments:
@@ -175,7 +169,7 @@ class RemoteSegments:
             case {"segment": manifest, "folder": folder}:
                 return self._take(manifest, folder)
             case {"error": {"kind": kind, "message": message, "hint": hint}}:
-                raise _error(kind)(message, hint=hint)
+                raise named(kind, ReadError)(message, hint=hint)
             case {"over": _}:
                 self._over = True
         return None
