@@ -302,7 +302,7 @@ class App:
 
         kind = self.project.model.sources[self.project.source_of(connection)].type
         read_by_spark = kind == "jdbc"
-        if kind == "connector" and self.project.engine != "inline" and self.project.spark_is_elsewhere:
+        if kind == "connector" and self.project.works_elsewhere:
             return Here(lambda: self._start(connection))  # its operations are in files of this machine
         match self.project.engine:
             case "inline" if read_by_spark:

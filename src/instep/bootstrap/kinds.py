@@ -83,7 +83,7 @@ def cluster(project: Project, connection: str, start: Callable[[], SparkSession]
     from instep.sources.connector.afar import cluster_of
     from instep.stage.place import Place
 
-    if project.engine == "inline" or not project.spark_is_elsewhere:
+    if not project.works_elsewhere:
         return None
     room = into.room() if isinstance(into, Lends) else None
     own = room and Place(room.child(quote(connection, safe="")), room.io)

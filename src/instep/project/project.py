@@ -147,6 +147,11 @@ class Project:
         spark = self.spark()
         return bool(spark["remote"]) or not str(spark["master"]).startswith("local")
 
+    @property
+    def works_elsewhere(self) -> bool:
+        """Whether work goes to other machines: with `engine: inline` all of it stays here."""
+        return self.engine != "inline" and self.spark_is_elsewhere
+
     def spark(self) -> Settings:
         """master, remote, driver_memory, conf."""
         return self._settings(self.model.spark, ("spark",))
