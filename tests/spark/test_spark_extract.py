@@ -17,6 +17,7 @@ from spark_world import RangeReader, ids, table_spec
 
 from instep.errors import StageError
 from instep.spark.extract import Job, Task, _payload, extract
+from instep.stage.place import keep_only
 from instep.stage.spec import Chunk, ChunkResult, Limits
 
 if TYPE_CHECKING:
@@ -63,6 +64,25 @@ def test_a_killed_worker_is_retried_and_only_finished_work_counts(spark_session:
     assert ids(results) == list(range(900))
     assert all("-1-0-" in f.path for r in results for f in r.files)
     assert len(list((tmp_path / "t").iterdir())) > sum(len(r.files) for r in results)
+
+
+def test_a_retried_task_sees_the_driver_s_folder_after_a_table_is_committed(
+    spark_session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit sweeps the folder of its run while other tables are still read."""
+    monkeypatch.setattr("instep.spark.extract.elsewhere", lambda _: True)
+    specs = [table_spec(f"lake/{name}/data/run", tmp_path) for name in ("a", "b")]
+    first, second = (spec.table for spec in specs)
+    work = [*chunks(first, "rows 0 9", lane="l"), *chunks(second, "slow 0 3000", "die once 3000 3500", lane="l")]
+    swept: list[object] = []
+
+    def sweep(_: object) -> None:
+        if not swept and Path(specs[0].location).exists():
+            swept.append(keep_only(specs[0].location, {}, []))
+
+    results = extract(spark_session, RangeReader(str(tmp_path)), specs, work, tasks=1, progress=sweep)
+    assert swept
+    assert ids(of(results, second)) == list(range(3500))
 
 
 def test_a_failed_table_leaves_the_others(spark_session: SparkSession, tmp_path: Path) -> None:

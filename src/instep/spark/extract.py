@@ -60,7 +60,8 @@ def extract(
     share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
     told = tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("")
-    with told as folder, witness((spec.location for spec in by_table.values()), elsewhere(spark)) as seen:
+    beside = (spec.location.rpartition("/")[0] for spec in by_table.values())  # in it, a commit would sweep it away
+    with told as folder, witness(beside, elsewhere(spark)) as seen:
         work = [_payload(reader, by_table, part, share) for part in parts]
         task = Task(tuple(work), folder, seen)
         fresh = Fresh(folder)
