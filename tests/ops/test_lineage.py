@@ -13,8 +13,18 @@ from uuid import UUID
 
 import pytest
 from openlineage.client import facet_v2
-from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+from openlineage.client.event_v2 import (
+    DatasetEvent,
+    InputDataset,
+    Job,
+    OutputDataset,
+    Run,
+    RunEvent,
+    RunState,
+    StaticDataset,
+)
 from openlineage.client.generated.column_lineage_dataset import Fields, InputField, Transformation
+from openlineage.client.generated.lifecycle_state_change_dataset import LifecycleStateChange, PreviousIdentifier
 from openlineage.client.generated.schema_dataset import SchemaDatasetFacetFields
 
 from instep.bootstrap import App, open_project
@@ -38,10 +48,13 @@ TABLES = """
     insert into item values (1, 'canary-value', '2.50', 'x'), (2, 'b', '3', 'y');
     create table box (id integer primary key, n integer);
 """
+FIRST_SYNC = 4
+"""A start, two new tables and an end."""
 URL = '{{url: "http://127.0.0.1:{port}/api/v1/lineage", headers: {{authorization: "${{env:SALT}}"}}}}'
 KINDS: Mapping[str, type] = {
     "schema": facet_v2.schema_dataset.SchemaDatasetFacet,
     "columnLineage": facet_v2.column_lineage_dataset.ColumnLineageDatasetFacet,
+    "lifecycleStateChange": facet_v2.lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet,
     "version": facet_v2.dataset_version_dataset.DatasetVersionDatasetFacet,
     "outputStatistics": facet_v2.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet,
     "errorMessage": facet_v2.error_message_run.ErrorMessageRunFacet,
@@ -70,6 +83,18 @@ def judged(document: dict[str, Any]) -> RunEvent:
     return found
 
 
+def runs(documents: list[Any]) -> list[RunEvent]:
+    return [judged(one) for one in documents if "run" in one]
+
+
+def judged_dataset(document: dict[str, Any]) -> DatasetEvent:
+    said = dict(document)
+    one, url = said.pop("dataset"), said.pop("schemaURL")
+    found = DatasetEvent(dataset=StaticDataset(one["namespace"], one["name"], facets=_facets(one["facets"])), **said)
+    assert url == found.schemaURL
+    return found
+
+
 def _facets(facets: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _facet(name, dict(said)) for name, said in facets.items()}
 
@@ -78,6 +103,9 @@ def _facet(name: str, said: dict[str, Any]) -> Any:
     url = said.pop("_schemaURL")
     if name == "schema":
         said["fields"] = [SchemaDatasetFacetFields(**one) for one in said["fields"]]
+    if name == "lifecycleStateChange":
+        said["lifecycleStateChange"] = LifecycleStateChange(said["lifecycleStateChange"])
+        said |= {"previousIdentifier": PreviousIdentifier(**old)} if (old := said.get("previousIdentifier")) else {}
     if name == "columnLineage":
         said["fields"] = {of: Fields([_input(one) for one in f["inputFields"]]) for of, f in said["fields"].items()}
     made = KINDS[name](producer=said.pop("_producer"), **said)
@@ -106,6 +134,14 @@ class Lake:
     def sync(self) -> str:
         self.now += timedelta(seconds=1)
         return sync(self.app.pipe("shop"), Wanted(), engine=self.app.engine("shop")).run
+
+    def command(self, words: str) -> None:
+        """`CHANGE` stands for the one that was applied last."""
+        from instep.cli.main import main
+
+        last = self.app.store.events.latest(connection="shop", types=("change.applied",), limit=1)[0].data["change"]
+        said = words.replace("CHANGE", last).split()
+        assert main(["--project", str(self.folder), *said, "--yes", "-c", "shop"]) == 0
 
     def send(self) -> int:
         lineage = self.app.lineage()
@@ -143,9 +179,10 @@ def on_file(tmp_path: Path) -> Iterator[Lake]:
 
 def test_a_sync_is_a_start_and_an_end_with_its_tables(lake: Lake, receiver: Web) -> None:
     lake.sync()
-    assert lake.send() == 2
+    assert lake.send() == FIRST_SYNC
     assert lake.send() == 0, "each is told once"
-    start, end = map(judged, receiver.documents)
+    assert ["run" in one for one in receiver.documents] == [True, False, False, True]
+    start, end = runs(receiver.documents)
     assert (start.eventType, end.eventType) == (RunState.START, RunState.COMPLETE)
     assert (end.job.namespace, end.job.name, start.run.runId) == ("demo", "shop.sync", end.run.runId)
     assert UUID(end.run.runId)
@@ -181,14 +218,68 @@ def test_names_follow_what_was_renamed_at_the_destination(on_file: Lake) -> None
     on_file.sql("alter table item rename column price to cost; alter table item add column size integer")
     on_file.sync()
     on_file.send()
-    documents = on_file.lines()
-    assert [judged(one).eventType.value for one in documents] == ["START", "COMPLETE"] * 2
+    documents = [one for one in on_file.lines() if "run" in one]
+    assert [one.eventType.value for one in runs(documents)] == ["START", "COMPLETE"] * 2
     item = next(d for d in documents[-1]["outputs"] if d["name"] == "shop.item")
     assert "size" in [f["name"] for f in item["facets"]["schema"]["fields"]]
     assert documents[-1]["job"]["namespace"] == "ours"
     versions = [d["facets"]["version"]["datasetVersion"] for one in documents for d in one["outputs"][:1]]
     assert versions == sorted(versions)
     assert len(set(versions)) == 2
+
+
+CASES = [
+    ("added", "alter table item add column size integer", "", ["ALTER item"], "+size"),
+    ("removed and kept", "alter table item drop column price", "", ["ALTER item"], "-price"),
+    ("table added", "create table bag (id integer primary key)", "", ["CREATE bag"], ""),
+    ("table removed and kept", "drop table box", "", [], ""),
+    ("taken back", "alter table item add column size integer", "undo CHANGE", ["ALTER item", "ALTER item"], "-size"),
+    ("table taken back and kept", "create table bag (id integer primary key)", "undo CHANGE", ["CREATE bag"], ""),
+    ("mapped", "alter table item rename price to cost", "changes map main.item.price main.item.cost",
+     ["ALTER item", "ALTER item", "ALTER item"], "-price"),
+    ("table mapped", "alter table box rename to crate", "changes map main.box main.crate",
+     ["CREATE crate", "RENAME crate from box"], ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "command", "told", "field"), CASES, ids=[c[0] for c in CASES])
+def test_what_a_change_has_made_of_its_table_is_told(
+    on_file: Lake, name: str, change: str, command: str, told: list[str], field: str
+) -> None:
+    on_file.sync()
+    on_file.send()
+    on_file.sql(change)
+    for _ in range(2):  # a removal that a catalog cannot prove counts when it is seen again
+        on_file.sync()
+    if command:
+        on_file.command(command)
+    on_file.send()
+    lines = on_file.lines()[FIRST_SYNC:]
+    found = [judged_dataset(one) for one in lines if "dataset" in one]
+    assert [_lifecycle(event) for event in found] == told
+    if field:
+        assert (field[1:] in [f.name for f in found[-1].dataset.facets["schema"].fields]) == field.startswith("+")
+    versions = [event.dataset.facets["version"].datasetVersion for event in found]
+    assert versions == sorted(versions)
+
+
+def test_a_table_that_is_dropped_is_told(on_file: Lake) -> None:
+    file = on_file.folder / "instep.yml"
+    policy = "policies: {tidy: {rules: [{on: [table.removed], decide: apply, removed: drop}]}}\n"
+    file.write_text(file.read_text().replace("{shop: {", "{shop: {policy: tidy, ") + policy)
+    on_file.app.project = load(on_file.folder)
+    on_file.sync()
+    on_file.sql("drop table box")
+    for _ in range(2):
+        on_file.sync()
+    on_file.send()
+    assert _lifecycle(judged_dataset([one for one in on_file.lines() if "dataset" in one][-1])) == "DROP box"
+
+
+def _lifecycle(event: DatasetEvent) -> str:
+    said = event.dataset.facets["lifecycleStateChange"]
+    old = f" from {said.previousIdentifier.name}" if said.previousIdentifier else ""
+    return f"{said.lifecycleStateChange.value} {event.dataset.name}{old}".replace("shop.", "")
 
 
 def test_a_failed_table_and_a_stopped_run_say_why(on_file: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +292,7 @@ def test_a_failed_table_and_a_stopped_run_say_why(on_file: Lake, monkeypatch: py
     on_file.now += timedelta(minutes=5)
     on_file.sync()
     on_file.send()
-    events = [judged(one) for one in on_file.lines()]
+    events = runs(on_file.lines())
     assert [e.eventType.value for e in events] == ["START", "COMPLETE", "START", "FAIL", "ABORT", "START", "COMPLETE"]
     assert events[3].run.facets["errorMessage"].message == "crash point sync.planned"
     assert events[4].run.facets["errorMessage"].message.startswith("interrupted: ")
@@ -215,14 +306,16 @@ def test_what_is_not_taken_comes_later_and_in_order(lake: Lake, receiver: Web) -
         lake.send()
     assert lake.send() == 0, "it has some time to recover"
     lake.now += timedelta(seconds=AGAIN + 1)
-    assert lake.send() == 1
-    assert [d["eventType"] for d in receiver.documents] == ["START", "COMPLETE", "COMPLETE"]
+    assert lake.send() == FIRST_SYNC - 1
+    assert [d.get("eventType", "dataset") for d in receiver.documents] == [
+        "START", "dataset", "dataset", "dataset", "COMPLETE",
+    ]  # fmt: skip
 
 
 def test_what_is_refused_for_good_holds_up_nothing(lake: Lake, receiver: Web, caplog: pytest.LogCaptureFixture) -> None:
     lake.sync()
     receiver.answers[:] = [(422, {})]
-    assert lake.send() == 2
+    assert lake.send() == FIRST_SYNC
     assert "refuses an event" in caplog.text
 
 
@@ -231,7 +324,7 @@ def test_one_process_sends_at_a_time(lake: Lake, receiver: Web) -> None:
     assert lake.app.store.positions.take("lineage", TURN) == 0
     assert (lake.send(), receiver.got) == (0, [])
     lake.now += timedelta(seconds=TURN + 1)
-    assert lake.send() == 2
+    assert lake.send() == FIRST_SYNC
 
 
 def test_an_address_that_is_not_listed_is_not_reached(tmp_path: Path, receiver: Web) -> None:
@@ -250,7 +343,7 @@ def test_a_command_tells_what_it_did(lake: Lake, receiver: Web) -> None:
 
     lake.app.store.close()
     assert main(["--project", str(lake.folder), "sync"]) == 0
-    assert [judged(d).eventType.value for d in receiver.documents] == ["START", "COMPLETE"]
+    assert [run.eventType.value for run in runs(receiver.documents)] == ["START", "COMPLETE"]
     with open_project(lake.folder) as app:
         assert app.store.positions.at("lineage") > 0
         assert all(name not in {"position", "turn"} for name, _ in app.store.totals.all())

@@ -1,4 +1,5 @@
-"""Runs told as OpenLineage events: START, then COMPLETE, FAIL or ABORT with the tables that were read and written.
+"""Runs told as OpenLineage events: START, then COMPLETE, FAIL or ABORT with the tables that were read and written;
+between them an event for each table that a change has altered.
 
 They are made from the store's own log of events, as metrics are. So no run waits for a receiver, one that was killed
 is told, too, and what could not be delivered is sent later, in order, at least once.
@@ -20,20 +21,19 @@ from instep.egress.http import post
 from instep.errors import InstepError
 from instep.logs import clean
 from instep.model import Run, TableRun
-from instep.ops.datasets import destination_table, source_table
-from instep.ops.openlineage import Field, State, column_lineage, event, facet, run_id, schema
+from instep.ops.lineage_changes import CHANGES, altered
+from instep.ops.lineage_tables import LineageTables
+from instep.ops.openlineage import State, dataset_event, event, facet, run_id
 from instep.project.project import Project
-from instep.schema.selection import column_is_on, hashed
-from instep.schema.switch import with_switches
-from instep.schema.table import Catalog, Table
 from instep.store.logged import LoggedEvent
 from instep.store.store import Store
 
 _log = logging.getLogger("instep.lineage")
 NAME = "lineage"
-TYPES = ("run.started", "run.ended")
+RUNS = ("run.started", "run.ended")
+TYPES = (*RUNS, *CHANGES)
 FIRST = 100
-"""Events of runs that are told when lineage is switched on over a store that has a past."""
+"""Events that are told when lineage is switched on over a store that has a past."""
 BATCH = 100
 TURN = 120.0
 """Seconds for which one process sends and the others do not."""
@@ -79,7 +79,7 @@ class Lineage:
         try:
             for logged in self._new(number):
                 for document in self.documents(logged):
-                    self._deliver(document)
+                    self._deliver(logged, document)
                     sent += 1
                 self.store.positions.keep(NAME, logged.number)
                 if time.monotonic() - begun > min(seconds, TURN / 2):
@@ -100,7 +100,9 @@ class Lineage:
             number = found[-1].number
 
     def documents(self, logged: LoggedEvent) -> list[dict[str, Any]]:
-        """What one event says; nothing for a run that is forgotten."""
+        """What one event says; nothing for a run that is forgotten, or a connection that is not in the project."""
+        if logged.type in CHANGES:
+            return [dataset_event(logged.at, told) for told in altered(self.project, self.store, logged)]
         try:
             run = self.store.runs.get(logged.data["run"])
         except InstepError:
@@ -133,13 +135,13 @@ class Lineage:
         if not done:
             return [], []
         try:
-            connection = _Connection(self.project.of(run.connection), self.store, run.connection, logged)
+            tables = LineageTables.at(self.project, self.store, run.connection, logged.at)
         except InstepError:
             return [], []
-        pairs = [pair for one in done if (pair := connection.pair(one)) is not None]
+        pairs = [pair for one in done if (pair := tables.pair(one)) is not None]
         return [p[0] for p in pairs], [p[1] for p in pairs]
 
-    def _deliver(self, document: dict[str, Any]) -> None:
+    def _deliver(self, logged: LoggedEvent, document: dict[str, Any]) -> None:
         body = json.dumps(document, ensure_ascii=False).encode("utf-8", "backslashreplace")
         if self.settings.file:
             _append(Path(self.settings.file), body)
@@ -152,41 +154,10 @@ class Lineage:
         if answer.status >= 500 or answer.status in PASSING:
             raise NotTaken(f"the receiver answers {answer.status}")
         if not 200 <= answer.status < 300:  # it would refuse it for ever, and all later ones would wait
-            _log.warning("the receiver of lineage refuses an event of run %s: %d", document["run"], answer.status)
-
-
-class _Connection:
-    """Where the tables of one connection are, and how they looked at an event."""
-
-    def __init__(self, project: Project, store: Store, name: str, logged: LoggedEvent) -> None:
-        self._project, self._source = project, project.source_of(name)
-        self._destination, self._names = project.destination_of(name), store.names.of(name)
-        versions = store.accepted.history(name)
-        self._version = next((v.version for v in versions if v.at <= logged.at), None)
-        self._accepted = store.accepted.catalog(name, self._version) if self._version else Catalog()
-        seen = store.discoveries.get(name)
-        switches = store.switches.of(name)
-        self._selection = with_switches(
-            project.selection(name), switches, self._accepted, seen.identity if seen else ""
-        )
-
-    def pair(self, done: TableRun) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The input and the output of a table."""
-        table, place = self._accepted.get(done.table), self._names.get(done.table)
-        if table is None or place is None:
-            return None
-        source = source_table(self._project, self._source, table.ref)
-        target = destination_table(self._project, self._destination, place)
-        fields = self._fields(table)
-        read = schema([(f.column.name, f.column) for f in fields])
-        written = schema([(f.name, f.column) for f in fields]) | column_lineage(source, fields)
-        written |= facet("version", datasetVersion=str(self._version))
-        counts = facet("outputStatistics", rowCount=done.inserted + done.updated, size=done.bytes)
-        return source.document(read), {**target.document(written), "outputFacets": counts}
-
-    def _fields(self, table: Table) -> list[Field]:
-        on = [c for c in table.live if column_is_on(self._selection, table, c)[0]]
-        return [Field(c, hashed(self._selection, table.ref, c.name)) for c in on]
+            _log.warning(
+                "the receiver of lineage refuses an event of connection %s (%s, number %d): %d",
+                logged.connection, logged.type, logged.number, answer.status,
+            )  # fmt: skip
 
 
 def _failures(tables: list[TableRun]) -> str:

@@ -12,11 +12,13 @@ from instep import __version__
 from instep.schema.table import Column
 
 State = Literal["START", "COMPLETE", "FAIL", "ABORT"]
+Lifecycle = Literal["ALTER", "CREATE", "DROP", "OVERWRITE", "RENAME"]
 PRODUCER = f"urn:instep:{__version__}"
 SPEC = "https://openlineage.io/spec"
 _FACETS = {
     "schema": "1-2-0/SchemaDatasetFacet",
     "columnLineage": "1-2-0/ColumnLineageDatasetFacet",
+    "lifecycleStateChange": "1-0-1/LifecycleStateChangeDatasetFacet",
     "version": "1-0-1/DatasetVersionDatasetFacet",
     "outputStatistics": "1-0-2/OutputStatisticsOutputDatasetFacet",
     "errorMessage": "1-0-1/ErrorMessageRunFacet",
@@ -63,16 +65,18 @@ def event(
     outputs: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """One RunEvent."""
-    return {
-        "eventType": state,
-        "eventTime": at.astimezone(UTC).isoformat(),
-        "producer": PRODUCER,
-        "schemaURL": f"{SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent",
-        "run": dict(run),
-        "job": dict(job),
-        "inputs": list(inputs),
-        "outputs": list(outputs),
-    }
+    said = {"run": dict(run), "job": dict(job), "inputs": list(inputs), "outputs": list(outputs)}
+    return {"eventType": state, **_event("RunEvent", at), **said}
+
+
+def dataset_event(at: datetime, dataset: Mapping[str, Any]) -> dict[str, Any]:
+    """One DatasetEvent: what is true of a dataset, whoever made it so."""
+    return {**_event("DatasetEvent", at), "dataset": dict(dataset)}
+
+
+def _event(kind: str, at: datetime) -> dict[str, Any]:
+    url = f"{SPEC}/2-0-2/OpenLineage.json#/$defs/{kind}"
+    return {"eventTime": at.astimezone(UTC).isoformat(), "producer": PRODUCER, "schemaURL": url}
 
 
 def facet(name: str, /, **said: Any) -> dict[str, dict[str, Any]]:
