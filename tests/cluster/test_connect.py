@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from cluster_connector import SECRET, Shop
 from cluster_demo import PARTS, TABLES, Demo, made_demo
 from spark_cluster import ConnectServer, environment
 
@@ -82,3 +84,28 @@ def test_a_setting_that_is_the_servers_own(demo: Demo, server: ConnectServer, st
     assert f"the Spark server at {server.url} does not take the setting spark.executor.memory" in refused.stderr
     assert "take it out of spark.conf" in refused.stderr
     assert "hush" not in refused.stdout + refused.stderr
+
+
+def test_a_connector_runs_on_the_server(server: ConnectServer, tmp_path: Path) -> None:
+    """Ctrl-C ends it there; the next sync brings everything, and the server merges it."""
+    shop = Shop(tmp_path, {"remote": server.url})
+    running = shop.begin()
+    try:
+        child = shop.child("first", running)
+        assert child.folder.startswith(str(server.folder))
+        running.send_signal(signal.SIGINT)
+        said = "".join(running.communicate(timeout=120))
+    finally:
+        running.kill()
+    assert running.returncode == 130, said
+    assert shop.ends(child)
+    for gate in ("first", "well", "last"):
+        shop.open(gate)
+    done = shop.sync()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shop.rows() == {0: "newer", **dict.fromkeys((1, 2, 3, 5, 6, 7), "new"), 9: "last"}
+    assert shop.state == {"at": 3}
+    assert any("spark.app.id" in file.read_text() for file in (tmp_path / "lake").rglob("*.metadata.json"))
+    assert [p for p in (tmp_path / "lake" / "_instep_runs").rglob("*") if p.is_file()] == []
+    files = [f for f in server.folder.rglob("*") if f.is_file() and not f.is_symlink() and f.suffix != ".jar"]
+    assert [f for f in files if SECRET.encode() in f.read_bytes()] == []
