@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,8 @@ POINTS = (
     "sync.staged", "sync.commit.before", "sync.commit.after", "sync.cleared", "connector.segment.committed",
     "connector.segment.saved.before", "connector.segment.saved.after",
 )  # fmt: skip
+FILE_POINTS = ("connector.file.copied", "connector.file.placed@2", "sync.staged", "sync.commit.before@2")
+"""From the first byte of a file below `uploads` to the commit of its row."""
 SCHEMA = [{"table": "t", "primary_key": ["id"], "columns": {"id": "LONG", "v": "LONG"}}]
 STEPS: list[Step] = [
     *upserts("t", {"id": 1, "v": 1}, {"id": 2, "v": 1}, {"id": 3, "v": 1}),
@@ -79,6 +82,11 @@ class Project:
         with Store(f"sqlite:///{self.folder / '.instep/state.db'}") as store:
             return int(store.connectors.get("shop").state.get("at", 0))
 
+    def files(self) -> dict[str, str]:
+        """Whatever is below `uploads`."""
+        place = self.folder / "uploads" / "shop"
+        return {str(p.relative_to(place)): p.read_text() for p in place.rglob("*") if p.is_file()}
+
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         there = (
             DuckDbDestination(DuckDbConfig("there", str(self.folder / "w.db")))
@@ -114,3 +122,20 @@ def test_an_error_of_the_connector_keeps_what_came_before(tmp_path: Path) -> Non
     (tmp_path / "script.json").write_text(json.dumps({"schema": SCHEMA, "steps": STEPS}))
     assert project.sync() == 0
     assert (project.state, project.rows("t", "id", "v")) == (17, BY_STATE[17])
+
+
+@pytest.mark.parametrize("point", FILE_POINTS)
+def test_killed_between_a_file_and_its_row(tmp_path: Path, point: str) -> None:
+    project = Project(tmp_path, "duckdb")
+    steps = [
+        ["file", "upsert", "t", {"id": 1}, "a/1.txt", "one"], CHECKPOINT,
+        ["file", "upsert", "t", {"id": 2}, "2.txt", "two"], CHECKPOINT,
+        ["file", "update", "t", {"id": 1}, "a/1.txt", "three"], CHECKPOINT,
+    ]  # fmt: skip
+    (tmp_path / "script.json").write_text(json.dumps({"schema": SCHEMA, "steps": steps}))
+    assert project.sync(crash=f"{point}=kill") == -signal.SIGKILL
+    found = project.files()
+    assert all(f"t/{path}" in found for _, path in project.rows("t", "id", "_fivetran_file_path"))
+    assert project.sync() == 0
+    assert project.rows("t", "id", "_fivetran_file_path") == [(1, "a/1.txt"), (2, "2.txt")]
+    assert project.files() == {"t/a/1.txt": "three", "t/2.txt": "two"}

@@ -149,8 +149,12 @@ REPLAY = ("replay.commit.before", "replay.commit.after")
 LOG = ("log.created", "log.saved", "log.released")
 """Tables follow the source's log: tests/log/test_log_lost.py and test_either_lost.py."""
 
-CONNECTOR = ("connector.segment.committed", "connector.segment.saved.before", "connector.segment.saved.after")
-"""A connector's operations are at the destination, its state is saved: tests/connector/test_connector_crash.py."""
+CONNECTOR = (
+    "connector.file.copied", "connector.file.placed", "connector.segment.committed", "connector.segment.saved.before",
+    "connector.segment.saved.after",
+)  # fmt: skip
+"""A row's file is put in place, a connector's operations are at the destination, its state is saved:
+tests/connector/test_connector_crash.py."""
 
 HISTORY = ("history.begun", "history.written")
 """A table keeps its history: tests/sync/test_sync_versions_kept.py and test_crash_history.py."""

@@ -19,6 +19,7 @@ from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.seen import Seen
 from instep.sources.connector.segment import Counts, LogLine, SegmentTable
 from instep.sources.connector.snapshot import ConnectorSnapshot
+from instep.sources.connector.uploads import tidy
 from instep.store.connector_states import ConnectorState, HeldOperations
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class ConnectorSource(WholeCatalog):
     ) -> Iterator[ConnectorRun]:
         from instep.sources.connector.run import ConnectorRun
 
+        tidy(self.uploads)
         run = ConnectorRun(
             self.config, self.folder, self.memory, self._salt, anew=anew, told=told, log=log, on=self._on()
         )

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from instep.crash import crashpoint
 from instep.errors import ReadError, StageError
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.segment import SegmentTable, SegmentUpload
 
 COLUMN = "_fivetran_file_path"
 """The column with the path of a row's file."""
+_DRAFT = ".part"
 
 
 class Uploads:
@@ -86,11 +88,13 @@ def publish(segment: Path, table: SegmentTable, uploads: Path) -> None:
     folder = folder_of(uploads, table)
     for upload in table.uploads:
         target = folder / upload.name
-        draft = uploads / f".{uuid4().hex}.part"
+        draft = uploads / f".{uuid4().hex}{_DRAFT}"
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _copy(segment / upload.path, draft)
+            crashpoint("connector.file.copied")
             draft.replace(target)
+            crashpoint("connector.file.placed")
         except OSError as error:
             raise StageError(
                 f"table {table.name}: its file {target} cannot be put there: {error.strerror}",
@@ -99,6 +103,12 @@ def publish(segment: Path, table: SegmentTable, uploads: Path) -> None:
         finally:
             with suppress(OSError):  # a rename leaves both names of what is one file by now
                 draft.unlink(missing_ok=True)
+
+
+def tidy(uploads: Path) -> None:
+    """Removes files that a run which died had begun to put there. No table's folder begins with a dot."""
+    for draft in uploads.glob(f".*{_DRAFT}"):
+        draft.unlink(missing_ok=True)
 
 
 def _copy(source: Path, target: Path) -> None:
