@@ -17,20 +17,20 @@ def claim_at_once(url: str, barrier: Barrier, rounds: int, answers: str) -> None
     """Claims in step with others, `rounds` times; writes one line per round: the fence, or busy."""
     with Store(url) as store, Path(answers).open("w") as out:
         for _ in range(rounds):
-            barrier.wait(60)
+            barrier.wait(300)
             try:
                 run = store.runs.claim("c", "sync", "racer")
             except RunInProgress:
                 run = None
             out.write(f"{run.fence}\n" if run else "busy\n")
-            barrier.wait(60)
+            barrier.wait(300)
             if run:
                 store.runs.finish(run, "done")
 
 
 def open_at_once(url: str, barrier: Barrier) -> None:
     """Makes the tables of a new database in step with others."""
-    barrier.wait(60)
+    barrier.wait(300)
     with Store(url) as store:
         store.events.last_number()
 

@@ -330,7 +330,7 @@ def test_a_heartbeat_tells_that_the_run_was_taken_over(url: str) -> None:
         with Heartbeat(store.runs, run) as beat:
             beat.check()
             store.runs.finish(run, "failed")
-            beat._thread.join(60)
+            beat._thread.join(300)
             assert beat.lost
             with pytest.raises(Fenced, match=f"{run.id} was taken over"):
                 beat.check()

@@ -9,19 +9,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import claimers
 import pytest
+from sqlalchemy import select
 from store_world import START, Clock
 
 from instep.errors import Conflict, Fenced, InstepError, RunInProgress
 from instep.events import RunEnded
+from instep.model import Run
 from instep.store import owner
 from instep.store.heartbeat import Heartbeat
 from instep.store.owner import Owner, this_process
 from instep.store.store import Store
+from instep.store.tables import runs
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -181,7 +184,7 @@ def _run_all(processes: list) -> None:  # type: ignore[type-arg]
     for process in processes:
         process.start()
     for process in processes:
-        process.join(120)
+        process.join(300)
         assert process.exitcode == 0
 
 
@@ -213,12 +216,22 @@ class TestOwner:
         assert not replace(this_process(), started="").gone
 
 
+def leased(store: Store, run: Run) -> datetime:
+    """Up to when it is a run's own."""
+    with store._db.read() as transaction:
+        return transaction.execute(select(runs.c.lease_until).where(runs.c.id == run.id)).scalar_one()
+
+
 class TestHeartbeat:
-    def test_it_keeps_the_lease(self, url: str) -> None:
-        with Store(url, lease=timedelta(milliseconds=300)) as store:
+    def test_it_keeps_the_lease(self, url: str, clock: Clock) -> None:
+        """By a clock that stands still while the beat is waited for."""
+        with Store(url, now=clock, lease=timedelta(milliseconds=300)) as store:
             run = store.runs.claim("c", "sync")
             with Heartbeat(store.runs, run) as beat:
-                assert not threading.Event().wait(0.8)
+                for _ in range(3):
+                    clock.forward(0.2)
+                    while leased(store, run) < clock() + store.runs.lease:
+                        threading.Event().wait(0.01)
                 with pytest.raises(RunInProgress):
                     store.runs.claim("c", "sync")
                 beat.check()
@@ -231,10 +244,7 @@ class TestHeartbeat:
             clock.forward(1)
             later = store.runs.claim("c", "sync")
             with Heartbeat(store.runs, run) as beat:
-                for _ in range(100):
-                    if beat.lost:
-                        break
-                    threading.Event().wait(0.02)
+                beat._thread.join(300)
                 with pytest.raises(Fenced, match=run.id):
                     beat.check()
             assert store.runs.running("c") == later

@@ -95,7 +95,7 @@ class Served:
     def _answer(self, name: str, once: str) -> dict[str, object]:
         """Whatever has become of a request without an answer, it is repeated under the same key."""
         head = {"Authorization": f"Bearer {self.secret}", "Idempotency-Key": f"killed-{once}"}
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while True:
             try:
                 found = httpx2.post(
@@ -142,7 +142,7 @@ class Killer:
         for process in self.alive:
             process.terminate()
         for process in self.alive:
-            process.wait(60)
+            process.wait(300)
 
 
 def ended(store: Store) -> int:
@@ -176,7 +176,7 @@ def run(shop: Shop, store: Store, asks: Asks, killer: Killer, kills: int, others
         until(lambda: hastened(store) >= len(set(asks.jobs)), 900 + 2 * asks.count)
     finally:
         killer.end()
-        asker.join(60)
+        asker.join(300)
 
 
 def check(shop: Shop, store: Store, asks: Asks) -> None:

@@ -66,9 +66,7 @@ def test_a_session_does_some_syncs_and_makes_way(shop: Shop, monkeypatch: pytest
     assert first[:2] == second[:2] != third[:2]
     assert min(first[1], third[1]) > 0
     assert min(size for *_, size in watched.seen) > 200 * 1024**2, "a JVM is part of what a lane holds"
-    seconds = [one.result["seconds"] for one in ended]
-    assert seconds[1] < seconds[0]
-    until(lambda: not any(running(pid) for *both, _ in watched.seen for pid in both), 30)
+    until(lambda: not any(running(pid) for *both, _ in watched.seen for pid in both))
 
 
 @pytest.mark.slow
@@ -85,7 +83,7 @@ def test_a_lane_that_is_killed_takes_its_jvm_with_it(shop: Shop, monkeypatch: py
         (lane,) = worker._lanes.values()
         (jvm,) = jvms(lane.pid)
         lane.kill()
-        until(lambda: not running(jvm), 10)
+        until(lambda: not running(jvm))
         until(lambda: job(shop, one.id).status == "queued")
 
 

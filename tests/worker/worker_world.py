@@ -46,7 +46,7 @@ class Shop:
 
     def sql(self, script: str) -> None:
         for name in self.names:
-            with closing(sqlite3.connect(self.folder / f"{name}.db")) as connection:
+            with closing(sqlite3.connect(self.folder / f"{name}.db", timeout=60)) as connection:
                 connection.executescript(script)
 
     @contextmanager
@@ -92,7 +92,7 @@ class Shop:
             yield worker
         finally:
             worker.stop()
-            thread.join(60)
+            thread.join(300)
             assert not thread.is_alive()
 
     def process(self, *words: str, command: str = "worker") -> subprocess.Popen[bytes]:
@@ -101,7 +101,7 @@ class Shop:
         return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def until(true: Callable[[], object], seconds: float = 60) -> None:
+def until(true: Callable[[], object], seconds: float = 300) -> None:
     """Waits for something to be so."""
     end = time.monotonic() + seconds
     while not true():
