@@ -151,3 +151,12 @@ def test_links_between_pages_lead_somewhere() -> None:
                     page.name,
                     link,
                 )
+
+
+def test_the_tests_that_pages_name_are_there() -> None:
+    """docs/security.md says of each protection which tests show it."""
+    named = {
+        (page.name, found) for page in DOCS.glob("*.md") for found in re.findall(r"`(tests/[\w/.]+)`", page.read_text())
+    }
+    assert {page for page, _ in named} >= {"security.md"}
+    assert [f"{page}: {path}" for page, path in sorted(named) if not (ROOT / path).exists()] == []
