@@ -33,6 +33,8 @@ JobKind = Literal[
     "map",
     "replay",
     "discard",
+    "set_key",
+    "set_cursor",
 ]
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 

@@ -17,6 +17,10 @@ from instep.control.keys import ROLES, authenticate, in_scope, may
 from instep.store.events import Events
 
 BODIES = ("POST", "PUT", "PATCH")
+# work for a connection, with a body that makes sense
+OF_ONE: list[tuple[str, dict[str, Any]]] = [
+    ("set-key", {"table": "a.b", "key": ["id"]}), ("set-cursor", {"table": "a.b"}),
+]  # fmt: skip
 OPEN_PATHS = [name.partition(" ")[2] for name in sorted(OPEN)]
 
 
@@ -133,6 +137,16 @@ class TestGroups:
             found = api.client.post(PREFIX + path, headers=headers, json={})
             assert found.status_code == 404, path
         assert api.store.reviews.get(review.id).status == "open"
+
+    @pytest.mark.parametrize(("what", "body"), OF_ONE)
+    def test_work_is_for_what_the_key_is_for(self, api: Api, what: str, body: dict[str, Any]) -> None:
+        for name, status in (("us", 404), ("eu", 202)):
+            found = api.client.post(
+                f"{PREFIX}/connections/{name}/{what}", headers=api.key("admin", "europe"), json=body
+            )
+            assert found.status_code == status, found.text
+        assert set(api.store.jobs.counts()) == {"queued"}
+        assert {job.connection for job in api.store.jobs.find()} == {"eu"}
 
     def test_answers_to_many_stay_within(self, api: Api) -> None:
         [mine], [other] = recorded(api.store, "eu", "a"), recorded(api.store, "us", "a")

@@ -19,6 +19,7 @@ from instep.schema.types import parse
 BODIES: dict[str, dict[str, Any]] = {
     "/pause": {"reason": "x"}, "/apply": {"plan": "j-1"}, "/undo": {"what": "c-1"},
     "/map": {"old": "a.b", "new": "a.c"},
+    "/set-key": {"table": "a.b", "key": ["id"]}, "/set-cursor": {"table": "a.b"},
     "/backfills": {"table": "main.item"}, "/backfills/cancel": {"table": "main.item"}, "/discard": {"ids": ["q-1"]},
     "/snooze": {"duration": "3d"}, "/skip": {"connections": ["eu"], "reason": "x"}, "/{name}": {"spec": {}},
     "/settings": {"spec": {}},
@@ -211,6 +212,8 @@ SENSELESS: list[tuple[str, dict[str, Any]]] = [
     ("map", {"old": "a.b"}), ("map", {"old": "a.b", "new": ""}), ("sync", {"tables": [""]}),
     ("sync", {"tables": ["a.b"] * 101}), ("sync", {"full": "perhaps"}), ("quarantine/discard", {}),
     ("quarantine/discard", {"tables": [], "ids": []}), ("quarantine/replay", {"tables": "main.item"}),
+    ("set-key", {"table": "a.b", "key": []}), ("set-key", {"table": "a.b", "key": ["id"], "way": "swap"}),
+    ("set-cursor", {"column": "id"}), ("set-cursor", {"table": "a.b", "column": ""}),
     ("pause", {"reason": ""}), ("pause", {"reason": "x", "table": ["item"]}), ("resume", {"table": ["a", "b", "c"]}),
 ]  # fmt: skip
 

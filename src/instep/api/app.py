@@ -37,6 +37,7 @@ from instep.api.routes import (
     schemas,
     settings,
     standing,
+    tables,
     upkeep,
     work,
 )
@@ -45,7 +46,7 @@ from instep.errors import InstepError
 
 _ROOMS = (
     health, connections, detectors, settings, work, changes, runs, schemas, policies, objects, channels, events,
-    quarantine, keys, metrics, queue, standing, rollouts, upkeep,
+    quarantine, keys, metrics, queue, standing, rollouts, upkeep, tables,
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"

@@ -50,6 +50,8 @@ NEEDS: Mapping[str, Role] = {
     "GET /connections/{connection}/backfills/estimate": "viewer",
     "POST /connections/{connection}/backfills/cancel": "operator",
     "POST /connections/{connection}/map": "approver",
+    "POST /connections/{connection}/set-key": "approver",
+    "POST /connections/{connection}/set-cursor": "approver",
     "POST /connections/{connection}/verify": "operator",
     "POST /connections/{connection}/maintain": "operator",
     "DELETE /connections/{connection}": "admin",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from instep.cli.context import confirm, console, emit, one_connection, open_app, options
+from instep.cli.desk import open_desk
 from instep.cli.maintain import layout_line
 from instep.cli.old_names import EXAMPLES, old_names, say_old_names
 from instep.cli.shards import EXAMPLES as SHARDS
@@ -15,10 +16,12 @@ from instep.cli.shards import shards
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from instep.cli.screen import Screen
     from instep.destinations.maintained import Layout
-    from instep.sync.changes.keycount import Count
-    from instep.sync.changes.rekey import Rekeying, Way
+    from instep.remote.desks import Setting
+    from instep.sync.changes.rekey import Way
     from instep.sync.standing import Standing
 
 Path = Annotated[str, typer.Argument(metavar="TABLE", help="schema.table")]
@@ -67,21 +70,18 @@ def set_key(
     """Give a table another key. Counts first, at source and destination, what shares it or has NULL in it.
 
     Without --rekey, --rebuild or --clear it only counts and says which of them would do."""
-    from instep.sync.changes.rekey import carry_out, prepare
-
-    way = _way(rekey=rekey, rebuild=rebuild, clear=clear)
-    with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
-        made = prepare(pipe, path, [c.strip() for c in columns.split(",")], way or "rekey")
-        data = _rekeying(pipe.name, made) | {"way": way, "applied": False}
+    way, key = _way(rekey=rekey, rebuild=rebuild, clear=clear), [c.strip() for c in columns.split(",")]
+    with open_desk() as desk:
+        made = desk.settings.keying(desk.connection(connection), path, key, way or "rekey")
+        data = {"connection": made.connection, **made.document, "way": way, "applied": False}
         if way is None or dry_run:
-            emit(data, lambda out: _say_rekeying(out, made, asked=way))
+            emit(data, lambda out: _say_keying(out, made, asked=way))
             return
         _ask(made.lines, f"Set the key of {path}?")
-        version, place = carry_out(pipe, made, tuple(allow or ()))
+        version, place = desk.settings.set_key(made, allow or ())
     data |= {"applied": True, "version": version, "copy": place and ".".join(place)}
     kept = f"; the old table is kept as {'.'.join(place)}" if place else ""
-    emit(data, lambda out: out.write(f"the key of {path} is ({', '.join(made.key)}): schema version {version}{kept}"))
+    emit(data, lambda out: out.write(f"the key of {path} is ({', '.join(key)}): schema version {version}{kept}"))
 
 
 @table.command(
@@ -98,22 +98,18 @@ def set_cursor(
     dry_run: DryRun = False,
 ) -> None:
     """Read a table by another cursor, or by none. Checks its type and its NULLs; the next sync begins anew with it."""
-    from instep.sync.changes.recursor import carry_out, prepare
-
     if (column is None) == (not none):
         raise InstepError("which cursor?", hint="name a column, or say --none")
     if none and start:
         raise InstepError("--from needs a cursor", hint="name a column, or leave --from out")
-    with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
-        made = prepare(pipe, path, column, start)
-        data: dict[str, Any] = {"connection": pipe.name, "table": path, "cursor": column, "from": start or None}
-        data |= {"newest": made.upper or None, "lines": made.lines, "applied": False}
+    with open_desk() as desk:
+        made = desk.settings.cursoring(desk.connection(connection), path, column, start)
+        data: dict[str, Any] = {"connection": made.connection, **made.document, "applied": False}
         if dry_run:
             emit(data, lambda out: _lines(out, made.lines))
             return
         _ask(made.lines, f"Set the cursor of {path}?")
-        version = carry_out(pipe, made)
+        version = desk.settings.set_cursor(made)
     data |= {"applied": True, "version": version}
     emit(data, lambda out: out.write(f"the cursor of {path} is {column or 'none'}: schema version {version}"))
 
@@ -148,7 +144,7 @@ def _way(**given: bool) -> Way | None:
     return chosen[0] if chosen else None
 
 
-def _ask(lines: tuple[str, ...], question: str) -> None:
+def _ask(lines: Sequence[str], question: str) -> None:
     """Says what happens and asks, on a terminal; elsewhere the command itself is the answer."""
     import sys
 
@@ -158,31 +154,17 @@ def _ask(lines: tuple[str, ...], question: str) -> None:
         raise Blocked("nothing was changed", hint="answer yes, or pass --yes")
 
 
-def _lines(out: Screen, lines: tuple[str, ...] | list[str]) -> None:
+def _lines(out: Screen, lines: Sequence[str]) -> None:
     for line in lines:
         out.write(line)
 
 
-def _rekeying(connection: str, made: Rekeying) -> dict[str, Any]:
-    return {
-        "connection": connection, "table": made.table.path, "key": made.key,
-        "source": _count(made.counts.source), "destination": _count(made.counts.destination),
-        "settles": [r.id for r in made.settles],
-    }  # fmt: skip
-
-
-def _count(count: Count) -> dict[str, Any]:
-    return {"rows": count.rows, "duplicates": count.duplicates, "nulls": count.nulls}
-
-
-def _say_rekeying(out: Screen, made: Rekeying, *, asked: Way | None) -> None:
-    from instep.sync.changes.rekey import offers
-
+def _say_keying(out: Screen, made: Setting, *, asked: Way | None) -> None:
     if asked is not None:
         _lines(out, (*made.lines, *([f"refused: {made.why_not}"] if made.why_not else [])))
         return
-    _lines(out, [f"key ({', '.join(made.key)}) {line}" for line in made.counts.lines])
-    for line in offers(made.table.path, made.counts):
+    _lines(out, [f"key ({', '.join(made.document['key'])}) {line}" for line in made.counted])
+    for line in made.offers:
         out.write(f"  {line}")
 
 

@@ -1,4 +1,4 @@
-"""The parts of a desk: plans, rows, rollouts, policies, detectors."""
+"""The parts of a desk: plans, rows, tables' settings, rollouts, policies, detectors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from instep.project.policy_files import SampleCase
     from instep.store.rollouts import Draft
     from instep.sync.changes.fill_plan import Estimate
+    from instep.sync.changes.rekey import Way
     from instep.sync.maintain import Order
+    from instep.sync.pipe import Ref
     from instep.sync.progress import Report
     from instep.sync.verify import Verdict
 
@@ -98,6 +100,35 @@ class RowDesk(Protocol):
         ...
 
     def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order: ...
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What giving a table another key or cursor does, before it is done. `document` as JSON has it, `lines` for people;
+    of a key also what was `counted`, `why_not` ("" if nothing keeps it from being done) and the ways that there are.
+    `made` is for the desk that has prepared it."""
+
+    connection: str
+    document: Mapping[str, Any]
+    lines: Sequence[str]
+    counted: Sequence[str] = ()
+    why_not: str = ""
+    offers: Sequence[str] = ()
+    made: Any = field(default=None, repr=False)
+
+
+class SettingDesk(Protocol):
+    def keying(self, connection: str, table: str, key: Sequence[str], way: Way) -> Setting: ...
+
+    def set_key(self, made: Setting, allow: Sequence[str]) -> tuple[int, Ref | None]:
+        """(accepted version, where the old table is kept if it is)."""
+        ...
+
+    def cursoring(self, connection: str, table: str, column: str | None, start: str) -> Setting: ...
+
+    def set_cursor(self, made: Setting) -> int:
+        """The accepted version."""
+        ...
 
 
 @dataclass(frozen=True)

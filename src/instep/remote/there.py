@@ -22,6 +22,7 @@ from instep.remote.there_plans import PlansThere
 from instep.remote.there_policies import PoliciesThere
 from instep.remote.there_rollouts import RolloutsThere
 from instep.remote.there_rows import RowsThere
+from instep.remote.there_settings import SettingsThere
 from instep.remote.work import Works
 from instep.schema.counts import Count, Counts
 from instep.schema.table import catalog_from_dict
@@ -49,6 +50,7 @@ class There:
         self._works = works = Works(client, follower, say)
         self.planning = PlansThere(works, self._review)
         self.rows = RowsThere(works, self.report)
+        self.settings = SettingsThere(works)
         self.rollouts = RolloutsThere(works, told, say)
         self.policies = PoliciesThere(client)
         self.detectors = DetectorsThere(client)

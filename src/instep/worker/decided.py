@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal
 
 from instep.bootstrap import App
 from instep.errors import InstepError
@@ -22,7 +22,7 @@ def make_plan(app: App, job: Job) -> Mapping[str, Any]:
     from instep.sync.changes.evolve import preview
 
     said = job.options
-    found = preview(_pipe(app, job))
+    found = preview(pipe_of(app, job))
     if said.get("current"):
         refuse_stale(found.detection)
     made = planned(app, job.connection, found, sample=said.get("sample"), every=bool(said.get("all")), keys=False)
@@ -37,7 +37,7 @@ def apply(app: App, job: Job) -> Mapping[str, Any]:
 
     made = made_plan(app, job.connection, str(job.options.get("plan", "")))
     allowed = tuple(job.options.get("allow", ()))
-    version = evolve(_pipe(app, job), plan_from_dict(made["plan"]), allowed, id=str(made["id"]))
+    version = evolve(pipe_of(app, job), plan_from_dict(made["plan"]), allowed, id=str(made["id"]))
     return {"version": version, "id": app.store.plans.history(job.connection, 1)[0].id}
 
 
@@ -54,7 +54,7 @@ def undo(app: App, job: Job) -> Mapping[str, Any]:
     taken back before: by an attempt of this job that did not live to say so, or by somebody else."""
     from instep.sync.changes.undo import find, prepare, takeback, undone
 
-    pipe, said = _pipe(app, job), job.options
+    pipe, said = pipe_of(app, job), job.options
     what, preview = str(said.get("what", "")), bool(said.get("preview"))
     if not preview and (version := undone(pipe, what)) is not None:
         nothing: dict[str, Any] = {name: [] for name in ("changes", "summaries", "does", "drops", "limits")}
@@ -68,7 +68,7 @@ def map_(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: old and new (paths), preview (only say what it would do)."""
     from instep.sync.changes.mapping import carry_out, prepare
 
-    pipe, said = _pipe(app, job), job.options
+    pipe, said = pipe_of(app, job), job.options
     made = prepare(pipe, str(said.get("old", "")), str(said.get("new", "")))
     found = {**made.document(job.connection), "lines": list(made.lines)}
     return found if said.get("preview") else {**found, "version": carry_out(pipe, made)}
@@ -80,7 +80,7 @@ def replay(app: App, job: Job) -> Mapping[str, Any]:
 
     said = job.options
     done = replay_held(
-        _pipe(app, job), list(said.get("tables", ())), str(said.get("column", "")), dry_run=bool(said.get("preview"))
+        pipe_of(app, job), list(said.get("tables", ())), str(said.get("column", "")), dry_run=bool(said.get("preview"))
     )
     return {"tables": [one.document() for one in done]}
 
@@ -90,7 +90,7 @@ def discard(app: App, job: Job) -> Mapping[str, Any]:
     from instep.sync.held.quarantine import discard as discard_held
 
     said = job.options
-    return {"discarded": [e.id for e in discard_held(_pipe(app, job), said.get("tables", ()), said.get("ids", ()))]}
+    return {"discarded": [e.id for e in discard_held(pipe_of(app, job), said.get("tables", ()), said.get("ids", ()))]}
 
 
 def delete(app: App, job: Job) -> Mapping[str, Any]:
@@ -99,15 +99,15 @@ def delete(app: App, job: Job) -> Mapping[str, Any]:
     from instep.sync.leave import leave
 
     said = job.options
-    drop = said.get("tables") == "drop"
-    left = leave(
-        _pipe(app, job), "drop" if drop else "keep", named=str(said.get("named", "")), abandon=bool(said.get("abandon"))
-    )
+    fate: Literal["keep", "drop"] = "drop" if said.get("tables") == "drop" else "keep"
+    named, abandon = str(said.get("named", "")), bool(said.get("abandon"))
+    left = leave(pipe_of(app, job), fate, named=named, abandon=abandon)
     forget_operations(app.project, app.store, job.connection)
     if app.store.objects.get("connection", job.connection):
         app.objects.delete("connection", job.connection)
     return asdict(left)
 
 
-def _pipe(app: App, job: Job) -> Pipe:
+def pipe_of(app: App, job: Job) -> Pipe:
+    """In the name of who has asked for the job."""
     return replace(app.pipe(job.connection), who=job.who or "worker")

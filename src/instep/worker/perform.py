@@ -15,7 +15,7 @@ from instep.logs import bound
 from instep.model import Job, JobKind
 from instep.spans import span, tell
 from instep.sync.pipe import Pipe
-from instep.worker import decided, rollouts
+from instep.worker import decided, rollouts, tables
 
 if TYPE_CHECKING:
     from instep.sync.detection.detect import Detection
@@ -252,4 +252,5 @@ _WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
     "maintain": _maintain, "verify": _verify, "test": _test, "rollout": _rollout, "plan": _decided(decided.make_plan),
     "apply": _decided(decided.apply), "undo": _decided(decided.undo), "delete": _decided(decided.delete),
     "map": _decided(decided.map_), "replay": _decided(decided.replay), "discard": _decided(decided.discard),
+    "set_key": _decided(tables.set_key), "set_cursor": _decided(tables.set_cursor),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 from instep.errors import Blocked, InstepError
 from instep.events import CursorChosen
@@ -42,6 +43,10 @@ class NewCursor:
     def lines(self) -> tuple[str, ...]:
         """For people."""
         return (*self._reading(), *(f"settles {r.id}: {r.summary}" for r in self.settles))
+
+    def document(self) -> dict[str, Any]:
+        said = {"table": self.table.path, "cursor": self.cursor or None, "from": self.start or None}
+        return {**said, "newest": self.upper or None, "lines": list(self.lines)}
 
     def _reading(self) -> Sequence[str]:
         path = self.table.path

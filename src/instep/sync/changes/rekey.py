@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Any, Literal
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Keeps
@@ -23,7 +23,7 @@ from instep.schema.policy import Decision
 from instep.schema.step import step
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.sync.changes.apply import apply_plan
-from instep.sync.changes.keycount import KeyCount, count_key
+from instep.sync.changes.keycount import Count, KeyCount, count_key
 from instep.sync.changes.setting import Found, find_table, recorded_tables, settle
 from instep.sync.claim import claimed
 from instep.sync.detection.chosen import with_key
@@ -80,6 +80,23 @@ class Rekeying:
         if self.way == "rekey" and not destination.unique:
             return f"{names} does not tell the rows at the destination apart: {destination}"
         return ""
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "table": self.table.path, "key": list(self.key), "source": _numbers(self.counts.source),
+            "destination": _numbers(self.counts.destination), "settles": [r.id for r in self.settles],
+        }  # fmt: skip
+
+    def told(self) -> dict[str, Any]:
+        """For people: what it does, what was counted, what keeps it from being done, which ways there are."""
+        return {
+            "lines": list(self.lines), "counted": list(self.counts.lines), "why_not": self.why_not,
+            "offers": offers(self.table.path, self.counts),
+        }  # fmt: skip
+
+
+def _numbers(count: Count) -> dict[str, int]:
+    return {"rows": count.rows, "duplicates": count.duplicates, "nulls": count.nulls}
 
 
 def prepare(pipe: Pipe, path: str, columns: Sequence[str], way: Way = "rekey") -> Rekeying:

@@ -1,0 +1,72 @@
+"""Commands about one table: the same at a project and over the server of one that is alike."""
+
+from __future__ import annotations
+
+import pytest
+from remote_world import PROJECT, Twins
+
+JSON = ("--output", "json")
+WARES = """
+    create table ware (sku int not null, name text, at timestamp);
+    insert into ware values (1, 'a', '2026-03-01 00:00:00'), (2, 'b', '2026-03-02 00:00:00');
+"""
+
+
+def loaded(twins: Twins) -> None:
+    twins.sql(WARES)
+    twins.both("apply", "--yes", *JSON)
+    twins.both("sync", *JSON)
+
+
+@pytest.mark.slow
+def test_a_key_is_set(twins: Twins) -> None:
+    loaded(twins)
+    words = ("table", "set-key", "main.ware", "sku")
+    for more in ((), JSON, ("--rebuild", "--dry-run"), ("--rekey", "--dry-run", *JSON)):
+        twins.both(*words, *more)
+    for wrong in (("main.wear", "sku", "--rekey"), ("main.ware", "skU", "--rekey"), ("main.ware", "sku,sku")):
+        twins.both("table", "set-key", *wrong, code=1)
+    twins.both(*words, "--clear", code=3)
+    twins.both(*words, "--rekey")
+    with twins.far.store() as store:
+        job = store.jobs.find(connection="shop")[0]
+        assert (job.kind, job.options["way"], job.who.partition(" ")[0]) == ("set_key", "rekey", "canary")
+        asked = [one.detail for one in store.audit.page() if one.action == "connection.set_key"]
+        assert [(one["key"], one["preview"]) for one in asked[:2]] == [(["sku"], False), (["sku"], True)]
+    for world in (twins.near, twins.far):
+        assert world.here("table", "show", "main.ware", *JSON).json["key"] == ["sku"]
+    twins.sql("insert into ware values (1, 'again', null)")
+    twins.both(*words, "--rekey", code=3)
+
+
+@pytest.mark.slow
+def test_a_table_is_emptied_or_kept_for_its_key(twins: Twins) -> None:
+    loaded(twins)
+    allowed = ("--allow-destructive", "main.*")
+    _, there = twins.both("table", "set-key", "main.ware", "sku,at", "--clear", *allowed, *JSON)
+    assert (there.json["applied"], there.json["copy"]) == (True, None)
+    twins.both("sync", *JSON)
+    assert "the old table is kept as" in twins.both("table", "set-key", "main.ware", "sku", "--rebuild")[1].out
+
+
+def test_a_cursor_is_set(twins: Twins) -> None:
+    loaded(twins)
+    words = ("table", "set-cursor", "main.ware")
+    for more in (("sku", "--dry-run"), ("sku", "--from", "2", "--dry-run", *JSON), ("--none", "--dry-run", *JSON)):
+        twins.both(*words, *more)
+    for wrong in ((), ("name",), ("sku", "--from", "x"), ("skU",), ("--none", "--from", "1")):
+        twins.both(*words, *wrong, code=1)
+    twins.both(*words, "sku", "--from", "2")
+    twins.both(*words, "--none", *JSON)
+    twins.sql("insert into ware values (3, 'c', null)")
+    twins.both(*words, "at", code=3)
+
+
+NAMED = PROJECT.replace("{policy: careful}", "{policy: careful, tables: {main.ware: {key: [sku], cursor: at}}}")
+
+
+@pytest.mark.parametrize("twins", [NAMED], indirect=True)
+def test_what_the_project_file_names_is_changed_there(twins: Twins) -> None:
+    loaded(twins)
+    twins.both("table", "set-key", "main.ware", "sku,at", "--rekey", code=3)
+    twins.both("table", "set-cursor", "main.ware", "--none", code=3)
