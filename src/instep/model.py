@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
-KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user"]
+KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
 """What the store keeps documents of: objects, and what only the compatible API knows."""
 """What is managed: the sections of a project that have names."""
 RunKind = Literal["sync", "detect", "apply", "backfill", "undo", "replay", "discard", "restore", "maintain", "delete"]

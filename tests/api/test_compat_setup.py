@@ -6,6 +6,7 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compat_world import Compat
@@ -114,3 +115,66 @@ def test_what_is_no_longer_kept_is_not_made_again(compat: Compat) -> None:
     with pytest.raises(Conflict, match="no connection without a source later any more"):
         objects.change("foreign", "later", {"failed_at": "2026-01-01T00:00:00+00:00"}, "ann")
     assert [c["id"] for c in compat.data("GET", "/connections")["items"]] == ["later", "shop"]
+
+
+POND = {"group_id": "pond", "service": "duckdb", "time_zone_offset": "-5", "config": {"path": "pond.duckdb"}}
+
+
+def passed(made: Any) -> bool:
+    return {test["status"] for test in made["setup_tests"]} == {"PASSED"}
+
+
+def test_a_destination_is_tested_when_it_is_made_changed_and_asked_for(compat: Compat) -> None:
+    compat.data("POST", "/groups", {"name": "pond"}, 201)
+    made = compat.data("POST", "/destinations", {**POND, "region": "EU"}, 201)
+    assert (passed(made), made["setup_status"]) == (True, "connected")
+    assert (made["time_zone_offset"], made["region"]) == ("-5", "EU")
+    compat.folder.joinpath("ruin.duckdb").write_text("this is no database")
+    ruin = {"config": {"path": "ruin.duckdb"}, "time_zone_offset": "+3"}
+    changed = compat.data("PATCH", "/destinations/pond", ruin)
+    assert (changed["setup_status"], changed["time_zone_offset"], changed["region"]) == ("broken", "+3", "EU")
+    assert {test["status"] for test in changed["setup_tests"]} & {"FAILED", "JOB_FAILED"}
+    assert compat.data("GET", "/destinations/pond")["setup_status"] == "broken"
+    back = {"config": POND["config"], "run_setup_tests": False}
+    unsure = compat.data("PATCH", "/destinations/pond", back)
+    assert (unsure["setup_tests"], unsure["setup_status"]) == ([], "broken")
+    answer = compat.ask("POST", "/destinations/pond/test")
+    assert (answer["code"], answer["message"]) == ("Success", "Setup tests have been completed")
+    assert (passed(answer["data"]), answer["data"]["setup_status"]) == (True, "connected")
+    assert {d["id"]: d["setup_status"] for d in compat.data("GET", "/destinations")["items"]} == {
+        "lake": "connected", "pond": "connected"}  # fmt: skip
+    assert "setup_tests" in compat.data("PATCH", "/destinations/pond", {"run_setup_tests": "true"})
+
+
+def test_a_destination_that_was_not_tested_is_incomplete_until_a_sync_has_reached_it(compat: Compat) -> None:
+    compat.data("POST", "/groups", {"name": "pond"}, 201)
+    made = compat.data("POST", "/destinations", {**POND, "run_setup_tests": False}, 201)
+    assert (made["setup_tests"], made["setup_status"]) == ([], "incomplete")
+    compat.keep("connections: {twin: {source: shop, destination: pond}}")
+    compat.sync("twin")
+    assert compat.data("GET", "/destinations/pond")["setup_status"] == "connected"
+
+
+def test_what_is_noted_of_a_destination_goes_with_it(compat: Compat) -> None:
+    plain = {**POND, "run_setup_tests": False}
+    for body, offset in ((plain, "-5"), ({k: v for k, v in plain.items() if k != "time_zone_offset"}, "0")):
+        compat.data("POST", "/groups", {"name": "pond"}, 201)
+        compat.data("POST", "/destinations", body, 201)
+        assert compat.data("GET", "/destinations/pond")["time_zone_offset"] == offset
+        compat.ask("DELETE", "/destinations/pond")
+    assert compat.store.setups.destinations(["pond"]) == {}
+
+
+def test_who_may_test_a_destination_and_what_is_answered_without_a_worker(compat: Compat) -> None:
+    path = "/destinations/lake/test"
+    assert compat.ask("POST", path, {}, 403, auth=compat.key("viewer"))["code"] == "Forbidden"
+    assert compat.ask("POST", path, {}, 404, auth=compat.key("operator", "pond"))["code"] == "NotFound_Destination"
+    assert passed(compat.data("POST", path, {}, auth=compat.key("operator", "lake")))
+    compat.ask("POST", "/groups", {"name": "pond"}, 201)
+    assert compat.ask("POST", "/destinations/pond/test", {}, 404)["code"] == "NotFound_Destination"
+    compat.worker.leave()
+    assert compat.ask("POST", path, {}, 503)["code"] == "ServiceUnavailable"
+    made = compat.data("POST", "/destinations", POND, 201)
+    assert ([t["status"] for t in made["setup_tests"]], made["setup_status"]) == (["SKIPPED"], "incomplete")
+    method = {**POND, "networking_method": "PrivateLink"}
+    assert "reached directly" in compat.ask("POST", "/destinations", method, 400)["message"]

@@ -1,5 +1,6 @@
 """Documents that only the compatible API knows: connections of services without a source, groups that wait for a
-destination, webhooks, users. What their keys call a secret is sealed on its way in, and stars on its way out."""
+destination, webhooks, users, and what it notes of objects that have settings of their own (`noted`). What their keys
+call a secret is sealed on its way in, and stars on its way out."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from instep.errors import Conflict, InstepError
+from instep.model import ObjectKind
 from instep.project.documents import (
     MASK,
     masked,
@@ -24,7 +26,12 @@ from instep.project.values import SECRET_NAME, URL_PASSWORD
 from instep.store.objects import Called, Link, StoredObject
 from instep.store.store import Store
 
-Kind = Literal["foreign", "group", "webhook", "user"]
+Kind = Literal["foreign", "group", "webhook", "user", "noted"]
+
+
+def noted_of(kind: ObjectKind, name: str) -> str:
+    """The name of the document of what is noted of an object."""
+    return f"{kind}/{name}"
 
 
 class Kept:

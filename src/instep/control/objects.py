@@ -15,6 +15,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any, Literal
 
+from instep.control.kept import Kept, noted_of
 from instep.control.links import check_links, links_of
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import ConnectionCreated, ConnectionEdited, Event
@@ -232,6 +233,9 @@ class Objects:
             if not dry_run:
                 self.store.secrets.keep(kind, name, ())
                 self.store.objects.delete(kind, name, expected=expected)
+                Kept(self.store).delete("noted", noted_of(kind, name))
+                if kind == "destination":
+                    self.store.setups.forget(name)
 
     def _sections(self, kind: ObjectKind) -> Mapping[str, Any]:
         found: Mapping[str, Any] = getattr(self._own, PLURALS[kind])

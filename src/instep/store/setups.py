@@ -1,15 +1,19 @@
-"""Whether the set-up of a connection works: what its last test, or a run since then, has found."""
+"""Whether the set-up of a connection works, or of a destination alone: what its last test, or a run since then, has
+found."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import delete, insert, select, update
 
 from instep.events import ConnectionTested
 from instep.store.database import Database
 from instep.store.events import Events
 from instep.store.job_tables import setups
+
+UNTESTED = "It has not been tested yet."
+"""What is wrong with a destination of which nobody knows more."""
 
 
 class Setups:
@@ -35,8 +39,28 @@ class Setups:
             if bool(self.broken([connection])) != bool(error):
                 self.tested(connection, error)
 
+    def destinations(self, names: Collection[str]) -> dict[str, str]:
+        """Those of these destinations that do not work, or of which that is not known, with the reason."""
+        found = self.broken([_destination(name) for name in names])
+        return {name: found[_destination(name)] for name in names if _destination(name) in found}
+
+    def reached(self, destination: str, error: str = "") -> None:
+        """What a test or a run has found out about a destination."""
+        with self._db.write():
+            if self.destinations([destination]).get(destination, "") != error:
+                self._set(_destination(destination), error)
+
+    def forget(self, destination: str) -> None:
+        with self._db.write() as transaction:
+            transaction.execute(delete(setups).where(setups.c.connection == _destination(destination)))
+
     def _set(self, connection: str, error: str) -> None:
         c, values = setups.c, {"error": error, "at": self._db.now()}
         with self._db.write() as transaction:
             if transaction.execute(update(setups).where(c.connection == connection).values(**values)).rowcount == 0:
                 transaction.execute(insert(setups).values(connection=connection, **values))
+
+
+def _destination(name: str) -> str:
+    """What stands for a destination among connections, whose names have no slash."""
+    return f"destination/{name}"

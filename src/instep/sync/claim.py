@@ -52,6 +52,7 @@ def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
         pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
         if status == "done" and run.kind in SYNCS:
             pipe.store.setups.seen(pipe.name, "")
+            pipe.store.setups.reached(pipe.destination_name)
 
 
 def status_of(tables: Sequence[TableRun]) -> RunStatus:

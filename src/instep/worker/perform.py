@@ -12,7 +12,7 @@ from instep.bootstrap import App
 from instep.control import detector
 from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress, is_unreachable
 from instep.logs import bound
-from instep.model import Job, JobKind
+from instep.model import Check, Job, JobKind
 from instep.spans import span, tell
 from instep.sync.pipe import Pipe
 from instep.worker import decided, rollouts, tables
@@ -222,11 +222,27 @@ def _test(app: App, job: Job) -> Ended:
     if whole := not (source or destination):
         source, destination = app.project.source_of(job.connection), app.project.destination_of(job.connection)
     checks = [*(app.source(source).test() if source else ())]
-    checks += app.destination(destination).test() if destination else ()
-    failed = [c for c in checks if c.needed and not c.ok]
+    if destination:
+        theirs = _reached(app, destination)
+        app.store.setups.reached(destination, _wrong(theirs))
+        checks += theirs
     if whole:
-        app.store.setups.tested(job.connection, "; ".join(": ".join(filter(None, (c.name, c.detail))) for c in failed))
-    return Ended(result={"checks": [asdict(c) for c in checks], "ok": not failed})
+        app.store.setups.tested(job.connection, _wrong(checks))
+    return Ended(result={"checks": [asdict(c) for c in checks], "ok": not _wrong(checks)})
+
+
+def _reached(app: App, destination: str) -> list[Check]:
+    """What its test finds; one that cannot be opened is on record as such."""
+    try:
+        return list(app.destination(destination).test())
+    except Exception as error:
+        app.store.setups.reached(destination, _text(error))
+        raise
+
+
+def _wrong(checks: list[Check]) -> str:
+    """What a sync would lack, "" if nothing."""
+    return "; ".join(": ".join(filter(None, (c.name, c.detail))) for c in checks if c.needed and not c.ok)
 
 
 def _rollout(app: App, job: Job) -> Ended:

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from instep.api.compat import connections, groups, lists, metadata, schemas, state, syncs, users, webhooks
+from instep.api.compat import connections, destinations, groups, lists, metadata, schemas, state, syncs, users, webhooks
 from instep.api.compat.described import describe
 from instep.api.compat.envelope import Refusal, new_id, refused
 from instep.api.compat.ports import Allowance, Ports
@@ -51,7 +51,7 @@ def create_compatible(ports: Ports, prefix: str = "") -> FastAPI:
     app.state.ports = ports
     app.openapi = describe(app, prefix)  # type: ignore[method-assign]
     app.add_api_route("/openapi.json", _description, include_in_schema=False)
-    for room in (syncs, schemas, state, connections, groups, users, webhooks, metadata, lists):
+    for room in (syncs, schemas, state, connections, groups, destinations, users, webhooks, metadata, lists):
         app.include_router(room.router)
     for kind in (Refusal, InstepError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)

@@ -21,7 +21,7 @@ from instep.api.compat.paging import window
 from instep.api.compat.ports import Item
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.services import NAMES, TYPES, is_set_up, not_understood, source_spec, understood
-from instep.api.compat.syncs import setup_tests
+from instep.api.compat.setup import at_once, connection_tests
 from instep.api.compat.wire import ConnectionOut, TestedConnection
 from instep.control.kept import Kept
 from instep.control.pauses import pause, resume
@@ -98,7 +98,7 @@ def create(desk: Asked, body: Body) -> JSONResponse:
     known = is_set_up(wanted.service, wanted.config)
     name = _free_name(desk, wanted.service, wanted.config)
     item = _create_ours(desk, name, wanted) if known else _create_foreign(desk, name, wanted, body)
-    tests = _tested(desk, item) if known and wanted.run_setup_tests else []
+    tests = at_once(connection_tests, desk, item.name) if known and wanted.run_setup_tests else []
     return success("Connection has been created", {**_view(desk, item), "setup_tests": tests}, status=201)
 
 
@@ -205,15 +205,6 @@ def _free_name(desk: Desk, service: str, config: Mapping[str, Any]) -> str:
 def _taken(desk: Desk, name: str) -> bool:
     get = desk.ports.objects.get
     return bool(get("connection", name) or get("foreign", name) or get("source", name))
-
-
-def _tested(desk: Desk, item: Item) -> list[dict[str, Any]]:
-    """Without an answer in time the connection stands all the same."""
-    try:
-        return setup_tests(desk.run(item.name, "test", {}, key="test"))
-    except Refusal as refusal:
-        status = "SKIPPED" if refusal.status == 503 else "JOB_FAILED"
-        return [{"title": "Connecting to the source", "status": status, "message": refusal.message, "details": ""}]
 
 
 def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:

@@ -18,7 +18,7 @@ from instep.project.project import Project
 from instep.schema.names import Naming
 
 RANKS: Mapping[str, int] = {"viewer": 0, "operator": 1, "approver": 2, "admin": 3}
-BUSY = "A job of this connection is still going."
+BUSY = "The job that this takes is still going."
 
 
 @dataclass(frozen=True)

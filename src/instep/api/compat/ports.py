@@ -13,7 +13,7 @@ from instep.project.project import Project
 from instep.store.store import Store
 
 Role = Literal["viewer", "operator", "approver", "admin"]
-Kind = Literal["source", "destination", "connection", "foreign", "group", "webhook", "user"]
+Kind = Literal["source", "destination", "connection", "foreign", "group", "webhook", "user", "noted"]
 WAIT = 50.0
 """Seconds that a request waits for a job before it says that the job is still going."""
 

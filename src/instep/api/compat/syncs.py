@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
@@ -17,6 +16,7 @@ from instep.api.compat.envelope import Refusal, success
 from instep.api.compat.ports import Item, Job
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.services import TYPES, no_source
+from instep.api.compat.setup import connection_tests
 from instep.api.compat.wire import TestedConnection
 from instep.control.resync import Scope, ask, chosen
 from instep.events import SyncAsked
@@ -66,22 +66,9 @@ def resync_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -
 @router.post("/test", **says(TestedConnection))
 def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
     item = desk.ours(id)
-    tests = setup_tests(desk.run(id, "test", {}, key="test"))
+    tests = connection_tests(desk, id)
     [view] = shown(desk.ports, [item])
     return success("Setup tests were completed", {**view, "setup_tests": tests})
-
-
-def setup_tests(job: Job) -> list[dict[str, Any]]:
-    """What a test has found, one entry a check; what only is worth knowing is a warning."""
-    return [
-        {
-            "title": check["name"],
-            "status": "PASSED" if check["ok"] else "FAILED" if check.get("needed", True) else "WARNING",
-            "message": check.get("detail", ""),
-            "details": check.get("hint", ""),
-        }
-        for check in job.detail.get("checks", ())
-    ]
 
 
 def _moving(desk: Desk, id: str) -> list[Job]:

@@ -149,9 +149,13 @@ class DestinationOut(Out):
     service: str
     region: str
     time_zone_offset: str
-    setup_status: Literal["connected"]
+    setup_status: Literal["incomplete", "connected", "broken"]
     networking_method: str
     config: dict[str, Any]
+
+
+class TestedDestination(DestinationOut):
+    setup_tests: list[SetupTest]
 
 
 class UserOut(Out):

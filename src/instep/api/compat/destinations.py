@@ -1,0 +1,148 @@
+"""Destinations, each of which is a group, too; the tests of their set-up are a worker's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from pydantic import Field
+
+from instep.api.compat.body import Truth, Wire, parse
+from instep.api.compat.described import lists, says
+from instep.api.compat.desk import Desk
+from instep.api.compat.envelope import Refusal, page, success
+from instep.api.compat.groups import existing, named, remove
+from instep.api.compat.noted import note, noted
+from instep.api.compat.paging import window
+from instep.api.compat.ports import Item
+from instep.api.compat.route import Asked, Body, Name
+from instep.api.compat.services import MASK
+from instep.api.compat.setup import at_once, destination_tests
+from instep.api.compat.wire import DestinationOut, TestedDestination
+from instep.project.values import SECRET_NAME
+from instep.store.setups import UNTESTED
+
+router = APIRouter()
+_DEFINED = ("postgres", "duckdb", "iceberg", "delta")
+_OFFSET = r"^[+-]?(\d|1[0-2])$"
+_NOTED = {"region", "time_zone_offset"}
+"""What has no meaning here, and is told back."""
+
+
+class NewDestination(Wire):
+    group_id: str = Field(min_length=1)
+    service: str = Field(min_length=1)
+    region: str = Field(default="", max_length=100)
+    time_zone_offset: str = Field(default="0", pattern=_OFFSET)
+    config: dict[str, Any] = Field(default_factory=dict)
+    networking_method: str = Field(default="Directly", max_length=100)
+    run_setup_tests: Truth = True
+
+
+class DestinationChange(Wire):
+    region: str = Field(default="", max_length=100)
+    time_zone_offset: str = Field(default="0", pattern=_OFFSET)
+    config: dict[str, Any] = Field(default_factory=dict)
+    networking_method: str = Field(default="Directly", max_length=100)
+    run_setup_tests: Truth = True
+
+
+@router.get("/destinations", **lists(DestinationOut))
+def destinations(request: Request, desk: Asked) -> JSONResponse:
+    seen = window(request)
+    items, cursor = seen.cut(named(desk, ("destination",), seen.after, seen.limit + 1), lambda item: item.name)
+    return page("Destinations retrieved successfully", _shown(desk, items), cursor)
+
+
+@router.post("/destinations", **says(TestedDestination, takes=NewDestination, status=201))
+def create(desk: Asked, body: Body) -> JSONResponse:
+    desk.allow_whole()
+    wanted, objects, who = parse(NewDestination, body), desk.ports.objects, desk.caller.name
+    if wanted.service not in _DEFINED:
+        known = ", ".join(_DEFINED)
+        raise Refusal(400, f"There is no destination of service {wanted.service}; there are {known}.")
+    _check_network(wanted.networking_method)
+    group = existing(desk, "Group", wanted.group_id)
+    if group.kind == "destination":
+        raise Refusal(409, f"Group '{group.name}' has a destination already.")
+    with desk.ports.store.transaction():
+        objects.delete("group", group.name, who)
+        made = objects.create("destination", group.name, {"type": wanted.service, **wanted.config}, who)
+        note(desk, "destination", made.name, _noted_of(wanted))
+        desk.ports.store.setups.reached(made.name, UNTESTED)
+    tests = at_once(destination_tests, desk, made.name) if wanted.run_setup_tests else []
+    return success("Destination has been created", {**_view(desk, made), "setup_tests": tests}, status=201)
+
+
+@router.get("/destinations/{id}", **says(DestinationOut))
+def retrieve(id: Name, desk: Asked) -> JSONResponse:
+    return success("", _view(desk, existing(desk, "Destination", id)))
+
+
+@router.patch("/destinations/{id}", **says(TestedDestination, takes=DestinationChange))
+def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """It is tested again if its settings came, or the test was asked for by name."""
+    desk.allow_whole()
+    item, wanted = existing(desk, "Destination", id), parse(DestinationChange, body)
+    _check_network(wanted.networking_method)
+    config = {k: v for k, v in wanted.config.items() if v != MASK and k != "type"}
+    with desk.ports.store.transaction():
+        if config:
+            item = desk.ports.objects.change("destination", id, config, desk.caller.name)
+        note(desk, "destination", id, _noted_of(wanted))
+    asked = wanted.run_setup_tests and (config or "run_setup_tests" in wanted.model_fields_set)
+    tests = at_once(destination_tests, desk, id) if asked else []
+    return success("Destination has been updated", {**_view(desk, item), "setup_tests": tests})
+
+
+@router.delete("/destinations/{id}", **says())
+def delete(id: Name, desk: Asked) -> JSONResponse:
+    remove(desk, existing(desk, "Destination", id))
+    return success(f"Destination with id '{id}' has been deleted")
+
+
+@router.post("/destinations/{id}/test", **says(TestedDestination))
+def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """A scratch table is made, written, altered and dropped."""
+    item = existing(desk, "Destination", id)
+    tests = destination_tests(desk, id)
+    return success("Setup tests have been completed", {**_view(desk, item), "setup_tests": tests})
+
+
+def _check_network(method: str) -> None:
+    if method != "Directly":
+        raise Refusal(400, f"A destination is reached directly; networking_method {method} is not there.")
+
+
+def _noted_of(wanted: NewDestination | DestinationChange) -> dict[str, Any]:
+    return wanted.model_dump(include=_NOTED, exclude_unset=True)
+
+
+def _view(desk: Desk, item: Item) -> dict[str, Any]:
+    [found] = _shown(desk, [item])
+    return found
+
+
+def _shown(desk: Desk, items: Sequence[Item]) -> list[dict[str, Any]]:
+    names = [item.name for item in items]
+    said, wrong = noted(desk.ports, "destination", names), desk.ports.store.setups.destinations(names)
+    return [_destination(item, said.get(item.name, {}), wrong.get(item.name, "")) for item in items]
+
+
+def _destination(item: Item, said: Mapping[str, Any], wrong: str) -> dict[str, Any]:
+    """`said` is what is noted of it, `wrong` why it does not work."""
+    config = {k: _masked(k, v) for k, v in item.spec.items() if k != "type"}
+    status = "incomplete" if wrong == UNTESTED else "broken" if wrong else "connected"
+    return {
+        "id": item.name, "group_id": item.name, "service": item.spec.get("type", ""),
+        "region": said.get("region") or "LOCAL", "time_zone_offset": said.get("time_zone_offset", "0"),
+        "setup_status": status, "networking_method": "Directly", "config": config,
+    }  # fmt: skip
+
+
+def _masked(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _masked(k, v) for k, v in value.items()}
+    return MASK if SECRET_NAME.search(name) else value
