@@ -108,6 +108,30 @@ def test_while_the_connection_is_busy_everybody_s_request_counts(api: Api) -> No
     assert first.who != second.who
 
 
+def test_a_plan_waits_for_whoever_asks_for_it(api: Api) -> None:
+    """Its approver comes first, and the job that applies it would be refused; somebody else's is one of its own."""
+    spec = {"source": "db", "destination": "lake", "policy": "approve"}
+    api.call("PUT", "/connections/mine/settings", body={"spec": spec})
+    held(api)
+    with closing(sqlite3.connect(api.app.project.root / "shop.db")) as connection:
+        connection.executescript("alter table item drop column size")
+    api.call("POST", "/connections/mine/detect", body={})
+    works(api)
+    [change] = [c for c in api.get("/changes?status=open")["items"] if c["kind"] == "column.removed"]
+    assert api.call("POST", f"/changes/{change['id']}/approve", body={}).status_code == 200
+    other = {"Authorization": f"Bearer {keys.create(api.store, 'other', 'admin', 'test').secret}"}
+    api.call("POST", "/connections/mine/plans", body={}, headers=other)
+    plan, error = works(api)
+    assert error == ""
+    body = {"plan": plan.id, "allow": ["*"]}
+    asked = [api.call("POST", "/connections/mine/apply", body=body, headers=h) for h in ({}, other, {}, other)]
+    assert [a.status_code for a in asked] == [202, 202, 200, 200]
+    assert "four_eyes" in works(api)[1]
+    done, error = works(api)
+    assert (done.who.startswith("other"), error) == (True, "")
+    assert [c["status"] for c in api.get("/changes")["items"] if c["id"] == change["id"]] == ["applied"]
+
+
 def test_a_job_cannot_get_around_it(api: Api) -> None:
     job, _ = api.store.jobs.enqueue("mine", "delete", options={"tables": "keep", "named": "mine"}, who="mallory")
     claimed = api.store.jobs.claim("test")

@@ -8,7 +8,7 @@ from typing import Any, cast
 from instep import model
 from instep.api.server import Opened, Queued
 from instep.control import detector
-from instep.control.queue import ask, key_of
+from instep.control.queue import ask, asked_key
 from instep.errors import InstepError
 from instep.model import JobKind
 from instep.store.jobs import PAUSED_TOO
@@ -27,13 +27,14 @@ class StoredQueue:
         """The same work that waits or runs already is answered instead. `note` says if nobody is there to do it."""
         said = {name: value for name, value in options.items() if value}
         with self._store.transaction():
-            running = self._store.jobs.running(connection, cast(JobKind, kind))
-            if running and not running.stop and (kind == "detect" or running.key == key_of(said)):
+            work = cast(JobKind, kind)
+            running = self._store.jobs.running(connection, work)
+            if running and not running.stop and (work == "detect" or running.key == asked_key(work, who, said)):
                 return shown(self._store, running, fresh=False)
-            if kind == "detect":
+            if work == "detect":
                 asked = detector.ask(self._store, self._opened.project, connection, who)
             else:
-                asked = ask(self._store, connection, cast(JobKind, kind), who, said)
+                asked = ask(self._store, connection, work, who, said)
             return shown(self._store, asked.job, fresh=asked.new)
 
     def get(self, job: str) -> Queued | None:

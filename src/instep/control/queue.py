@@ -30,9 +30,8 @@ def ask(
 ) -> Asked:
     """Work for a connection as soon as a worker is free; the same that waits already is answered instead, of some kinds
     only to who has asked for it. To be called in a transaction, as what asks for it is written with it."""
-    key = key_of({"options": options, "who": who} if kind in TWO_PEOPLE else options)
     job, new = store.jobs.enqueue(
-        connection, kind, key=key, options=options, priority=priority, attempts=attempts,
+        connection, kind, key=asked_key(kind, who, options), options=options, priority=priority, attempts=attempts,
         why="asked for", who=who,
     )  # fmt: skip
     if new and kind == "sync":
@@ -55,6 +54,11 @@ def ask_sync(
         if running and not running.stop:
             store.jobs.cancel(running.id, who)
         return ask(store, connection, "sync", who, options)
+
+
+def asked_key(kind: JobKind, who: str, options: Mapping[str, Any] | None) -> str:
+    """What tells work of a kind from other work, and where two people are needed each one's from the other's."""
+    return key_of({"options": options, "who": who} if kind in TWO_PEOPLE else options)
 
 
 def key_of(options: Mapping[str, Any] | None) -> str:

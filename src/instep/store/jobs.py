@@ -35,7 +35,7 @@ PAUSED_TOO: frozenset[JobKind] = frozenset(
 )  # fmt: skip
 """What a pause of the connection does not keep waiting: it looks, keeps what is loaded in order, ends the connection,
 or is a person's own decision, which runs, or is refused because of the pause, while that person waits."""
-TWO_PEOPLE: frozenset[JobKind] = frozenset(("undo", "discard", "set_key", "set_cursor"))
+TWO_PEOPLE: frozenset[JobKind] = frozenset(("apply", "undo", "discard", "set_key", "set_cursor"))
 """What may be carried out only for the second person who asks for it, so that everybody's request is a job of its own:
 one that runs for another person would count for that one alone."""
 LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "plan"))
