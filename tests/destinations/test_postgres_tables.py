@@ -368,3 +368,31 @@ KEYS: list[tuple[str, list[str], bool]] = [
 def test_our_index_proves_that_there_are_no_twins(shop: Warehouse, key: list[str], proven: bool) -> None:
     with shop.to.server.reading() as session:
         assert proves_unique(session, session.name(*REF), key) is proven
+
+
+def test_a_merge_of_a_few_rows_does_not_read_the_whole_table(shop: Warehouse) -> None:
+    shop.sql("INSERT INTO shop.orders (id, name) SELECT i, repeat('x', 200) FROM generate_series(3, 40000) AS i")
+    shop.sql("ANALYZE shop.orders")
+    merged = shop.merge(*({"id": i * 100, "name": "y"} for i in range(1, 401)), {"id": 0, "name": "new"})
+    assert (merged.inserted, merged.updated) == (1, 400)
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    while shop.sql(f"SELECT pg_terminate_backend(pid) {others}"):  # they tell what they did when they end
+        time.sleep(0.05)
+    [(searched, read)] = shop.sql("SELECT idx_scan, seq_tup_read FROM pg_stat_user_tables WHERE relname = 'orders'")
+    assert searched >= 400
+    assert read < 40_000
+
+
+@pytest.mark.parametrize(
+    ("how", "left"),
+    [({}, 3), ({"complete": True, "deletes": "soft"}, 3), ({"complete": True, "deletes": "hard"}, 2)],
+)
+def test_rows_are_counted_by_what_a_commit_did(shop: Warehouse, how: dict[str, Any], left: int) -> None:
+    shop.merge({"id": 2, "name": "c"}, {"id": 3, "name": "d"}, **how)
+    state = shop.to.state(REF)
+    assert state
+    assert (state.rows, len(shop.rows("id"))) == (left, left)
+    shop.append({"id": 9})
+    state = shop.to.state(REF)
+    assert state
+    assert state.rows == left + 1

@@ -138,6 +138,11 @@ class Record:
         runs = _last((*self.runs, commit.run))
         return replace(self, loaded=loaded, parked=parked, runs=runs, version=self.version + 1)
 
+    def rows_after(self, new: int, removed: int = 0) -> int | None:
+        """How many rows a commit leaves that adds and removes so many, as far as we know the table: counting them
+        would read all of it for a few changed rows. None before its first load."""
+        return max(0, self.loaded.rows + new - removed) if self.loaded else None
+
     def after_fill(self, commit: Commit, rows: int, backfills: Iterable[int]) -> Record:
         """As the commit of these backfills leaves it: the cursor and what is accepted stay."""
         assert self.state is not None, "only what is loaded is filled"
