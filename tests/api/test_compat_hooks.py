@@ -200,6 +200,22 @@ def test_a_receiver_that_asks_for_a_day_gets_none_later(hooked: tuple[Compat, We
     assert (last.again, compat.data("GET", f"/webhooks/{name}")["active"]) == (None, False)
 
 
+def test_a_delivery_that_comes_late_has_its_tries_first(hooked: tuple[Compat, Web]) -> None:
+    compat, receiver = hooked
+    name, sender, times = due(compat, receiver)
+    compat.store.outbox.gather()
+    receiver.answers = [(500, {})] * 3
+    for late in (timedelta(days=2), timedelta(0), timedelta(days=9)):  # no worker for two days, and for nine
+        times[0] += late
+        [failed] = sender.send()
+        assert failed.again is not None
+        assert failed.again - times[0] < timedelta(hours=1)
+        times[0] = failed.again
+    assert compat.data("GET", f"/webhooks/{name}")["active"] is True
+    [arrived] = sender.send()
+    assert (arrived.error, len(receiver.documents)) == ("", 4)
+
+
 def test_a_hook_is_tried_when_it_is_made_and_when_somebody_asks(hooked: tuple[Compat, Web]) -> None:
     compat, receiver = hooked
     body = {"url": receiver.url, "events": ["sync_end"], "secret": SECRET}

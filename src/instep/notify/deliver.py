@@ -23,7 +23,9 @@ BACKOFF = (10.0, 30.0, 90.0, 300.0, 900.0, 3_600.0, 3 * 3_600.0, 6 * 3_600.0) + 
 HOOK_BACKOFF = tuple(300.0 * number for number in range(1, 24))
 """Of web hooks of the compatible API, whose steps grow by five minutes: 23 further attempts, within a day."""
 HOOK_PATIENCE = timedelta(days=1)
-"""No web hook of the compatible API is tried later than that after its delivery was made."""
+"""No web hook of the compatible API is tried later than that after its first try."""
+SILENCE = 1.5 * HOOK_PATIENCE
+"""After so long without a try, as when no worker ran or the hook was off, the next is a first one."""
 LONGEST = 24 * 3_600.0
 KEPT = timedelta(days=90)
 """For so long deliveries stay in the log."""
@@ -90,7 +92,7 @@ class Sender:
     def _failed(self, delivery: Delivery, error: InstepError, seconds: float) -> Result:
         refused = error if isinstance(error, NotDelivered) else None
         hook = delivery.channel.startswith(PREFIX)
-        end = delivery.created + HOOK_PATIENCE if hook else None
+        end = self._begun(delivery) + HOOK_PATIENCE if hook else None
         again = self.again(delivery.attempt, refused.after if refused else 0.0, end)
         with self.store.transaction():
             self.store.outbox.failed(
@@ -99,6 +101,15 @@ class Sender:
             if (refused and refused.gone) or (again is None and hook):
                 self.store.outbox.close(delivery.channel, error.message)  # a hook that never answers is switched off
         return Result(delivery, error.message, again)
+
+    def _begun(self, delivery: Delivery) -> datetime:
+        """When the tries of a delivery have begun, of which the present one is the last."""
+        begun = self.now()
+        for earlier in reversed(self.store.outbox.attempts(delivery.number)):
+            if begun - earlier.at > SILENCE:
+                break
+            begun = earlier.at
+        return begun
 
     def again(self, attempt: int, after: float = 0.0, end: datetime | None = None) -> datetime | None:
         """When an attempt that has failed is followed by the next one: up to a fifth earlier or later than planned, and
