@@ -54,7 +54,8 @@ class MariaServer:
         self._wait()
 
     def _wait(self) -> None:
-        for _ in range(300):
+        ends = time.monotonic() + 300
+        while time.monotonic() < ends:
             try:
                 return open_as(self.admin).close()
             except pymysql.Error:

@@ -27,7 +27,7 @@ def pooled(database: Database, certificates: Path | None = None, **settings: str
         own = {k: str(folder / "tls" / v) if k.endswith("_file") else v for k, v in settings.items()}
         lines = {
             "listen_addr": "127.0.0.1", "listen_port": str(port), "auth_type": "scram-sha-256", "unix_socket_dir": "",
-            "auth_file": str(folder / "users"), "pool_mode": "transaction", "query_wait_timeout": "1", **own,
+            "auth_file": str(folder / "users"), "pool_mode": "transaction", "query_wait_timeout": "60", **own,
         }  # fmt: skip
         text = "\n".join(f"{name} = {value}" for name, value in lines.items())
         target = f"[databases]\n* = host=127.0.0.1 port={database.config.port}\n"

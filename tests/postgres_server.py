@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,15 +43,17 @@ class Server:
 
     def start(self) -> None:
         options = f'-h 127.0.0.1 -p {self.port} -k "{self.folder}" {_SETTINGS} {self.settings}'
-        self.run("pg_ctl", "-w", "-D", self.folder / "data", "-l", self.folder / "log", "-o", options, "start")
+        self.run(
+            "pg_ctl", "-w", "-t", 600, "-D", self.folder / "data", "-l", self.folder / "log", "-o", options, "start"
+        )
 
     def stop(self) -> None:
-        self.run("pg_ctl", "-w", "-m", "immediate", "-D", self.folder / "data", "stop")
+        self.run("pg_ctl", "-w", "-t", 600, "-m", "immediate", "-D", self.folder / "data", "stop")
 
     def kill(self) -> None:
         """End the server as a crash does, and wait until it is gone."""
         os.kill(self.pid(), signal.SIGQUIT)
-        ends = time.monotonic() + 30
+        ends = time.monotonic() + 300
         while self.runs() and time.monotonic() < ends:
             time.sleep(0.02)
 
@@ -81,9 +85,15 @@ def _owner() -> pwd.struct_passwd:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Not one of those that the system gives to every connection and to whoever asks for any: it would be somebody's
+    before the server that it is meant for has started. Each process of a test run takes its own."""
+    number = int("0" + os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")) % 8
+    for _ in range(1000):
+        port = 12_000 + 8 * secrets.randbelow(2_500) + number
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no port below 32000 is free")
 
 
 def launch(folder: Path, major: int = 18, settings: str = "") -> Server:

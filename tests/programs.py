@@ -82,9 +82,10 @@ def serving(command: list[str], port: int, log: Path) -> Iterator[subprocess.Pop
 
 
 def _wait(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    for _ in range(200):
+    ends = time.monotonic() + 300
+    while time.monotonic() < ends:
         try:
-            return socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return socket.create_connection(("127.0.0.1", port), timeout=30).close()
         except OSError:
             if child.poll() is not None:
                 break

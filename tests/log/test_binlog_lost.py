@@ -21,7 +21,7 @@ def loaded(binlog_world: BinlogWorld) -> BinlogWorld:
 def purge(world: BinlogWorld) -> None:
     """All of the log up to now; the server lets a file go once the engine is done with it."""
     before = admin(world, "SHOW MASTER STATUS")[0][0]
-    for _ in range(50):
+    for _ in range(3000):
         admin(world, "FLUSH BINARY LOGS")
         admin(world, f"PURGE BINARY LOGS TO '{admin(world, 'SHOW MASTER STATUS')[0][0]}'")
         if before not in {row[0] for row in admin(world, "SHOW BINARY LOGS")}:

@@ -107,7 +107,7 @@ def reached(world: BinlogWorld, replica: MariaServer) -> None:
     """Once the replica has what its primary has."""
     wanted = admin(world, "SELECT @@gtid_binlog_pos")[0][0]
     with open_as(replica.admin) as connection, connection.cursor() as cursor:
-        for _ in range(300):
+        for _ in range(3000):
             cursor.execute("SELECT @@gtid_slave_pos")
             if cursor.fetchall()[0][0] == wanted:
                 return

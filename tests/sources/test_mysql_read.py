@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -254,14 +253,12 @@ def test_a_connection_killed_in_mid_read_is_a_read_error(mariadb: MariaDatabase,
 
 
 def test_a_silent_server_is_given_up_after_the_read_timeout(mariadb: MariaDatabase) -> None:
-    source = MySqlSource(replace(mariadb.config, read_timeout=0.5))
+    source = MySqlSource(replace(mariadb.config, read_timeout=2))
     mariadb.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    mariadb.execute("CREATE VIEW slow AS SELECT SLEEP(20) AS s")
-    read = accept(find(source, "slow"))
-    started = time.monotonic()
-    with source.snapshot() as snapshot, pytest.raises(ReadError, match=r"no word from the server for 0\.5 s"):
+    mariadb.execute("CREATE VIEW slow AS SELECT SLEEP(60) AS s")
+    read = accept(find(MySqlSource(mariadb.config), "slow"))
+    with source.snapshot() as snapshot, pytest.raises(ReadError, match=r"no word from the server for 2 s"):
         batches(snapshot, snapshot.chunks(read, "slow", EVERYTHING))
-    assert time.monotonic() - started < 10
 
 
 def test_two_sessions_read_side_by_side(mariadb: MariaDatabase, source: MySqlSource) -> None:

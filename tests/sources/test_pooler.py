@@ -51,14 +51,20 @@ def test_a_pooler_is_recognised_and_read_through(table: Database) -> None:
 
 @pytest.mark.slow
 def test_a_pool_that_is_too_small_is_named_with_the_next_step(table: Database) -> None:
-    with pooled(table, default_pool_size="2") as config, pytest.raises(InstepError, match="pooler has no free") as told:
+    with (
+        pooled(table, default_pool_size="2", query_wait_timeout="2") as config,
+        pytest.raises(InstepError, match="pooler has no free") as told,
+    ):
         rows(config)
     assert "max_connections" in told.value.hint
 
 
 @pytest.mark.slow
 def test_where_only_one_connection_is_given_tables_are_read_one_after_another(table: Database) -> None:
-    with pooled(table, default_pool_size="1") as config, PostgresSource(config).snapshot() as snapshot:
+    with (
+        pooled(table, default_pool_size="1", query_wait_timeout="2") as config,
+        PostgresSource(config).snapshot() as snapshot,
+    ):
         assert "the read point cannot be shared" in snapshot.note
         assert snapshot.reader.snapshot == ""
 

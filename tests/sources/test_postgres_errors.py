@@ -130,8 +130,8 @@ def test_a_bad_regular_expression_is_an_error_of_the_project(postgres: Database)
 
 @shows(event=63)
 def test_a_statement_that_takes_too_long_is_cancelled(table: Database) -> None:
-    table.execute("CREATE VIEW slow AS SELECT pg_sleep(20)::text AS s")
-    with PostgresSource(replace(table.config, statement_timeout=0.3)).snapshot() as snapshot:
+    table.execute("CREATE VIEW slow AS SELECT pg_sleep(60)::text AS s")
+    with PostgresSource(replace(table.config, statement_timeout=3)).snapshot() as snapshot:
         with pytest.raises(ReadError, match="statement timeout") as told:
             run(snapshot, read_of(snapshot, "slow"))
         assert "statement_timeout" in told.value.hint
