@@ -71,7 +71,7 @@ class Proxy:
     def close(self) -> None:
         self._do(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(300)
         self._loop.close()
 
     def may_strike(self) -> bool:
@@ -84,7 +84,7 @@ class Proxy:
         return lost + (size / fault.bandwidth if fault.bandwidth else 0)
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(what, self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(what, self._loop).result(300)
 
     def _run(self, listener: socket.socket) -> None:
         asyncio.set_event_loop(self._loop)

@@ -38,7 +38,7 @@ def held_elsewhere(path: Path, mode: str = "write") -> Iterator[int]:
         yield other.pid
         assert other.stdin is not None
         other.stdin.close()
-        other.wait(10)
+        other.wait(300)
 
 
 class Warehouse:

@@ -49,11 +49,11 @@ def test_readers_elsewhere_let_read_and_keep_from_writing(tmp_path: Path) -> Non
 
 def test_one_waits_for_a_writer_that_ends(tmp_path: Path) -> None:
     Warehouse(tmp_path)
-    to = destination(tmp_path / "shop.duckdb", wait=30)
+    to = destination(tmp_path / "shop.duckdb", wait=300)
     with held_elsewhere(to.file.path) as pid:
         timer = threading.Timer(0.5, os.kill, (pid, signal.SIGTERM))
-        timer.start()
         started = time.monotonic()
+        timer.start()
         to.claim(REF, 9)
         assert time.monotonic() - started >= 0.3
         timer.join()

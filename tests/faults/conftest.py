@@ -15,7 +15,7 @@ from fault_proxy import Proxy, before
 from sync_world import World
 
 MakeFar = Callable[..., tuple[World, Proxy]]
-"""(source kind, settings of its connection) to a world and the network before its source."""
+"""(source kind, settings of its connection while silence is the fault) to a world and the network before its source."""
 
 
 @pytest.fixture
@@ -28,7 +28,8 @@ def make_far(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeFar
             proxy = stack.enter_context(before(near.config.port))
 
             def far(**_: Any) -> Any:
-                return type(near)(replace(near.config, port=proxy.port, **settings))
+                short = settings if proxy.fault.how == "silence" else {}
+                return type(near)(replace(near.config, port=proxy.port, **short))
 
             world = World(replace(case, source=far), tmp_path)
             stack.callback(world.close)

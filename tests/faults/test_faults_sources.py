@@ -21,7 +21,7 @@ from instep.sources.mysql.source import MySqlSource
 from mariadb import MariaServer, launch, open_as
 from sync_world import World
 
-PATIENCE: dict[str, Any] = {"connect_timeout": 2, "read_timeout": 1}
+PATIENCE: dict[str, Any] = {"connect_timeout": 3, "read_timeout": 2}
 SETUP = (
     "CREATE TABLE t (id int PRIMARY KEY, pad varchar(2000))",
     "CREATE TABLE small (id int PRIMARY KEY, v int)",
@@ -74,7 +74,7 @@ PHASES: list[tuple[str, str, dict[str, Any], tuple[str, ...]]] = [
     ("login", "silence", {"down": 30}, ("127.0.0.1", "no answer in time", "connect_timeout")),
     ("login cut at our side", "reset", {"up": 20}, ("127.0.0.1", "again")),
     ("schema", "reset", {"mark": SCHEMA, "down": 50}, ("127.0.0.1", "again")),
-    ("schema", "silence", {"mark": SCHEMA, "down": 50}, ("no word from the server for 1 s", "read_timeout")),
+    ("schema", "silence", {"mark": SCHEMA, "down": 50}, ("no word from the server for 2 s", "read_timeout")),
     ("rows", "reset", {"mark": ROWS, "down": 200_000}, ("public.t", "again")),
     ("rows", "silence", {"mark": ROWS, "down": 200_000}, ("public.t", "no word from the server", "read_timeout")),
     ("query", "reset", {"mark": ROWS, "unheard": True}, ("public.t", "again")),
@@ -91,7 +91,7 @@ def test_each_phase(make_far: MakeFar, kind: str, how: Any, where: dict[str, Any
     proxy.set(Fault(how, times=0, **{k: v[kind] if isinstance(v, dict) else v for k, v in where.items()}))
     told = said(world)
     assert proxy.strikes
-    assert time.monotonic() - begun < 60, "it hung"
+    assert time.monotonic() - begun < 600, "it hung"
     for word in words:
         assert word.replace("public.", "" if kind == "mysql" else "public.") in told
     assert password_of(world) not in told
@@ -104,10 +104,10 @@ def test_each_phase(make_far: MakeFar, kind: str, how: Any, where: dict[str, Any
 
 
 CRAWL = [
-    ("late", Fault(times=-1, latency=0.01, jitter=0.02)),
-    ("slow", Fault(times=-1, bandwidth=2_000_000)),
-    ("byte by byte", Fault(times=-1, slice=1)),
-    ("odd pieces", Fault(times=-1, slice=777, jitter=0.002)),
+    ("late", Fault("silence", times=-1, latency=0.01, jitter=0.02)),
+    ("slow", Fault("silence", times=-1, bandwidth=2_000_000)),
+    ("byte by byte", Fault("silence", times=-1, slice=1)),
+    ("odd pieces", Fault("silence", times=-1, slice=777, jitter=0.002)),
 ]
 
 
@@ -115,7 +115,7 @@ CRAWL = [
 @pytest.mark.parametrize("fault", [c[1] for c in CRAWL], ids=[c[0] for c in CRAWL])
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
 def test_a_network_that_crawls_is_no_fault(make_far: MakeFar, kind: str, fault: Fault) -> None:
-    """The clock counts silence: a read may take many times its limit."""
+    """Though the limits are those of silence: a read may take many times its own."""
     world, proxy = loaded(make_far, kind)
     world.run("DELETE FROM t WHERE id > 100")
     proxy.set(fault)
