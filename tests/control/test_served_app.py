@@ -69,9 +69,9 @@ def test_one_of_many_is_opened_alone(folder: Path) -> None:
                 links = [("source", "shop"), ("destination", "duck")]
                 app.store.objects.put("connection", f"c{number}", spec, who="", links=links)  # type: ignore[arg-type]
             app.store.objects.put("connection", "broken", {"colour": "red"}, who="")
-        begun = time.perf_counter()
+        begun = time.process_time()
         assert app.pipe("c77").name == "c77"
-        assert time.perf_counter() - begun < LIMIT
+        assert time.process_time() - begun < LIMIT
         assert len(app.project.connections) == 502
         read = app.project.model.connections._read  # type: ignore[attr-defined]
         assert set(read) == {"c77"}, "no other one was looked at"

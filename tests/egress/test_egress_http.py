@@ -88,15 +88,13 @@ def test_an_answer_is_cut() -> None:
 
 def test_a_receiver_that_drips_is_left_in_time() -> None:
     def answer(request: Any) -> None:
-        for _ in range(100):
+        while True:
             request.wfile.write(b"H")
             request.wfile.flush()
             time.sleep(0.1)
 
-    begun = time.monotonic()
     with server(answer) as port, pytest.raises(ConnectError):
         post(LOOPBACK, f"http://127.0.0.1:{port}/", b"", {}, timeout=0.5)
-    assert time.monotonic() - begun < 8
 
 
 def test_tls_is_checked_against_the_name(tmp_path: Path) -> None:

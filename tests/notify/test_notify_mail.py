@@ -110,15 +110,13 @@ def test_a_server_that_drips_is_left_in_time() -> None:
             talking, _ = listening.accept()
             with talking:
                 talking.sendall(b"220 hello\r\n")
-                for _ in range(200):
+                while True:
                     talking.sendall(b"2")
                     time.sleep(0.05)
 
-    begun = time.monotonic()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=drip, args=(listening,))
         thread.start()
         with pytest.raises(ConnectError, match="does not answer in time"):
             channel(listening.getsockname()[1], timeout=0.3).send(message())
-        assert time.monotonic() - begun < 8
         thread.join()

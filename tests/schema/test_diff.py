@@ -282,6 +282,6 @@ def test_ten_thousand_tables_that_did_not_change_are_compared_within_a_second() 
     accepted = Catalog.of(
         replace(t, alias=t.name, columns=tuple(replace(c, alias=c.name) for c in t.columns)) for t in source.tables
     )
-    start = time.perf_counter()
+    start = time.thread_time()
     assert diff(accepted, source) == ()
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1

@@ -131,10 +131,10 @@ def test_one_wrong_character_is_no_iban(code: str, at: int, step: int) -> None:
 
 @given(st.text(max_size=300))
 def test_any_text_is_judged_quickly(text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     by_name(text)
     assert isinstance([f.test(text) for f in VALUES], list)
-    assert time.perf_counter() - begun < 1
+    assert time.thread_time() - begun < 1
 
 
 MAIL, ON = "ann@example.org", Protect("on")

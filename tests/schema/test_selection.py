@@ -106,9 +106,9 @@ def test_no_allowed_expression_is_slow(text: str, part: str) -> None:
         pattern = Pattern("re:" + text)
     except (SchemaError, FutureWarning):
         return
-    start = time.perf_counter()
+    start = time.thread_time()
     pattern.matches(part * 60 + "!")
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
 
 
 ORDERS = table("public.orders", "id", "email", "note", key="id")
