@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class Worker:
         self.held.set()
         self.ended: list[tuple[Job, Ended]] = []
         self._stopped = threading.Event()
+        store.workers.lease = timedelta(days=1)  # it gives no further sign of life
         self._me = store.workers.register(1)
         self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()

