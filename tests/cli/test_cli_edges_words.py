@@ -164,6 +164,17 @@ def test_a_folder_may_be_called_as_a_command_is(
     assert (said.code, said.out) == (0, "no channels: write them under channels: in instep.yml\n")
 
 
+@pytest.mark.parametrize("line", [["-p=new", "init"], ["init", "-p=new"], ["init", "-yp=new"]])
+def test_a_folder_behind_an_equals_sign_is_no_folder_of_that_name(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, line: list[str]
+) -> None:
+    monkeypatch.chdir(shop.folder)
+    before = sorted(shop.folder.iterdir())
+    said = run(shop.capsys, *line)
+    assert (said.code, "write -p new, or --project=new" in said.err) == (64, True)
+    assert sorted(shop.folder.iterdir()) == before
+
+
 def test_every_command_works_over_a_server_or_says_why_not() -> None:
     for path in every_command():
         name = " ".join(path[:2])

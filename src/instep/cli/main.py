@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -128,6 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.command = command_of(given)
     stdout = sys.stdout
     try:
+        _check_folder(given)
         program = with_only(options.command.partition(" ")[0])
         result = program(given, standalone_mode=False, prog_name="instep")
         sys.stdout.flush()
@@ -165,6 +166,15 @@ _ATTACHED = ("-p", *(f"{name}=" for name in _VALUED))
 """How an option begins that brings its value along."""
 _JOINED = re.compile(r"-([yh])([a-zA-Z].*)", re.DOTALL)
 """A flag before other short options, as in `-yp`: every command knows it."""
+
+
+def _check_folder(given: list[str]) -> None:
+    """A short option takes what follows it as it is: `-p=shop` would be the folder `=shop`, which `init` would make."""
+    for argument in takewhile(lambda word: word != "--", given):
+        if argument.startswith("-p="):
+            name = argument.removeprefix("-p=")
+            said = f"{argument} would be the folder '={name}': write -p {name}, or --project={name}"
+            raise typer.BadParameter(said, param_hint="-p")
 
 
 def command_of(given: list[str]) -> str:
