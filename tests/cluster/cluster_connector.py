@@ -111,12 +111,12 @@ class Shop:
         (self.gates / gate).touch()
 
     def ends(self, child: Child, seconds: float = 120) -> bool:
-        """Whether its process is gone, at last."""
+        """Whether its process is gone, and its folder with all rows beside it, at last."""
         ends = time.monotonic() + seconds
-        process = Path(f"/proc/{child.number}")
-        while process.exists() and time.monotonic() < ends:
+        process, scratch = Path(f"/proc/{child.number}"), Path(child.folder).parent
+        while (process.exists() or scratch.exists()) and time.monotonic() < ends:
             time.sleep(0.1)
-        return not process.exists()
+        return not (process.exists() or scratch.exists())
 
     @property
     def state(self) -> dict[str, Any]:

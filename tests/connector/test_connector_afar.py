@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
 import time
@@ -194,16 +195,28 @@ def test_a_sync_that_is_cancelled_ends_task_and_child(afar: Afar, tmp_path: Path
     assert afar.left() == []
 
 
-def test_the_rows_of_a_killed_task_go_with_the_next(afar: Afar, tmp_path: Path) -> None:
-    """Its machine is the same one again, where the first one could tidy up nothing."""
+def test_the_rows_of_a_killed_task_go_with_it(afar: Afar, tmp_path: Path) -> None:
+    def rows() -> list[Path]:
+        return list((tmp_path / "machine-0").glob("instep-connector-task-*"))
+
     sync = Sync()
     segments = afar.begin(WAITS, sync, configuration=configuration(tmp_path))
     assert segments.next() is not None
+    assert rows()
+    afar.machines.tasks[0].kill()
+    assert until(lambda: not rows())
     segments.close()
-    assert list((tmp_path / "machine-0").glob("instep-connector-task-*"))
-    (tmp_path / "go").touch()
-    assert afar.sync(WAITS, configuration=configuration(tmp_path)).error is None
-    assert list((tmp_path / "machine-0").glob("instep-connector-*")) == []
+
+
+def test_the_rows_that_a_machine_has_left_go_with_the_next_task(afar: Afar, tmp_path: Path) -> None:
+    left, used = (tmp_path / "machine-0" / f"instep-connector-task-{name}" for name in ("left", "used"))
+    for folder in (left, used):
+        folder.mkdir(parents=True)
+        (folder / "lock").touch()
+    with (used / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert afar.sync(TWO, configuration={"word": "w"}).error is None
+    assert list((tmp_path / "machine-0").glob("instep-connector-*")) == [used]
 
 
 def test_the_task_waits_until_its_segments_are_taken(afar: Afar, tmp_path: Path) -> None:

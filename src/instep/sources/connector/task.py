@@ -6,10 +6,8 @@ decides which attempt it hears, from which state on; an attempt that is not hear
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +22,7 @@ from instep.sources.connector.child import Host
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.environment import place_of
 from instep.sources.connector.exchange import BUNDLE, DRIVER, Exchange, begin
+from instep.sources.connector.scratch import task_scratch
 from instep.sources.connector.segment import MANIFEST, Counts, LogLine, Segment
 from instep.sources.connector.spool import Segments
 from instep.spark.executors import check_witness
@@ -35,7 +34,6 @@ LOST = 180.0
 """Seconds without a sign of the driver, after which it is taken to be gone."""
 ROOM = 6 * 3600.0
 """Seconds that a task waits for the driver to take segments: it may wait itself, for cores that other tasks hold."""
-_SCRATCH = "instep-connector-task-"
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ def perform(work: Assignment, attempt: int, told: object = None) -> None:
     again."""
     check_witness(work.seen)
     exchange = Exchange(work.place, work.key)
-    with _scratch() as scratch:
+    with task_scratch() as scratch:
         _Performance(work, exchange, attempt, scratch).run()
 
 
@@ -223,28 +221,3 @@ def _environments(config: ConnectorConfig, scratch: Path) -> str:
         if os.access(place, os.W_OK):
             return str(place)
     return str(scratch / "environments")
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards. Those of tasks that were killed go first: each holds a lock while it lives."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*"):
-        with suppress(OSError), _locked(left / "lock"):
-            shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=_SCRATCH) as folder:
-        draft = Path(folder, "lock.new")
-        draft.touch()
-        with _locked(draft):
-            draft.rename(Path(folder, "lock"))
-            yield Path(folder)
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """OSError if it is not there, or somebody else's."""
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
