@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ import pytest
 
 from instep.errors import ReadError
 from instep.stage.spec import Chunk, Reader, ReadSession
+from instep.stage.task import run_chunks
+from instep.sync.rows import loading
 from instep.sync.rows.engine import Inline
 from instep.sync.run import sync
 from sync_world import MakeWorld, World
@@ -60,6 +63,21 @@ class Slow(Inline):
         if self.breaks:
             raise ReadError("the source is gone")
         return found
+
+
+@dataclass(frozen=True)
+class Again(Inline):
+    """One task reads everything and dies before it is done with `slow`: it is done again, and `over` then."""
+
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def extract(self, reader: Any, specs: Any, chunks: Any, progress: Any, done: Any) -> Any:
+        by_table = {s.table: s for s in specs}
+        first = list(run_chunks(reader, by_table, chunks, 0))
+        done([result for result in first if not by_table[result.table].path.endswith("slow")])
+        again = list(run_chunks(reader, by_table, chunks, 1))
+        self.over.set()
+        return again
 
 
 @pytest.fixture
@@ -119,6 +137,27 @@ def test_what_was_committed_is_recorded_where_the_run_breaks_off(world: World) -
     assert {ref[1] for ref in world.store.loaded.of("shop")} == done
     assert world.statuses(world.sync()) == dict.fromkeys([*TABLES, "slow"], "done")
     assert world.differing() == {}
+
+
+def test_what_a_task_that_is_done_again_has_staged_is_removed_after_the_commits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merge reads what was staged to its end."""
+    world.sync()
+    for name in [*TABLES, "slow"]:
+        world.run(f"UPDATE {name} SET id = 3 WHERE id = 2")  # noqa: S608
+    engine, commit = Again(), loading.commit
+
+    def late(*given: Any) -> Any:
+        assert engine.over.wait(PATIENCE)
+        time.sleep(0.3)  # in which nobody may take its files away
+        return commit(*given)
+
+    monkeypatch.setattr(loading, "commit", late)
+    report = sync(world.pipe, engine=engine)
+    assert {t.error for t in report.tables} == {""}
+    assert world.differing() == {}
+    assert sorted(world.folder.rglob("*-1-*.parquet")) == []
 
 
 def test_a_schema_that_moves_while_others_are_read_is_seen_before_the_commit(world: World) -> None:
