@@ -239,6 +239,10 @@ def test_siblings_and_packages_of_the_project_are_found(world: World) -> None:
         ("def update(:", "SyntaxError"),
         ("import no_such_package\nconnector = 1", "ModuleNotFoundError: No module named 'no_such_package'"),
         ("connector = Connector(update=None)", "update has to be a function"),
+        (
+            "def update(config, state):\n    pass",
+            "update(config, state) is called with the arguments `configuration` and `state`, by these names",
+        ),
     ],
 )
 def test_a_connector_that_cannot_be_loaded(world: World, code: str, words: str) -> None:

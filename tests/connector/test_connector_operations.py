@@ -9,6 +9,7 @@ import pytest
 from sdk_world import World, types
 
 from instep.errors import ReadError
+from instep.sources.connector.child import level_of
 from instep.sources.connector.segment import Counts
 
 KEYED = """
@@ -326,6 +327,25 @@ def test_log_lines_of_every_kind(world: World) -> None:
             ("info", "from a program", "stdout")} <= lines  # fmt: skip
     assert any("ValueError: why" in message for _, message, _ in lines)
     assert "hunter2" not in sync.said
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("INFO:connector:page 3", "info"),
+        ("ERROR:connector:no ERROR: here", "error"),
+        ("2026-01-31 10:00:00,123 - crm.api - DEBUG - asked", "debug"),
+        ("[2026-01-31 10:00:00] [CRITICAL] gone", "error"),
+        ("10:00:00 | INFO     | crm:page:3 - done", "info"),
+        ("10:00:00 WARNING: slow", "warning"),
+        ("INFORMATION: none", "warning"),
+        ("an ERROR came up", "warning"),
+        ("error: in small letters", "warning"),
+        ("Traceback (most recent call last):", "warning"),
+    ],
+)
+def test_lines_of_logging_have_their_level(line: str, level: str) -> None:
+    assert level_of(line, "warning") == level
 
 
 def test_a_loop_that_logs_fills_no_store(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -32,6 +33,8 @@ _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _PATIENCE = 5.0  # seconds that a process without a pipe to us may take to end
 _LINE = 10_000  # characters of a log line that are kept
+_LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "error", "CRITICAL": "error"}
+_LEVEL = re.compile(rf"(?:.{{0,80}}?[-|\s\[])?({'|'.join(_LEVELS)})(?=:|\]|\s+-\s|\s*\|)")
 _SHOWN = ("/usr", "/bin", "/lib", "/lib64", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/resolv.conf",
           "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd", "/etc/localtime")  # fmt: skip
 
@@ -250,7 +253,7 @@ class Child:
             with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
                 while line := lines.readline(_LINE):
                     if line.strip():
-                        self._log(LogLine(level, clean(line.rstrip("\n")), origin))
+                        self._log(LogLine(level_of(line, level), clean(line.rstrip("\n")), origin))
 
         reader = threading.Thread(target=read, name=f"connector-{origin}", daemon=True)
         reader.start()
@@ -283,6 +286,13 @@ def answer(config: ConnectorConfig, command: str, log: Callable[[LogLine], None]
         return frame.head["said"]
     finally:
         child.close()
+
+
+def level_of(line: str, otherwise: str) -> str:
+    """The level that a line of an output begins with, or has between its time and its text, as Python's `logging`
+    writes it."""
+    found = _LEVEL.match(line)
+    return _LEVELS[found[1]] if found else otherwise
 
 
 def line_of(frame: Frame) -> LogLine:

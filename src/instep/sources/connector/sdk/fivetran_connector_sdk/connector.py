@@ -45,6 +45,7 @@ class Connector:
         configuration, state = dict(given.get("configuration") or {}), dict(given.get("state") or {})
         try:
             out.declare(self.tables(configuration))
+            self._check_signature(configuration, state)
             said = self.update_method(configuration=configuration, state=state)
             if inspect.isgenerator(said):
                 for _ in said:
@@ -52,6 +53,19 @@ class Connector:
             out.end({"frame": "end"})
         except BaseException as error:
             out.end(failure(error))
+
+    def _check_signature(self, configuration: dict[str, Any], state: dict[str, Any]) -> None:
+        """TypeError where update() cannot be called by the names that it is called with."""
+        try:
+            signature = inspect.signature(self.update_method)
+        except ValueError:
+            return  # some callables of C have none
+        try:
+            signature.bind(configuration=configuration, state=state)
+        except TypeError as error:
+            raise TypeError(
+                f"update{signature} is called with the arguments `configuration` and `state`, by these names: {error}"
+            ) from None
 
     def debug(
         self, project_path: str | None = None, configuration: Mapping[str, Any] | None = None,
