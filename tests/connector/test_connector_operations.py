@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -255,6 +256,27 @@ def test_threads_keep_their_own_order_and_one_checkpoint_is_under_way_at_a_time(
     assert len(rows) == 30_000
     for n in range(10):
         assert [r["i"] for r in rows if r["thread"] == n] == list(range(3000))
+
+
+def test_a_state_that_threads_share_never_goes_back(world: World) -> None:
+    sync = world.sync("""
+        import threading
+        from types import MappingProxyType
+        def work(n, state):
+            for i in range(30):
+                op.upsert("t", {"thread": n, "i": i})
+                state[str(n)] = i
+                op.checkpoint(MappingProxyType(state))
+        def update(configuration, state):
+            threads = [threading.Thread(target=work, args=(n, state)) for n in range(8)]
+            [t.start() for t in threads]
+            [t.join() for t in threads]
+    """)
+    assert sync.error is None
+    states = [s.state for s in sync.segments if s.state is not None]
+    assert states[-1] == {str(n): 29 for n in range(8)}
+    for before, after in itertools.pairwise(states):
+        assert all(after[thread] >= i for thread, i in before.items())
 
 
 def test_segments_end_at_checkpoints(world: World) -> None:

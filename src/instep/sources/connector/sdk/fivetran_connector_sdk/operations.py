@@ -50,7 +50,7 @@ class Operations:
         """Keeps everything that came before, and the state with which the next sync begins."""
         if not isinstance(state, Mapping):
             raise ValueError(f"op.checkpoint(state): state has to be a dict, not {type(state).__name__}")
-        current().checkpoint(dict(state))
+        current().checkpoint(state)
 
     @staticmethod
     def warning(message: str) -> None:

@@ -141,11 +141,12 @@ class Outlet:
             self._send({"frame": "truncate", "table": bucket.number, "number": self._sequence})
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Returns when what came before it is kept. Other threads may go on meanwhile."""
-        text = json.dumps(state)
-        if len(text) > LARGEST_STATE:
-            raise ValueError(f"the state has {len(text):,} bytes; at most {LARGEST_STATE:,} can be kept")
+        """Returns when what came before it is kept. Other threads may go on meanwhile. The state is read when it is this
+        one's turn: threads share it, and what one has kept must not be taken back by another that has waited."""
         with self._turn:
+            text = json.dumps(dict(state))
+            if len(text) > LARGEST_STATE:
+                raise ValueError(f"the state has {len(text):,} bytes; at most {LARGEST_STATE:,} can be kept")
             with self._lock:
                 self._flush()
                 self._checkpoints += 1
