@@ -83,19 +83,6 @@ def _watched_sync(place: Place, crash: str) -> None:
         assert not files_with_it(Path(temporary))
 
 
-@pytest.mark.slow
-def test_a_large_job_writes_no_secret_to_the_disk(place: Place, postgres: Database) -> None:
-    """Spark puts what it sends to its workers into a file if it is more than a megabyte."""
-    columns = ", ".join(f"a_column_with_a_name_of_some_length_{i} int" for i in range(700))
-    for number in range(8):
-        postgres.execute(f"CREATE TABLE t{number} ({columns})")
-    postgres.execute(f"CREATE ROLE canary LOGIN SUPERUSER PASSWORD '{CANARY}'")
-    try:
-        _watched_sync(place.over(postgres, engine="spark", user="canary", password=f'"{CANARY}"'), "sync.staged=stop")
-    finally:
-        postgres.execute("DROP ROLE canary")
-
-
 SPOKEN = [
     ["validate"], ["source", "test"], ["source", "discover", "--columns"], ["plan"], ["plan", "--output", "json"],
     ["status"], ["doctor"],

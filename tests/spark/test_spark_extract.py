@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import secrets
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ from spark_world import RangeReader, ids, table_spec
 
 from instep.errors import StageError
 from instep.spark.extract import Job, Task, _payload, extract
+from instep.spark.payload import THRESHOLD, packed
+from instep.stage.pack import pack
 from instep.stage.place import keep_only
 from instep.stage.spec import Chunk, ChunkResult, Limits
 
@@ -141,8 +144,48 @@ def test_connect_reads_the_same_by_sql(spark_session: SparkSession, tmp_path: Pa
 
 
 def test_the_task_shows_no_reader(tmp_path: Path) -> None:
-    task = Task((pickle.dumps("hush"),), "")
+    task = Task((packed("hush"), b"hush"), "")
     assert "hush" not in repr(task)
+
+
+def large(table: str) -> list[Chunk]:
+    """Work that has more than 2 MB however it is compressed."""
+    return chunks(table, f"rows 0 3 {secrets.token_hex(1 << 21)}")
+
+
+def files_of(spark: SparkSession) -> set[Path]:
+    """Where pyspark puts what it does not keep in memory."""
+    return set(Path(spark.sparkContext._temp_dir).rglob("*"))  # type: ignore[arg-type]
+
+
+def test_what_tasks_are_told_is_not_written_to_a_file(spark_session: SparkSession, tmp_path: Path) -> None:
+    before = files_of(spark_session)
+    results = extract(spark_session, RangeReader("hush"), [table_spec("t", tmp_path)], large("t"))
+    assert ids(results) == [0, 1, 2]
+    assert files_of(spark_session) == before
+
+
+def test_a_session_that_would_write_it_is_refused(spark_session: SparkSession, tmp_path: Path) -> None:
+    """Such as one that a notebook has started."""
+    before, conf = files_of(spark_session), spark_session.sparkContext._jsc.sc().conf()
+    own = conf.get(THRESHOLD)
+    conf.set(THRESHOLD, "1m")
+    try:
+        with pytest.raises(StageError, match="with passwords in it") as caught:
+            extract(spark_session, RangeReader("hush"), [table_spec("t", tmp_path)], large("t"))
+        assert len(extract(spark_session, RangeReader(""), [table_spec("u", tmp_path)], chunks("u", "rows 0 3"))) == 1
+    finally:
+        conf.set(THRESHOLD, own)
+    assert THRESHOLD in caught.value.hint
+    assert files_of(spark_session) == before
+
+
+def test_many_chunks_are_told_in_few_bytes(tmp_path: Path) -> None:
+    columns = ", ".join(f'"column_{at}"::text AS "column_{at}"' for at in range(50))
+    work = chunks("t", *(f'{columns} WHERE "id" >= {at * 999_983} AND "id" < {at + 1}' for at in range(20_000)))
+    specs = {"t": table_spec("t", tmp_path)}
+    parts = [_payload(RangeReader(""), specs, part) for part in pack(work, 8)]
+    assert sum(map(len, parts)) < 2 << 20
 
 
 INTERRUPTED = textwrap.dedent(

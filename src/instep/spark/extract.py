@@ -18,6 +18,7 @@ from instep.errors import InstepError
 from instep.spark.executors import check_witness, slots, witness
 from instep.spark.failure import explain
 from instep.spark.frames import FrameReader, extract_frames
+from instep.spark.payload import check_size, packed, unpacked
 from instep.spark.watch import Fresh, TaskProgress, collect, written
 from instep.stage.pace import task_count
 from instep.stage.pack import pack
@@ -81,7 +82,7 @@ def extract(
 
 def _payload(reader: Reader, specs: Mapping[str, StageSpec], part: Sequence[Chunk], share: float = 0) -> bytes:
     """What one task needs, and no other task's specs."""
-    return pickle.dumps((reader, {c.table: specs[c.table] for c in part}, list(part), share))
+    return packed((reader, {c.table: specs[c.table] for c in part}, list(part), share))
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Task:
 
         context = TaskContext.get()
         check_witness(self.seen)
-        reader, specs, chunks, share = pickle.loads(self.work[number])
+        reader, specs, chunks, share = unpacked(self.work[number])
         attempt = context.attemptNumber() if context else 0
         if not (self.folder and Path(self.folder).is_dir()):
             return pickle.dumps(list(run_chunks(reader, specs, chunks, attempt, None, share)))
@@ -146,6 +147,7 @@ class Job:
 
     def _collect(self) -> None:
         try:
+            check_size(self.spark, self.task.work)
             self._tagged()
             self.rows = self._plain() if _context(self.spark) else self._arrow()
         except BaseException as error:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from instep.errors import InstepError, ReadError
 from instep.spark.failure import explain
+from instep.spark.payload import check_size, packed, unpacked
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.stage.task import Counts, run_chunks, totals
@@ -67,7 +68,7 @@ class Given:
 class FrameTask:
     """What travels to the workers: called once for each partition with its batches."""
 
-    work: tuple[bytes, ...] = field(repr=False)
+    work: bytes = field(repr=False)
     folder: str
     first: int
 
@@ -77,12 +78,12 @@ class FrameTask:
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
-        settle, spec, chunk, share = pickle.loads(self.work[number])
+        settle, spec, share, chunks = unpacked(self.work)
         told = None
         if self.folder and Path(self.folder).is_dir():
             told = TaskProgress(self.folder, self.first + number)
         given = Given(batches, settle)
-        done = list(run_chunks(given, {chunk.table: spec}, [chunk], context.attemptNumber(), told, share))
+        done = list(run_chunks(given, {spec.table: spec}, [chunks[number]], context.attemptNumber(), told, share))
         for _ in given.batches:  # what is left of a part that failed
             pass
         yield pa.record_batch([pa.array([pickle.dumps(done)], pa.binary())], names=["result"])
@@ -110,8 +111,8 @@ def extract_frames(
     work, first = [], 0
     with tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("") as folder:
         for table, own in by_table.items():
-            parts = tuple(pickle.dumps((reader.settle, known[table], chunk, share)) for chunk in own)
-            work.append(_TableJob(spark, reader, own, FrameTask(parts, folder, first)))
+            told = packed((reader.settle, known[table], share, own))
+            work.append(_TableJob(spark, reader, own, FrameTask(told, folder, first)))
             first += len(own)
         results = _all(work, _Room(limits.connections), slots, lambda: progress(collect(folder)) if progress else None)
     if progress:
@@ -132,6 +133,7 @@ class _TableJob:
             if stopped.is_set():
                 return []
             try:
+                check_size(self.spark, [self.task.work])
                 self.spark.addTag(self.tag)
                 found = self.reader.frame(self.spark, self.chunks).mapInArrow(self.task, "result binary").collect()
                 return [result for row in found for result in pickle.loads(bytes(row[0]))]

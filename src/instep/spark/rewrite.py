@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from instep.spark.extract import Job, Task
+from instep.spark.payload import packed, unpacked
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.task import Counts, Report
 
@@ -35,7 +36,7 @@ def run_parts(
     if not parts:
         return []
     with tempfile.TemporaryDirectory(prefix="instep-progress-") as folder:
-        payload = tuple(pickle.dumps((work, number, part)) for number, part in enumerate(parts))
+        payload = tuple(packed((work, number, part)) for number, part in enumerate(parts))
         job = Job(spark, _Part(payload, folder), what)
         found = dict(pickle.loads(row) for row in job.run(lambda: progress(collect(folder)) if progress else None))
     return [found[number] for number in range(len(parts))]
@@ -47,6 +48,6 @@ class _Part(Task):
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        work, place, part = pickle.loads(self.work[number])
+        work, place, part = unpacked(self.work[number])
         told = TaskProgress(self.folder, number) if Path(self.folder).is_dir() else None
         return pickle.dumps((place, work(part, context.attemptNumber() if context else 0, told)))

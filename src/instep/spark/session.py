@@ -20,6 +20,7 @@ from instep.spark import archive, jars
 from instep.spark.connect import CLUSTER_HINT, connect
 from instep.spark.executors import wait_for_executors
 from instep.spark.java import LOGGING, Java, Jvm, JvmExited, find_java, launch
+from instep.spark.payload import THRESHOLD
 from instep.spark.settings import SparkSettings
 from instep.spark.ship import ship
 
@@ -125,8 +126,7 @@ _CONTEXT = {
     "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
     "spark.redaction.regex": "(?i)secret|password|token|credential|access[.-]?key",
     "spark.python.worker.reuse": "true",
-    # What travels to workers holds the source's password: above this size Spark would write it to a file.
-    "spark.broadcast.UDFCompressionThreshold": "1g",
+    THRESHOLD: "1g",
 }
 _LOCAL_ONLY = {
     "spark.driver.host": "127.0.0.1",
