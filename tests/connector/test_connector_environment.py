@@ -12,7 +12,7 @@ import pytest
 from sdk_world import World, written
 
 from instep.errors import ProjectError, SetupError
-from instep.sources.connector.environment import interpreter, requirements
+from instep.sources.connector.environment import contents, interpreter, requirements
 
 LOOKS = """
 import importlib, sys
@@ -74,8 +74,9 @@ def test_an_environment_is_made_once(world: World, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_requirements_are_installed(world: World) -> None:
     folder = written(world.folder / "source", LOOKS)
-    wheel = tiny_wheel(world.folder)
-    folder.joinpath("requirements.txt").write_text(f"# ours\nfivetran_connector_sdk==3.1.0\n{wheel}\n")
+    wheel = tiny_wheel(folder)
+    folder.joinpath("requirements.txt").write_text("# ours\nfivetran_connector_sdk==3.1.0\n-r more.txt\n")
+    folder.joinpath("more.txt").write_text(f"./{wheel.name}\n")
     sync = world.sync(folder)
     assert sync.error is None
     (row,) = sync.records("t")
@@ -102,11 +103,48 @@ def test_what_cannot_be_installed_is_told(world: World) -> None:
         ("pyproject.toml", '[project]\ndependencies = ["a>=1", "fivetran_connector_sdk[x]"]', ("a>=1",)),
         ("pyproject.toml", "[tool.other]\n", ()),
         ("other.txt", "a", ()),
+        ("requirements.txt", "\ufeff  a==1\n", ("a==1",)),
+        (
+            "requirements.txt",
+            "fivetran-connector-sdk==2.1 \\\n    --hash=sha256:00\na==1 \\\n    --hash=sha256:11\n",
+            ("a==1      --hash=sha256:11",),
+        ),
+        (
+            "requirements.txt",
+            "-r more/base.txt\na @ https://host/a.zip#sha256=00\n",
+            ("b", "./c", "a @ https://host/a.zip#sha256=00"),
+        ),
     ],
 )
-def test_requirements(tmp_path: Path, file: str, text: str, expected: tuple[str, ...]) -> None:
-    tmp_path.joinpath(file).write_text(text)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_requirements(tmp_path: Path, file: str, text: str, expected: tuple[str, ...], encoding: str) -> None:
+    tmp_path.joinpath("more").mkdir()
+    tmp_path.joinpath("more", "base.txt").write_text("b\n--requirement=least.txt\n")
+    tmp_path.joinpath("more", "least.txt").write_text("./c # beside the connector\n")
+    if file == "pyproject.toml" or text.startswith("\ufeff"):
+        encoding = "utf-8"
+    tmp_path.joinpath(file).write_text(text, encoding=encoding)
     assert requirements(tmp_path) == expected
+
+
+def test_requirements_that_name_themselves(tmp_path: Path) -> None:
+    tmp_path.joinpath("requirements.txt").write_text("-r more.txt\n")
+    tmp_path.joinpath("more.txt").write_text("-r requirements.txt\n")
+    with pytest.raises(ProjectError, match=r"requirements\.txt names itself"):
+        requirements(tmp_path)
+
+
+def test_what_is_required_beside_the_connector_is_known_by_its_content(tmp_path: Path) -> None:
+    wanted = ["requests>=2", "-e ./lib", "tiny-1.0.whl", ".", "./none", "a @ file:///lib"]
+    package = tmp_path / "lib" / "package"
+    package.mkdir(parents=True)
+    seen = [list(contents(tmp_path, wanted))]
+    for file, text in ((package / "a.py", "1"), (package / "a.py", "2"), (tmp_path / "tiny-1.0.whl", "3")):
+        file.write_text(text)
+        seen.append(list(contents(tmp_path, wanted)))
+    tmp_path.joinpath("requests").write_text("no package")
+    assert list(contents(tmp_path, wanted)) == seen[-1]
+    assert len(set(map(tuple, seen))) == 4
 
 
 def test_requirements_that_cannot_be_read(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ ours changes no connector. `requests` is in all of them, as connectors expect.
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import hashlib
 import importlib.metadata
@@ -28,6 +29,12 @@ from instep.sources.connector.config import ConnectorConfig
 _VERSION = 1
 _OFFERED = ("requests", "urllib3", "idna", "certifi", "charset-normalizer")
 _OURS = re.compile(r"fivetran[-_.]connector[-_.]sdk", re.IGNORECASE)
+_GOES_ON = re.compile(r"\\\r?\n")
+_COMMENT = re.compile(r"(^|\s)#.*")
+_NAMES_FILE = re.compile(r"(?:-r|--requirement)[\s=]*(\S.*)")
+_EDITABLE = re.compile(r"^(?:-e|--editable)[\s=]*")
+_IS_PATH = re.compile(r"^(?!.*://)(?:.*/|\.|.*\.(?:whl|zip|tar\.gz)$)")
+_MADE = {"__pycache__", ".git", "build"}
 _REFUSED = "fivetran-connector-sdk<3\nfivetran-connector-sdk-core<0\n"
 _SECONDS = 1800
 _READY = "ready"
@@ -36,30 +43,59 @@ _READY = "ready"
 def interpreter(config: ConnectorConfig) -> Path:
     """The Python of the connector's environment, which is made if it is not there. Raises SetupError with what pip said
     if that fails, ProjectError if the requirements cannot be read."""
-    wanted = requirements(Path(config.path))
+    source = Path(config.path)
+    wanted = requirements(source)
     base = config.python or getattr(sys, "_base_executable", sys.executable)
-    folder = place_of(config) / _digest(wanted, base)
+    folder = place_of(config) / _digest([*wanted, *contents(source, wanted)], base)
     with _locked(folder):
         if not (folder / _READY).exists():
             shutil.rmtree(folder, ignore_errors=True)
-            _make(folder, base, wanted, config.name)
+            _make(folder, base, wanted, source, config.name)
             (folder / _READY).touch()
     return folder / "bin" / "python"
 
 
 def requirements(folder: Path) -> tuple[str, ...]:
-    """The lines of requirements.txt, else the dependencies of pyproject.toml, without the SDK itself, which is ours."""
+    """The lines of requirements.txt and of the files that it names, else the dependencies of pyproject.toml, without
+    the SDK itself, which is ours."""
     try:
         if (file := folder / "requirements.txt").is_file():
-            lines = file.read_text(encoding="utf-8-sig").splitlines()
+            lines = _lines(file)
         elif (file := folder / "pyproject.toml").is_file():
             lines = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {}).get("dependencies", [])
         else:
             lines = []
     except (OSError, ValueError) as error:
         raise ProjectError(f"{file}: {error}", hint="correct the connector's requirements") from error
-    bare = (line.split(" #")[0].strip() for line in lines)
-    return tuple(line for line in bare if line and not line.startswith("#") and not _OURS.match(line))
+    return tuple(line for line in lines if not _OURS.match(line))
+
+
+def _lines(file: Path, within: tuple[Path, ...] = ()) -> list[str]:
+    """Without comments; a line that goes on after a backslash is one, and a file that is named stands for its lines."""
+    data = file.read_bytes()
+    utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes what it redirects
+    found: list[str] = []
+    for line in _GOES_ON.sub(" ", data.decode("utf-16" if utf16 else "utf-8-sig")).splitlines():
+        bare = _COMMENT.sub("", line).strip()
+        if named := _NAMES_FILE.fullmatch(bare):
+            other = file.parent / named[1]
+            if other.resolve() in within:
+                raise ValueError(f"{other.name} names itself")
+            found += _lines(other, (*within, file.resolve()))
+        elif bare:
+            found.append(bare)
+    return found
+
+
+def contents(folder: Path, wanted: Sequence[str]) -> Iterator[str]:
+    """Digests of what is required as a file or folder on this machine: another content, another environment."""
+    for line in wanted:
+        place = folder / _EDITABLE.sub("", line)
+        if not _IS_PATH.search(line) or place.resolve() == folder.resolve():
+            continue
+        files = sorted(f for f in place.rglob("*") if not _MADE.intersection(f.parts)) if place.is_dir() else [place]
+        told = [(str(f.relative_to(place)), hashlib.sha256(f.read_bytes()).hexdigest()) for f in files if f.is_file()]
+        yield json.dumps(told)
 
 
 def place_of(config: ConnectorConfig) -> Path:
@@ -84,7 +120,7 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _make(folder: Path, base: str, wanted: Sequence[str], name: str) -> None:
+def _make(folder: Path, base: str, wanted: Sequence[str], source: Path, name: str) -> None:
     ours = importlib.util.find_spec("pip") is not None
     _run([base, "-m", "venv", *(["--without-pip"] if ours or not wanted else []), str(folder)], name)
     if wanted:
@@ -93,13 +129,13 @@ def _make(folder: Path, base: str, wanted: Sequence[str], name: str) -> None:
         python = str(folder / "bin" / "python")
         pip = [sys.executable, "-m", "pip", "--python", python] if ours else [python, "-m", "pip"]
         files = ["-r", str(folder / "requirements.txt"), "-c", str(folder / "constraints.txt")]
-        _run([*pip, "install", "-q", "--no-input", "--disable-pip-version-check", *files], name)
+        _run([*pip, "install", "-q", "--no-input", "--disable-pip-version-check", *files], name, source)
     _offer(folder)
 
 
-def _run(command: Sequence[str], name: str) -> None:
+def _run(command: Sequence[str], name: str, place: Path | None = None) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=place)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"connector {name}: its virtual environment cannot be made: {error}", hint=_HINT) from error
     if done.returncode:

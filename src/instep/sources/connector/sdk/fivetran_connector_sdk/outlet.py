@@ -141,8 +141,8 @@ class Outlet:
             self._send({"frame": "truncate", "table": bucket.number, "number": self._sequence})
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Returns when what came before it is kept. Other threads may go on meanwhile. The state is read when it is this
-        one's turn: threads share it, and what one has kept must not be taken back by another that has waited."""
+        """Returns when what came before it is kept. Other threads may go on meanwhile. The state is read when its turn
+        has come: threads share it, and what one has kept must not be taken back by another that has waited."""
         with self._turn:
             text = json.dumps(dict(state))
             if len(text) > LARGEST_STATE:
