@@ -115,13 +115,29 @@ log.warning("this is " + os.environ["FIVETRAN_DEPLOYMENT_MODEL"])
 op.upsert("part", {"id": 1, "model": os.getenv("FIVETRAN_DEPLOYMENT_MODEL").lower()})
 """
     )
+    with_drivers(trial.folder)
     for verb in ("debug", "check", "run"):
         program = "import sys; from instep.cli.main import main; sys.exit(main(sys.argv[1:]))"
         words = [sys.executable, "-c", program, "connector", verb, str(trial.folder)]
         done = subprocess.run([*words, *(["-d", f"{trial.folder}/x.db"] if verb == "run" else [])],
                               capture_output=True, text=True, timeout=300)  # fmt: skip
         assert (done.returncode, done.stderr.count("this is local_debug")) == (0, 1), done.stderr
+        assert done.stderr.count("installation.sh is not run") == 1
     assert trial.rows("part") == [(1, "local_debug")]
+
+
+def with_drivers(folder: Path) -> None:
+    (folder / "drivers").mkdir()
+    (folder / "drivers" / "installation.sh").write_text("touch ran\n")
+
+
+def test_drivers_that_nobody_has_installed_may_be_why_it_fails(trial: Trial) -> None:
+    trial.write(ONE, "import pyodbc_that_is_not_here\n" + CODE)
+    assert "nobody runs its drivers/installation.sh" not in trial.run("debug").err
+    with_drivers(trial.folder)
+    said = trial.run("debug")
+    assert (said.code, said.err.count("nobody runs its drivers/installation.sh")) == (1, 1), said
+    assert not list(trial.folder.rglob("ran"))
 
 
 def test_a_trial_shows_what_a_policy_does(trial: Trial) -> None:
@@ -254,7 +270,8 @@ for value in (1, "two", 3):
     said = trial.run("check")
     assert said.code == 1
     assert "warn  part.size has values of types int64, string: it becomes string" in said.out
-    assert "note  part.weight has values of types float64, int64: it becomes float64" in said.out
+    assert "note  part.weight has values of types float64, int64: it becomes float64, or string if" in said.out
+    assert "declare its type in schema() (DOUBLE)" in said.out
 
 
 def test_notes_alone_are_no_failure(trial: Trial) -> None:

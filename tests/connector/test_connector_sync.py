@@ -37,3 +37,16 @@ def test_two_checkpoints_a_rest_and_another_run(make_connector: MakeConnector, i
     assert report.status == "done"
     assert world.rows("orders") == [(1, "aa", 1.5), (3, None, None)]
     assert world.state == {"at": 13}
+
+
+def test_drivers_that_nobody_installs_are_told_of_in_each_sync(
+    make_connector: MakeConnector, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = make_connector(declared=ORDERS)
+    drivers = world.folder / "connector" / "drivers"
+    drivers.mkdir(parents=True)
+    (drivers / "installation.sh").touch()
+    world.play(*upserts("orders", {"id": 1}), CHECKPOINT, *upserts("orders", {"id": 2}), CHECKPOINT)
+    (said,) = (r for r in caplog.records if "installation.sh" in r.getMessage())
+    assert said.levelname == "WARNING"
+    assert "has to be on each machine" in said.getMessage()

@@ -27,6 +27,7 @@ def _counted(
     bench: Workbench, folder: str, state: Mapping[str, Any], trial: Trial
 ) -> tuple[Counts, tuple[Finding, ...]]:
     from instep.project.workbench import ENVIRONMENT
+    from instep.sources.connector.child import not_done
     from instep.sources.connector.config import ConnectorConfig
     from instep.sources.connector.lint import lint
     from instep.sources.connector.segment import Counts
@@ -35,6 +36,8 @@ def _counted(
 
     config = ConnectorConfig(str(bench.folder), bench.configuration, name=bench.folder.name, environment=ENVIRONMENT)
     sent, counts = Sent(), Counts()
+    for line in not_done(config):
+        trial.said(line)
     with closing(Segments(config, folder, state, trial.operations, trial.said)) as segments:
         while segment := segments.next():
             sent.add(segment)

@@ -23,7 +23,7 @@ from typing import Any
 from instep.errors import ProjectError, ReadError, SetupError
 from instep.logs import clean, hide, names_secret
 from instep.sources.connector.config import MIB, ConnectorConfig
-from instep.sources.connector.environment import interpreter
+from instep.sources.connector.environment import INSTALLATION, installs_drivers, interpreter
 from instep.sources.connector.frames import Frame, Frames
 from instep.sources.connector.segment import LogLine
 
@@ -37,6 +37,9 @@ _LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "err
 _LEVEL = re.compile(rf"(?:.{{0,80}}?[-|\s\[])?({'|'.join(_LEVELS)})(?=:|\]|\s+-\s|\s*\|)")
 _SHOWN = ("/usr", "/bin", "/lib", "/lib64", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/resolv.conf",
           "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd", "/etc/localtime")  # fmt: skip
+
+_TRACEBACK = "its traceback is in the log of the run"
+_UNINSTALLED = f"nobody runs its {INSTALLATION}: has this machine got what that installs?"
 
 
 @dataclass(frozen=True)
@@ -317,4 +320,12 @@ def failed(config: ConnectorConfig, head: Mapping[str, Any]) -> ReadError:
                 hint="send rows as they come instead of collecting them, or raise `limits.memory`",
             )
         case _:
-            return ReadError(f"connector {config.name}: {message}", hint="its traceback is in the log of the run")
+            hint = f"{_TRACEBACK}; {_UNINSTALLED}" if installs_drivers(config) else _TRACEBACK
+            return ReadError(f"connector {config.name}: {message}", hint=hint)
+
+
+def not_done(config: ConnectorConfig) -> Iterator[LogLine]:
+    """What it asks for in vain, for the beginning of a run."""
+    if installs_drivers(config):
+        text = f"{INSTALLATION} is not run: what it installs has to be on each machine that runs the connector"
+        yield LogLine("warning", text, "instep")

@@ -26,6 +26,7 @@ from instep.errors import ProjectError, SetupError
 from instep.logs import clean
 from instep.sources.connector.config import ConnectorConfig
 
+INSTALLATION = "drivers/installation.sh"
 _VERSION = 1
 _OFFERED = ("requests", "urllib3", "idna", "certifi", "charset-normalizer")
 _OURS = re.compile(r"fivetran[-_.]connector[-_.]sdk", re.IGNORECASE)
@@ -96,6 +97,11 @@ def contents(folder: Path, wanted: Sequence[str]) -> Iterator[str]:
         files = sorted(f for f in place.rglob("*") if not _MADE.intersection(f.parts)) if place.is_dir() else [place]
         told = [(str(f.relative_to(place)), hashlib.sha256(f.read_bytes()).hexdigest()) for f in files if f.is_file()]
         yield json.dumps(told)
+
+
+def installs_drivers(config: ConnectorConfig) -> bool:
+    """Whether it comes with a script that installs what pip cannot: it would change the machine, so nobody runs it."""
+    return (Path(config.path) / INSTALLATION).is_file()
 
 
 def place_of(config: ConnectorConfig) -> Path:

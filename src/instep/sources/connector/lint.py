@@ -157,16 +157,21 @@ def _unstable(table: SentTable, column: SentColumn) -> Iterator[Finding]:
         return
     meet = reduce(_both, types)
     lost = isinstance(meet, String) and not all(isinstance(t, String) for t in types)
+    late = ", or string if its first float comes after a checkpoint" if _mixed(types) else ""
     yield Finding(
         "warn" if lost else "note", "column.unstable", f"{table.path}.{column.name}",
-        f"has values of types {', '.join(map(str, types))}: it becomes {meet}",
-        "declare its type in schema(), or send values of one type",
+        f"has values of types {', '.join(map(str, types))}: it becomes {meet}{late}",
+        f"declare its type in schema(){' (DOUBLE)' if late else ''}, or send values of one type",
     )  # fmt: skip
 
 
+def _mixed(types: Iterable[DataType]) -> bool:
+    return {type(kind) for kind in types} == {Int, Float}
+
+
 def _both(a: DataType, b: DataType) -> DataType:
-    """The inferred type of values of both: integers beside floats are floats."""
-    return Float(64) if {type(a), type(b)} == {Int, Float} else promote(a, b)
+    """The inferred type of values of both in one segment: integers beside floats are floats."""
+    return Float(64) if _mixed((a, b)) else promote(a, b)
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from instep.crash import crashpoint
 from instep.sources.connector.afar import Cluster, RemoteSegments
+from instep.sources.connector.child import not_done
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.held import keep, kept_table, opened
 from instep.sources.connector.sealed import key_of, new_half
@@ -61,6 +62,8 @@ class ConnectorRun:
         self._fresh: list[tuple[Ref, str, int, str]] = []
         self._ended = False
         self._tidy()
+        for line in not_done(config):
+            log(line)
         state = {} if anew else memory.state().state
         given = (config, str(self.place), state, told, log)
         segments = Segments(*given) if on is None else RemoteSegments(*given, on)
