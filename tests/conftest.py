@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
 from instep import logs
@@ -20,11 +20,15 @@ from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import Database, Server, launch, make_database
 from s3_server import bucket, s3_server  # noqa: F401 - fixtures
 
-settings.register_profile("instep", deadline=None, print_blob=True)
+RANDOM = "INSTEP_RANDOM" in os.environ
+"""Other examples in each run, to look for what nobody knows yet; else a test that passes passes everywhere."""
+settings.register_profile(
+    "instep", deadline=None, print_blob=True, derandomize=not RANDOM, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("fast", settings.get_profile("instep"), max_examples=15)
 settings.load_profile("instep")
 
-if "INSTEP_RANDOM" not in os.environ:
+if not RANDOM:
     # Hypothesis mixes in literals of the modules that are loaded, which other tests of the process decide: without
     # them an example is the same alone, in the whole suite and on every machine
     assert callable(HypothesisProvider._maybe_draw_constant)

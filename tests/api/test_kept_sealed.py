@@ -106,7 +106,7 @@ def leaves(value: Any, named: bool = False) -> Iterator[tuple[Any, bool]]:
         yield value, named
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(NAMES, VALUES, max_size=4))
 def test_whatever_is_sent_comes_back_and_no_secret_is_shown(store: Store, kept: Kept, document: dict[str, Any]) -> None:
     shown = kept.put("foreign", "desk", document, who="ann").spec

@@ -47,7 +47,7 @@ def model(operations: list[Step]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(runs=st.lists(st.lists(steps, max_size=10), min_size=1, max_size=2))
 def test_the_table_is_what_a_dictionary_is(make_connector: MakeConnector, runs: list[list[Step]]) -> None:
     world = make_connector(declared=TABLE)
@@ -58,7 +58,7 @@ def test_the_table_is_what_a_dictionary_is(make_connector: MakeConnector, runs: 
 
 
 @pytest.mark.slow
-@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(runs=st.lists(st.tuples(st.booleans(), st.lists(steps, max_size=8)), min_size=2, max_size=3))
 def test_what_has_waited_is_carried_out_in_order(
     make_connector: MakeConnector, runs: list[tuple[bool, list[Step]]]
