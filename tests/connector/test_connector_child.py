@@ -248,6 +248,8 @@ def test_siblings_and_packages_of_the_project_are_found(world: World) -> None:
 def test_a_connector_that_cannot_be_loaded(world: World, code: str, words: str) -> None:
     sync = world.sync(code)
     assert words in str(sync.error)
+    assert isinstance(sync.error, ReadError)
+    assert ("requirements.txt" in sync.error.hint) is ("ModuleNotFoundError" in words)
 
 
 def test_a_folder_without_a_connector(world: World) -> None:

@@ -35,6 +35,7 @@ _PATIENCE = 5.0  # seconds that a process without a pipe to us may take to end
 _LINE = 10_000  # characters of a log line that are kept
 _LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "error", "CRITICAL": "error"}
 _LEVEL = re.compile(rf"(?:.{{0,80}}?[-|\s\[])?({'|'.join(_LEVELS)})(?=:|\]|\s+-\s|\s*\|)")
+_NO_MODULE = "name its package in requirements.txt of the connector: an environment has what is there, and `requests`"
 _SHOWN = ("/usr", "/bin", "/lib", "/lib64", "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/resolv.conf",
           "/etc/hosts", "/etc/nsswitch.conf", "/etc/passwd", "/etc/localtime")  # fmt: skip
 
@@ -320,7 +321,8 @@ def failed(config: ConnectorConfig, head: Mapping[str, Any]) -> ReadError:
                 hint="send rows as they come instead of collecting them, or raise `limits.memory`",
             )
         case _:
-            hint = f"{_TRACEBACK}; {_UNINSTALLED}" if installs_drivers(config) else _TRACEBACK
+            hint = _NO_MODULE if message.startswith("ModuleNotFoundError") else _TRACEBACK
+            hint = f"{hint}; {_UNINSTALLED}" if installs_drivers(config) else hint
             return ReadError(f"connector {config.name}: {message}", hint=hint)
 
 
