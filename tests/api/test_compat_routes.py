@@ -79,7 +79,13 @@ def test_the_schedule(compat: Compat) -> None:
     daily = compat.data("PATCH", "/connections/shop", {"sync_frequency": 1440, "daily_sync_time": "14:00"})
     assert (daily["sync_frequency"], daily["daily_sync_time"], daily["schedule_type"]) == (1440, "14:00", "auto")
     assert compat.app.project.connection("shop").schedule.sync == "0 14 * * *"
-    assert compat.data("PATCH", "/connections/shop", {"schedule_type": "manual"})["schedule_type"] == "manual"
+    assert compat.data("PATCH", "/connections/shop", {"schedule_type": "manual"}).items() >= {
+        ("schedule_type", "manual"), ("sync_frequency", 1440), ("daily_sync_time", "14:00")}  # fmt: skip
+    assert compat.app.project.connection("shop").schedule.sync == ""
+    slow = compat.data("PATCH", "/connections/shop", {"sync_frequency": 30})
+    assert (slow["schedule_type"], slow["sync_frequency"]) == ("manual", 30), "until it is said to be auto"
+    assert compat.data("PATCH", "/connections/shop", {"schedule_type": "auto"})["sync_frequency"] == 30
+    assert compat.app.project.connection("shop").schedule.sync == "*/30 * * * *"
     assert (
         "sync_frequency must be one of"
         in compat.ask("PATCH", "/connections/shop", {"sync_frequency": 7}, 400)["message"]

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from instep.api.compat.bodies import TOLD, WAYS
 from instep.api.compat.frequency import DEFAULT, minutes
+from instep.api.compat.noted import noted
 from instep.api.compat.ports import Item, Job, Ports
 from instep.api.compat.services import service_of, wire_config
 from instep.control.connection_status import Pending, Status, status
@@ -27,6 +29,7 @@ def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
         datetime.now(UTC),
         ports.store.detectors.disabled(names),
         ports.store.setups.broken(names),
+        noted(ports, "connection", [item.name for item in items if item.kind == "connection"]),
     )
     sources = ports.objects.sources({str(i.spec.get("source", "")) for i in items if i.kind == "connection"})
     return [_connection(item, sources.get(str(item.spec.get("source", ""))), facts) for item in items]
@@ -35,7 +38,7 @@ def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
 @dataclass(frozen=True)
 class Facts:
     """What is known of several connections at `now`, by name. `detection_off`: why a detector has switched itself
-    off; `broken`: why a set-up does not work."""
+    off; `broken`: why a set-up does not work; `noted`: what clients have said beside the settings."""
 
     outcomes: Mapping[str, Outcomes]
     paused: frozenset[str]
@@ -43,6 +46,7 @@ class Facts:
     now: datetime
     detection_off: Mapping[str, str] = field(default_factory=dict)
     broken: Mapping[str, str] = field(default_factory=dict)
+    noted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def tasks(self, item: Item) -> list[dict[str, Any]]:
         """What a person has to do before it goes on by itself."""
@@ -66,40 +70,50 @@ class Facts:
 
 
 def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]:
-    said = item.spec if item.kind == "foreign" else {}
-    line = str(_schedule(item).get("sync") or "")
-    frequency, time = minutes(line) if line else (int(said.get("sync_frequency") or DEFAULT), "")
+    foreign = item.kind == "foreign"
+    said = item.spec if foreign else facts.noted.get(item.name, {})
+    line, (frequency, daily) = sync_line(item), times(item, said)
     now = facts.status(item, late_after=2 * 60.0 * frequency)
-    daily = said.get("daily_sync_time") or time
     return {
         "id": item.name,
         "group_id": item.group,
-        "service": said.get("service") or service_of(source),
+        "service": said["service"] if foreign else service_of(source),
         "service_version": 1,
         "schema": item.namespace,
         "connected_by": item.created_by or None,
         "created_at": instant(item.created),
         "succeeded_at": instant(now.succeeded),
-        "failed_at": instant(now.failed or _instant(said.get("failed_at"))),
+        "failed_at": instant(now.failed or _instant(said.get("failed_at") if foreign else None)),
         "paused": now.paused,
-        "pause_after_trial": bool(said.get("pause_after_trial", False)),
         "sync_frequency": frequency,
         **({"daily_sync_time": daily} if daily and frequency == 1440 else {}),
-        "schedule_type": said.get("schedule_type") or ("auto" if line or item.kind == "foreign" else "manual"),
-        "data_delay_sensitivity": said.get("data_delay_sensitivity", "NORMAL"),
-        "data_delay_threshold": said.get("data_delay_threshold", 0),
-        "networking_method": said.get("networking_method") or _network(source),
+        "schedule_type": said.get("schedule_type") or "auto" if foreign else "auto" if line else "manual",
+        "networking_method": said.get("networking_method") or "Directly" if foreign else network(source),
         "status": _status(now, facts.tasks(item)),
-        "config": dict(said.get("config") or {}) if said else wire_config(source),
+        "config": {**(said.get("config") or {}), **({} if foreign else wire_config(source))},
+        **_DEFAULTS, **{name: said[name] for name in (*TOLD, *WAYS) if said.get(name) is not None},
     }  # fmt: skip
 
 
-def _schedule(item: Item) -> Mapping[str, Any]:
+_DEFAULTS: Mapping[str, Any] = {
+    "pause_after_trial": False, "data_delay_sensitivity": "NORMAL", "data_delay_threshold": 0,
+}  # fmt: skip
+
+
+def sync_line(item: Item) -> str:
+    """When it is synced, as a cron line; "" if nothing says so."""
     found = item.spec.get("schedule")
-    return found if isinstance(found, Mapping) else {}
+    return str(found.get("sync") or "") if isinstance(found, Mapping) else ""
 
 
-def _network(source: Item | None) -> str:
+def times(item: Item, said: Mapping[str, Any]) -> tuple[int, str]:
+    """(minutes, time of day); what was `said` last of one that is not synced by itself."""
+    if line := sync_line(item):
+        return minutes(line)
+    return int(said.get("sync_frequency") or DEFAULT), str(said.get("daily_sync_time") or "")
+
+
+def network(source: Item | None) -> str:
     return "SshTunnel" if source and source.spec.get("ssh") else "Directly"
 
 

@@ -5,22 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from pydantic import Field
 
-from instep.api.compat.body import Truth, Wire, parse
-from instep.api.compat.connection import instant, shown
+from instep.api.compat.bodies import (
+    TEST_ONLY,
+    Change,
+    NewConnection,
+    check_config,
+    check_frequency,
+    check_way,
+    left_out,
+)
+from instep.api.compat.body import parse
+from instep.api.compat.connection import instant, network, shown, sync_line, times
 from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, not_found, page, success
-from instep.api.compat.frequency import DEFAULT, FREQUENCIES, cron
+from instep.api.compat.frequency import cron
+from instep.api.compat.noted import note, noted
 from instep.api.compat.paging import window
 from instep.api.compat.ports import Item
 from instep.api.compat.route import Asked, Body, Name
-from instep.api.compat.services import NAMES, TYPES, is_set_up, not_understood, source_spec, understood
+from instep.api.compat.services import NAMES, TYPES, early, is_set_up, source_spec
 from instep.api.compat.setup import at_once, connection_tests
 from instep.api.compat.wire import ConnectionOut, TestedConnection
 from instep.control.kept import Kept
@@ -29,42 +38,12 @@ from instep.control.resync import ask, chosen
 from instep.errors import Blocked, Conflict, RunInProgress
 
 router = APIRouter()
-Delay = Literal["LOW", "NORMAL", "HIGH", "CUSTOM", "SYNC_FREQUENCY"]
-Schedule = Literal["auto", "manual"]
-MAX_DELAY = 1_000_000
+DIRECTLY = "Directly"
+WAITS = "make it with `paused`, edit its schemas, then resume it"
 LISTED = "Connections list retrieved successfully"
-_TEST_ONLY = {"run_setup_tests", "trust_certificates", "trust_fingerprints"}
 _OURS = {"id", "failed_at", "tasks"}
 """What is noted of a connection that has no source."""
 _TIED = {"group_id", "service"}
-
-
-class NewConnection(Wire):
-    group_id: str = Field(min_length=1)
-    service: str = Field(min_length=1, max_length=100)
-    config: dict[str, Any] = Field(default_factory=dict)
-    paused: Truth = False
-    sync_frequency: int = DEFAULT
-    daily_sync_time: str = Field(default="00:00", pattern=r"^([01]\d|2[0-3]):00$")
-    schedule_type: Schedule = "auto"
-    pause_after_trial: Truth = False
-    data_delay_sensitivity: Delay = "NORMAL"
-    data_delay_threshold: int = Field(default=0, ge=0, le=MAX_DELAY)
-    networking_method: str = Field(default="Directly", max_length=100)
-    run_setup_tests: Truth = True
-
-
-class Change(Wire):
-    config: dict[str, Any] | None = None
-    paused: Truth | None = None
-    sync_frequency: int | None = None
-    daily_sync_time: str | None = Field(default=None, pattern=r"^([01]\d|2[0-3]):00$")
-    schedule_type: Schedule | None = None
-    is_historical_sync: Truth | None = None
-    pause_after_trial: Truth | None = None
-    data_delay_sensitivity: Delay | None = None
-    data_delay_threshold: int | None = Field(default=None, ge=0, le=MAX_DELAY)
-    networking_method: str | None = Field(default=None, max_length=100)
 
 
 @router.get("/connections", **lists(ConnectionOut, "group_id", "schema"))
@@ -93,24 +72,30 @@ def create(desk: Asked, body: Body) -> JSONResponse:
     wanted = parse(NewConnection, body)
     if not desk.sees(wanted.group_id) or desk.ports.objects.get("destination", wanted.group_id) is None:
         raise not_found("Group", wanted.group_id)
-    _check_frequency(wanted.sync_frequency)
-    _check_config(wanted.service, wanted.config)
+    check_frequency(wanted.sync_frequency)
+    check_config(wanted.service, wanted.config)
     known = is_set_up(wanted.service, wanted.config)
+    if known:
+        check_way(wanted, DIRECTLY)
     name = _free_name(desk, wanted.service, wanted.config)
     item = _create_ours(desk, name, wanted) if known else _create_foreign(desk, name, wanted, body)
-    tests = at_once(connection_tests, desk, item.name) if known and wanted.run_setup_tests else []
-    return success("Connection has been created", {**_view(desk, item), "setup_tests": tests}, status=201)
+    tests = at_once(connection_tests, desk, item.name) if known and wanted.run_setup_tests is not False else []
+    strange = left_out(wanted.service, wanted, wanted.config)
+    return _answer("Connection has been created", {**_view(desk, item), "setup_tests": tests}, strange, 201)
 
 
-@router.patch("/connections/{id}", **says(ConnectionOut, takes=Change))
+@router.patch("/connections/{id}", **says(TestedConnection, takes=Change))
 def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
+    """It is tested again only if that was asked for."""
     item = desk.connection(id)
     wanted = parse(Change, body)
-    if not set(body) - _TEST_ONLY:
+    if not set(body) - TEST_ONLY:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
-    _check_frequency(wanted.sync_frequency)
+    check_frequency(wanted.sync_frequency)
     item = _change_ours(desk, item, wanted) if item.kind == "connection" else _change_foreign(desk, item, wanted, body)
-    return success("Connection has been updated", _view(desk, item))
+    tests = at_once(connection_tests, desk, id) if wanted.run_setup_tests and item.kind == "connection" else []
+    view = {**_view(desk, item), "setup_tests": tests}
+    return _answer("Connection has been updated", view, left_out(view["service"], wanted, wanted.config), 200)
 
 
 @router.delete("/connections/{id}", **says())
@@ -153,22 +138,19 @@ def connect_card(id: Name, desk: Asked, body: Body) -> JSONResponse:
     raise Refusal(405, f"Connection '{id}' has no connect card: nothing is hosted here.", hint=hint)
 
 
+def _answer(message: str, view: dict[str, Any], strange: list[str], status: int) -> JSONResponse:
+    """With a warning that names what was left out."""
+    if not strange:
+        return success(message, view, status=status)
+    keys = ", ".join(strange)
+    said = f"These settings are not known here and have no effect: {keys}."
+    view["status"]["warnings"].append({"code": "settings_not_known", "message": said, "details": keys})
+    return success(f"{message}. {said}", view, status=status)
+
+
 def _view(desk: Desk, item: Item) -> dict[str, Any]:
     [found] = shown(desk.ports, [item])
     return found
-
-
-def _check_frequency(minutes: int | None) -> None:
-    if minutes is not None and minutes not in FREQUENCIES:
-        raise Refusal(400, f"sync_frequency must be one of {', '.join(map(str, FREQUENCIES))} (minutes).")
-
-
-def _check_config(service: str, config: Mapping[str, Any]) -> None:
-    if unknown := not_understood(service, config):
-        keys = ", ".join(unknown[:10])
-        raise Refusal(
-            400, f"config of {service}: none of these keys is known: {keys}.", hint=f"known are {understood(service)}"
-        )
 
 
 def _create_ours(desk: Desk, name: str, wanted: NewConnection, since: Item | None = None) -> Item:
@@ -180,6 +162,7 @@ def _create_ours(desk: Desk, name: str, wanted: NewConnection, since: Item | Non
     with desk.ports.store.transaction():
         objects.create("source", name, source_spec(wanted.service, wanted.config), who)
         item = objects.create("connection", name, spec, who, since)
+        note(desk, "connection", name, {**wanted.told(), **_beside(wanted.config, wanted)})
     if wanted.paused:
         pause(desk.ports.store, name, f"paused by {who}")
     return item
@@ -187,7 +170,7 @@ def _create_ours(desk: Desk, name: str, wanted: NewConnection, since: Item | Non
 
 def _create_foreign(desk: Desk, name: str, wanted: NewConnection, body: Mapping[str, Any]) -> Item:
     """All fields are kept as they were sent."""
-    spec = _kept_fields(body, wanted, _TEST_ONLY | _OURS)
+    spec = _kept_fields(body, wanted, TEST_ONLY | _OURS)
     return desk.ports.objects.create("foreign", name, spec, desk.caller.name)
 
 
@@ -209,15 +192,23 @@ def _taken(desk: Desk, name: str) -> bool:
 
 def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
     objects, who, store = desk.ports.objects, desk.caller.name, desk.ports.store
+    source = str(item.spec["source"])
+    check_way(wanted, network(objects.get("source", source)))
+    if wanted.schema_status == "blocked_on_capture":
+        raise Refusal(400, "schema_status: no connection here waits for its schema to be edited.", hint=WAITS)
     if wanted.config:
-        source, type = str(item.spec["source"]), _service(desk, item)
+        type = _service(desk, item)
         if desk.caller.groups and len(store.objects.users("source", source)) > 1:
             raise Refusal(403, f"Source '{source}' serves other connections, too.", hint="use a key without groups")
-        _check_config(type, wanted.config)
+        check_config(type, wanted.config)
         config = {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}
         objects.change("source", source, config, who)
-    if settings := _schedule(wanted, item):
+    said = noted(desk.ports, "connection", [item.name]).get(item.name, {})
+    frequency, time = times(item, said)
+    if settings := _schedule(wanted, item, said):
         item = objects.change("connection", item.name, settings, who)
+    before = {"sync_frequency": frequency, "daily_sync_time": time} if wanted.schedule_type == "manual" else {}
+    note(desk, "connection", item.name, {**before, **wanted.told(), **_beside(wanted.config or {}, wanted)})
     if wanted.paused is True and item.name not in store.pauses.whole([item.name]):
         pause(store, item.name, f"paused by {who}")
     elif wanted.paused is False:
@@ -233,13 +224,23 @@ def _service(desk: Desk, item: Item) -> str:
     return next((service for service, of in TYPES.items() if of == type), "postgres")
 
 
-def _schedule(wanted: Change, item: Item) -> dict[str, Any]:
-    if wanted.schedule_type == "manual":
-        return {"schedule": {"sync": None}}
-    if wanted.sync_frequency is None and wanted.daily_sync_time is None:
+def _schedule(wanted: Change, item: Item, said: Mapping[str, Any]) -> dict[str, Any]:
+    """One that was said to be manual stays so until it is said to be auto again, and keeps its frequency meanwhile."""
+    held = not sync_line(item) and said.get("schedule_type") == "manual"
+    if wanted.schedule_type == "manual" or (held and wanted.schedule_type is None):
+        return {"schedule": {"sync": None}} if sync_line(item) else {}
+    if (wanted.sync_frequency, wanted.daily_sync_time, wanted.schedule_type) == (None, None, None):
         return {}
-    frequency = wanted.sync_frequency or 1440
-    return {"schedule": {"sync": cron(frequency, wanted.daily_sync_time or "00:00")}}
+    frequency, time = times(item, said)
+    minutes = wanted.sync_frequency or (1440 if wanted.daily_sync_time else frequency)
+    return {"schedule": {"sync": cron(minutes, wanted.daily_sync_time or time or "00:00")}}
+
+
+def _beside(config: Mapping[str, Any], wanted: NewConnection | Change) -> dict[str, Any]:
+    """What a schedule in the project cannot say of one that is manual, and settings that have no effect."""
+    names = ("schedule_type", "sync_frequency", "daily_sync_time")
+    found = wanted.model_dump(include=set(names), exclude_none=True, exclude_unset=True)
+    return {**found, **({"config": told} if (told := early(config)) else {})}
 
 
 def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
@@ -253,8 +254,8 @@ def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, A
 
 
 def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
-    _check_config(str(item.spec.get("service")), wanted.config or {})
-    patch = _kept_fields(body, wanted, _TEST_ONLY | _OURS | _TIED)
+    check_config(str(item.spec.get("service")), wanted.config or {})
+    patch = _kept_fields(body, wanted, TEST_ONLY | _OURS | _TIED)
     kept = Kept(desk.ports.store)
     found = desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
     if item.spec.get("service") not in TYPES:
@@ -262,13 +263,15 @@ def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]
     whole = parse(NewConnection, kept.opened("foreign", item.name))
     if not is_set_up(whole.service, whole.config):
         return found
+    check_way(whole, DIRECTLY)
     kept.delete("foreign", item.name)
     return _create_ours(desk, item.name, whole, item)
 
 
 def _kept_fields(body: Mapping[str, Any], read: NewConnection | Change, without: Set[str]) -> dict[str, Any]:
     """A body as it was sent, but for what was understood of it, and for fields that are not its sender's."""
-    known = read.model_dump(exclude_unset=True, exclude={"config"})
+    nested = {name for name, value in body.items() if isinstance(value, Mapping)}
+    known = read.model_dump(exclude_unset=True, exclude=nested)
     return {k: known.get(k, v) for k, v in body.items() if k not in without}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from instep.api.compat.desk import Desk
+from instep.api.compat.objects import merged
 from instep.api.compat.ports import Ports
 from instep.control.kept import Kept, noted_of
 from instep.model import ObjectKind
@@ -20,8 +21,8 @@ def noted(ports: Ports, kind: ObjectKind, names: Sequence[str]) -> dict[str, Map
 
 
 def note(desk: Desk, kind: ObjectKind, name: str, fields: Mapping[str, Any]) -> None:
-    """Adds to what is noted of an object."""
+    """Adds to what is noted of an object, as a JSON merge patch does."""
     if fields:
         with desk.ports.store.transaction():
             before = noted(desk.ports, kind, [name]).get(name, {})
-            Kept(desk.ports.store).put("noted", noted_of(kind, name), {**before, **fields}, who=desk.caller.name)
+            Kept(desk.ports.store).put("noted", noted_of(kind, name), merged(before, fields), who=desk.caller.name)

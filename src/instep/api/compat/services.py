@@ -21,7 +21,7 @@ _MORE: Mapping[str, tuple[str, ...]] = {"jdbc": ("url", "subprotocol")}
 NAMES = ("schema_prefix", "schema")
 """Where a config says how its schema is called at the destination."""
 _EARLY = frozenset((
-    *NAMES, "table", "update_method", "connection_type", "auth_method", "replication_slot", "publication_name",
+    "table", "update_method", "connection_type", "auth_method", "replication_slot", "publication_name",
     "always_encrypted", "sync_mode",
 ))  # fmt: skip
 _EARLY_PREFIXES = ("tunnel_", "client_")
@@ -42,10 +42,25 @@ def wire_config(source: Item | None) -> dict[str, Any]:
 
 def not_understood(service: str, config: Mapping[str, Any]) -> list[str]:
     """The keys of a config of a service that is read here, if none of them is known; [] otherwise."""
-    known = {*_keys(TYPES[service]), *_EARLY} if service in TYPES else set(config)
-    if any(key in known or key.startswith(_EARLY_PREFIXES) or SECRET_NAME.search(key) for key in config):
+    strange = unknown(service, config)
+    return strange if len(strange) == len(config) and not any(map(SECRET_NAME.search, config)) else []
+
+
+def unknown(service: str, config: Mapping[str, Any]) -> list[str]:
+    """The keys of a config that mean nothing here; none of a service that is not read at all."""
+    if service not in TYPES:
         return []
-    return sorted(config)
+    known = {*_keys(TYPES[service]), *NAMES}
+    return sorted(key for key in config if key not in known and not _is_early(key))
+
+
+def early(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a config is kept, has no effect and is told back, whether its connection has a source or not."""
+    return {key: value for key, value in config.items() if _is_early(key)}
+
+
+def _is_early(key: str) -> bool:
+    return key in _EARLY or key.startswith(_EARLY_PREFIXES)
 
 
 def is_set_up(service: str, config: Mapping[str, Any]) -> bool:

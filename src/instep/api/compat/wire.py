@@ -60,6 +60,8 @@ class StatusOut(Out):
 
 
 class ConnectionOut(Out):
+    """What ends here was said by a client, and has no effect."""
+
     id: str
     group_id: str
     service: str
@@ -79,6 +81,12 @@ class ConnectionOut(Out):
     networking_method: str
     status: StatusOut
     config: dict[str, Any]
+    destination_schema_names: str = ""
+    destination_configuration: dict[str, Any] = Field(default_factory=dict)
+    connect_card_config: dict[str, Any] = Field(default_factory=dict)
+    private_link_id: str = ""
+    proxy_agent_id: str = ""
+    hybrid_deployment_agent_id: str = ""
 
 
 class SetupTest(Out):

@@ -1,0 +1,110 @@
+"""What clients say of a connection reads back as they said it, is refused with the reason, or is named as left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compat_world import PROJECT, Compat, compatible
+
+SHOP = "/connections/shop"
+TOLD: dict[str, Any] = {
+    "pause_after_trial": True, "data_delay_sensitivity": "CUSTOM", "data_delay_threshold": 90,
+    "destination_schema_names": "FIVETRAN_NAMING", "destination_configuration": {"virtual_warehouse": "small"},
+    "connect_card_config": {"redirect_uri": "https://example.com/done"},
+}  # fmt: skip
+
+
+def shown(found: Any) -> dict[str, Any]:
+    return {name: found.get(name) for name in TOLD}
+
+
+def test_what_is_patched_reads_back_and_goes_with_the_connection(compat: Compat) -> None:
+    assert shown(compat.data("PATCH", SHOP, TOLD)) == TOLD
+    assert shown(compat.data("PATCH", SHOP, {"data_delay_sensitivity": "LOW"})) == {
+        **TOLD, "data_delay_sensitivity": "LOW"}  # fmt: skip
+    assert shown(compat.data("GET", SHOP))["data_delay_threshold"] == 90
+    assert shown(compat.data("GET", "/connections")["items"][0])["pause_after_trial"] is True
+    compat.ask("DELETE", SHOP)
+    compat.keep(PROJECT)
+    assert shown(compat.data("GET", SHOP))["data_delay_sensitivity"] == "NORMAL"
+
+
+def test_what_was_said_before_the_settings_came_stays(compat: Compat) -> None:
+    body = {"group_id": "lake", "service": "sqlite", "config": {"schema": "later", "sync_mode": "x"}, **TOLD}
+    assert shown(compat.data("POST", "/connections", {**body, "schedule_type": "manual"}, 201)) == TOLD
+    done = compat.data("PATCH", "/connections/later", {"config": {"path": "shop.db"}, "run_setup_tests": True})
+    assert (shown(done), done["schedule_type"], done["status"]["setup_state"]) == (TOLD, "manual", "connected")
+    assert done["config"] == {"path": "shop.db", "sync_mode": "x"}
+    assert {test["status"] for test in done["setup_tests"]} <= {"PASSED", "WARNING"}
+    assert done["setup_tests"]
+
+
+def test_one_that_a_file_manages_keeps_them_too(tmp_path: Any) -> None:
+    with compatible(tmp_path, "{}", file=PROJECT.removeprefix("engine: inline\n")) as compat:
+        assert shown(compat.data("PATCH", SHOP, TOLD)) == TOLD
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"networking_method": "PrivateLink"}, "is reached Directly"),
+        ({"networking_method": "SshTunnel"}, "is reached Directly"),
+        ({"hybrid_deployment_agent_id": "agent"}, "hybrid_deployment_agent_id: the worker connects by itself"),
+        ({"private_link_id": "a", "proxy_agent_id": "b"}, "private_link_id, proxy_agent_id: the worker"),
+        ({"schema_status": "blocked_on_capture"}, "schema_status"),
+        ({"destination_schema_names": "OURS"}, "destination_schema_names"),
+        ({"data_delay_threshold": -1}, "data_delay_threshold"),
+    ],
+)
+def test_what_would_not_be_so_is_refused(compat: Compat, body: dict[str, Any], said: str) -> None:
+    assert said in compat.ask("PATCH", SHOP, {**body, "pause_after_trial": True}, 400)["message"]
+    assert compat.data("GET", SHOP)["pause_after_trial"] is False
+    if "schema_status" not in body:
+        new = {"group_id": "lake", "service": "sqlite", "config": {"path": "shop.db"}, "run_setup_tests": False}
+        assert said in compat.ask("POST", "/connections", {**new, **body}, 400)["message"]
+    assert [c["id"] for c in compat.data("GET", "/connections")["items"]] == ["shop"]
+
+
+def test_what_is_so_may_be_said(compat: Compat) -> None:
+    body = {"networking_method": "Directly", "schema_status": "ready", "private_link_id": "", "proxy_agent_id": None}
+    assert compat.data("PATCH", SHOP, body)["networking_method"] == "Directly"
+
+
+def test_another_way_to_a_source_is_kept_until_there_is_one(compat: Compat) -> None:
+    early = {"networking_method": "PrivateLink", "private_link_id": "link"}
+    body = {"group_id": "lake", "service": "sqlite", "config": {"schema": "later"}, **early}
+    made = compat.data("POST", "/connections", body, 201)
+    assert early.items() <= made.items()
+    patch = {"config": {"path": "shop.db"}}
+    assert "private_link_id" in compat.ask("PATCH", "/connections/later", patch, 400)["message"]
+    assert compat.data("GET", "/connections/later")["config"] == {"schema": "later"}, "nothing of it was taken"
+    done = compat.data("PATCH", "/connections/later", {**patch, "networking_method": "Directly", "private_link_id": ""})
+    assert (done["status"]["setup_state"], done["networking_method"]) == ("connected", "Directly")
+
+
+UNKNOWN: list[tuple[str, dict[str, Any], str]] = [
+    ("sqlite", {"path": "shop.db", "pth": "x", "colour": "red"}, "colour, pth"),
+    ("postgres", {"update_method": "QUERY_BASED", "hostname": "db1"}, "hostname"),
+    ("postgres", {"tunnel_host": "gate", "schema": "s", "api_key": "k"}, "api_key"),
+    ("google_ads", {"anything": 1}, ""), ("sqlite", {"path": "shop.db", "schema": "s", "sync_mode": "x"}, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("service", "config", "named"), UNKNOWN)
+def test_settings_that_mean_nothing_here_are_named(
+    compat: Compat, service: str, config: dict[str, Any], named: str
+) -> None:
+    body = {"group_id": "lake", "service": service, "config": config, "run_setup_tests": False}
+    made = compat.ask("POST", "/connections", body, 201)
+    changed = compat.ask("PATCH", f"/connections/{made['data']['id']}", {"config": config})
+    for answer in (made, changed):
+        warnings = answer["data"]["status"]["warnings"]
+        assert [w["details"] for w in warnings] == ([named] if named else [])
+        assert (named in answer["message"], "no effect" in answer["message"]) == (True, bool(named))
+
+
+def test_sign_ins_of_other_services_are_named_too(compat: Compat) -> None:
+    answer = compat.ask("PATCH", SHOP, {"auth": {"client_access": {"client_secret": "canary"}}})
+    assert answer["data"]["status"]["warnings"][0]["details"] == "auth"
+    assert "canary" not in str(answer)
