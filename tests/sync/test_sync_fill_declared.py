@@ -16,7 +16,7 @@ def test_a_key_that_is_not_unique_fills_nothing(make_world: MakeWorld) -> None:
     world.run("INSERT INTO t VALUES (1, 'late', 0)", "ALTER TABLE t ADD COLUMN size int DEFAULT 7")
     report = world.sync()
     assert report.status == "failed"
-    assert "the key id of the project file is not unique: 1 rows share it" in report.tables[0].error
+    assert "the key id, which the source does not guarantee, is not unique: 1 rows share it" in report.tables[0].error
     assert world.rows("t", "id", "size")[0] == (1, None)
     assert [b.status for b in world.store.backfills.waiting("shop")] == ["wanted"]
     world.run("DELETE FROM t WHERE name = 'late'")

@@ -1,4 +1,4 @@
-"""A key that only the settings name has to hold: rows that share it would be taken for one."""
+"""A key that the source does not guarantee has to hold: rows that share it would be taken for one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ def check_unique(load: Load, target: Target, files: Sequence[StagedFile]) -> Non
     shared = sum(n - 1 for n in counted.column("count_all").to_pylist() if n > 1)
     if shared:
         raise StageError(
-            f"table {load.table.path}: the key {', '.join(load.table.key)} of the project file is not unique: "
-            f"{shared:,} rows share it with another row, and would be lost",
-            hint="name more columns under `key`, or remove it and let the table be refreshed as a whole",
+            f"table {load.table.path}: the key {', '.join(load.table.key)}, which the source does not guarantee, is not "
+            f"unique: {shared:,} rows share it with another row, and would be lost",
+            hint=f"`instep table set-key {load.table.path} KEY` gives it another one, as does `key` in instep.yml; "
+            "a table without any is refreshed as a whole",
         )
 
 
