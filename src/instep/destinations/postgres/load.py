@@ -28,8 +28,8 @@ from instep.errors import Conflict, DestinationError, InstepError, StageError
 from instep.stage.spec import StagedFile, SystemColumns
 
 T = TypeVar("T")
-_BY_INDEX = """
-SELECT set_config('random_page_cost', least(current_setting('random_page_cost')::float8, 1.1)::text, true)
+_LOOK_UP = """
+SELECT set_config(name, '1.1', true) FROM pg_settings WHERE name = 'random_page_cost' AND source = 'default'
 """
 """By the default, that of a disk with an arm, the server reads the whole table to change a hundredth of its rows."""
 
@@ -199,7 +199,7 @@ def _upsert(session: Session, record: Record, staged: str, keys: str, how: Merge
             f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
             hint="`instep sync --full` rebuilds it",
         )
-    session.run(_BY_INDEX)
+    session.run(_LOOK_UP)
     updated = session.count(one.update) if one.update else 0
     inserted = session.count(one.insert)
     updated += session.count(one.revive) if one.revive else 0
