@@ -140,6 +140,29 @@ def test_drivers_that_nobody_has_installed_may_be_why_it_fails(trial: Trial) -> 
     assert not list(trial.folder.rglob("ran"))
 
 
+def test_variables_reach_a_connector_by_name_and_no_file(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRM_TOKEN", "s3cr3t-of-13-")
+    monkeypatch.setenv("CRM_OTHER", "7")
+    trial.write(
+        """
+import os
+from fivetran_connector_sdk import Logging as log
+log.info("with " + os.getenv("CRM_TOKEN", ""))
+op.upsert("part", {"id": len(os.getenv("CRM_TOKEN", "")), "other": os.getenv("CRM_OTHER")})
+"""
+    )
+    trial.ok("debug")
+    said = [trial.ok(verb, "--env", "CRM_TOKEN") for verb in ("debug", "check")]
+    assert sorted(trial.rows("part", "id")) == [(0,), (13,)]
+    assert "other" not in trial.tables()["part"]
+    assert not [line for line in said if "s3cr3t" in line.out + line.err]
+    written = [p for p in trial.folder.joinpath("files").rglob("*") if p.is_file()]
+    assert [p for p in written if b"s3cr3t" in p.read_bytes()] == []
+    for name, words in (("CRM_NONE", "no environment variable CRM_NONE"), ("CRM_TOKEN=s3cr3t", "by its name alone")):
+        refused = trial.run("check", "--env", name)
+        assert (refused.code != 0, words in refused.err, "s3cr3t" in refused.err) == (True, True, False), refused
+
+
 def test_a_trial_shows_what_a_policy_does(trial: Trial) -> None:
     rules = trial.folder.parent / "rules.yml"
     rules.write_text("preset: block_all\nrules:\n- {on: [column.added], match: ['*.size'], decide: apply}\n")

@@ -26,6 +26,12 @@ Policy = Annotated[
         "--policy", help="What decides about schema changes: a preset, or a file as under one name of policies:."
     ),
 ]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env", metavar="NAME", help="A variable of your environment that the connector may read; give one each."
+    ),
+]
 connector = typer.Typer(help="Write and try a connector of your own: docs/connectors.md.", no_args_is_help=True)
 
 
@@ -44,16 +50,22 @@ def init(folder: Folder = Path()) -> None:
     say(f"next: `instep connector debug{where}` runs it into {folder / 'files' / 'warehouse.db'}")
 
 
-@connector.command(epilog="Examples: instep connector debug · instep connector debug crm --policy approve")
+@connector.command(
+    epilog="Examples: instep connector debug · instep connector debug crm --policy approve --env CRM_TOKEN"
+)
 def debug(
-    folder: Folder = Path(), configuration: Configuration = None, state: State = None, policy: Policy = "allow_all"
+    folder: Folder = Path(),
+    configuration: Configuration = None,
+    state: State = None,
+    policy: Policy = "allow_all",
+    env: Variables = None,
 ) -> None:
     """Run a connector into files/warehouse.db, from the state in files/state.json, and say what it did: operations,
     changes of the schema, rows. It is the sync that a connection does."""
     from instep.cli.connector_trial import try_out
     from instep.project.workbench import workbench
 
-    bench = workbench(folder, configuration, state, policy)
+    bench = workbench(folder, configuration, state, policy, env or ())
     try_out(bench, bench.warehouse, own_state=True)
 
 
@@ -68,23 +80,26 @@ def run(
         ),
     ] = None,
     policy: Policy = "allow_all",
+    env: Variables = None,
 ) -> None:
     """Run a connector into a lake of its own, which keeps the state itself: a sync without an instep.yml."""
     from instep.cli.connector_trial import try_out
     from instep.project.workbench import workbench
 
-    bench = workbench(folder, configuration, policy=policy)
+    bench = workbench(folder, configuration, policy=policy, variables=env or ())
     try_out(bench, bench.target(destination), own_state=False)
 
 
 @connector.command(epilog="Examples: instep connector check · instep connector check crm --state files/state.json")
-def check(folder: Folder = Path(), configuration: Configuration = None, state: State = None) -> None:
+def check(
+    folder: Folder = Path(), configuration: Configuration = None, state: State = None, env: Variables = None
+) -> None:
     """Run a connector without a destination and compare `schema()` with what it sends: names that look misspelt,
     columns that are mostly empty, types that change. Exit with 1 if something is most likely wrong."""
     from instep.cli.connector_check import check_sent, show_findings
     from instep.project.workbench import workbench
 
-    bench = workbench(folder, configuration, state)
+    bench = workbench(folder, configuration, state, variables=env or ())
     counts, findings = check_sent(bench, bench.read_state() if state else {})
     data = {"operations": asdict(counts), "findings": [asdict(f) for f in findings]}
     emit(data, lambda out: show_findings(out, counts, findings))

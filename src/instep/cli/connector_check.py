@@ -26,7 +26,6 @@ def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[Counts, tupl
 def _counted(
     bench: Workbench, folder: str, state: Mapping[str, Any], trial: Trial
 ) -> tuple[Counts, tuple[Finding, ...]]:
-    from instep.project.workbench import ENVIRONMENT
     from instep.sources.connector.child import not_done
     from instep.sources.connector.config import ConnectorConfig
     from instep.sources.connector.lint import lint
@@ -34,7 +33,9 @@ def _counted(
     from instep.sources.connector.sent import Sent
     from instep.sources.connector.spool import Segments
 
-    config = ConnectorConfig(str(bench.folder), bench.configuration, name=bench.folder.name, environment=ENVIRONMENT)
+    config = ConnectorConfig(
+        str(bench.folder), bench.configuration, name=bench.folder.name, environment=bench.environment
+    )
     sent, counts = Sent(), Counts()
     for line in not_done(config):
         trial.said(line)

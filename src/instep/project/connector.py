@@ -94,7 +94,7 @@ def _read(file: str) -> dict[str, str]:
     try:
         said = json.loads(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        why = "is not JSON" if isinstance(error, ValueError) else "cannot be read"
+        why = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "is not JSON"
         raise ProjectError(f"the connector's configuration {file} {why}", hint="correct it in the project") from None
     if not isinstance(said, dict) or not all(isinstance(v, str) for v in said.values()):
         raise ProjectError(

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -68,13 +69,20 @@ class Target:
 
 @dataclass(frozen=True)
 class Workbench:
-    """`state` is the file that a debug run begins from and leaves its state in, `policy` what decides about changes."""
+    """`state` is the file that a debug run begins from and leaves its state in, `policy` what decides about changes,
+    `variables` what the connector may read of the developer's environment."""
 
     folder: Path
     configuration: Mapping[str, str] = field(repr=False)
     configuration_file: Path | None
     state: Path
     policy: PolicySection = field(default_factory=PolicySection)
+    variables: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the connector is given of it."""
+        return {**ENVIRONMENT, **{name: os.environ[name] for name in self.variables}}
 
     @property
     def files(self) -> Path:
@@ -97,10 +105,11 @@ class Workbench:
     def project(self, target: Target) -> Project:
         """A project that runs the connector into `target`; nothing of the configuration stands in it."""
         file = self.configuration_file
+        told = {**ENVIRONMENT, **{name: f"${{env:{name}}}" for name in self.variables}}
         text = _PROJECT.format(
             name=json.dumps(self.folder.name), path=json.dumps(str(self.folder)),
             configuration=f"\n    configuration_file: {json.dumps(str(file))}" if file else "",
-            environment=json.dumps(ENVIRONMENT), target=target.name, destination=target.section,
+            environment=json.dumps(told), target=target.name, destination=target.section,
             policy=self.policy.model_dump_json(exclude_unset=True),
             engine="inline" if target.kind == "duckdb" else "auto",
         )  # fmt: skip
@@ -118,10 +127,14 @@ class Workbench:
 
 
 def workbench(
-    folder: Path, configuration: Path | None = None, state: Path | None = None, policy: str = ""
+    folder: Path,
+    configuration: Path | None = None,
+    state: Path | None = None,
+    policy: str = "",
+    variables: Sequence[str] = (),
 ) -> Workbench:
     """The connector in `folder`; ProjectError if there is none, or what it is given is not what connectors take.
-    `policy` is a preset, a file with one policy, or "" for what a connection without one has."""
+    `policy` is a preset, a file with one policy, or "" for what a connection without one has. `variables` are names."""
     where = folder.absolute()
     if not (where / CONNECTOR).is_file():
         raise ProjectError(f"there is no {CONNECTOR} in {folder}", hint="write one with `instep connector init`")
@@ -130,7 +143,20 @@ def workbench(
     found = read_configuration(file) if given else {}
     if state is not None and not state.exists():
         raise ProjectError(f"{state} does not exist", hint="name a file with a JSON object: the state to begin from")
-    return Workbench(where, found, given, (state or where / "files" / "state.json").absolute(), _policy(policy))
+    _check_variables(variables)
+    kept = (state or where / "files" / "state.json").absolute()
+    return Workbench(where, found, given, kept, _policy(policy), tuple(variables))
+
+
+def _check_variables(names: Sequence[str]) -> None:
+    for name in names:
+        if "=" in name:
+            raise ProjectError(
+                f"--env {name.partition('=')[0]}=...: a variable is given by its name alone",
+                hint="set it in your environment, where its value is taken from: others can see command lines",
+            )
+        if name not in os.environ:
+            raise ProjectError(f"there is no environment variable {name}", hint="set it, or leave --env away")
 
 
 def _policy(said: str) -> PolicySection:

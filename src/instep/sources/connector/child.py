@@ -268,7 +268,8 @@ def check(config: ConnectorConfig) -> None:
     """ProjectError without a connector.py. From now on no log line of this process shows its secrets."""
     if not (Path(config.path) / "connector.py").is_file():
         raise ProjectError(f"connector {config.name}: {config.path} has no connector.py", hint="correct its `path`")
-    hide(*(value for key, value in config.configuration.items() if names_secret(key)))
+    given = [*config.configuration.items(), *config.environment.items()]
+    hide(*(value for key, value in given if names_secret(key)))
 
 
 def _widen(descriptor: int) -> None:
