@@ -9,18 +9,9 @@ from collections.abc import Mapping, Set
 from datetime import date, time
 from typing import Any
 
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+from instep.schema.shown import HIDDEN
+
 _PIECE = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
-
-
-def visible(text: str) -> str:
-    """Control characters as escapes (`\\x1b`); line breaks and tabs stay."""
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def one_line(text: str) -> str:
-    """As `visible`, with line breaks and tabs as escapes, too: one name, one line."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def folded(line: str, width: int) -> str:
@@ -51,7 +42,7 @@ def text_of(value: Any) -> str:
 def json_text(data: Mapping[str, Any]) -> str:
     """A JSON document that any parser reads: moments as ISO 8601, and what JSON has no form for (NaN) as text."""
     document = json.dumps(_plain(data), indent=2, ensure_ascii=False, allow_nan=False)
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+    return HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def _plain(value: Any) -> Any:

@@ -23,6 +23,8 @@ from instep.schema.types import String
 
 SYSTEM = ("synced", "deleted", "id", "meta", "extra", "valid_from", "valid_to", "current")
 HASH = 8
+LONGEST = 1_000
+"""Characters of a name at the source: none that a person gave has more."""
 ROW_ID = "_instep_id"
 """What the row id is called at a source whose tables have it as their key."""
 _ROW_ID = "row id"
@@ -87,10 +89,14 @@ def _lower(character: str) -> str:
 def check_name(name: str, what: str) -> None:
     """Raises SchemaError, naming `what`, for a name that no destination can hold."""
     if why := _flaw(name):
-        raise SchemaError(f"{what} {why}: {name!r}", hint="rename it in the source, or exclude it in the project file")
+        raise SchemaError(
+            f"{what} {why}: {name[:LONGEST]!r}", hint="rename it in the source, or exclude it in the project file"
+        )
 
 
 def _flaw(name: str) -> str:
+    if len(name) > LONGEST:
+        return f"has a name of {len(name):,} characters ({LONGEST:,} are the most)"
     if name.isascii() and name.isprintable() and name.strip():
         return ""
     if not name:

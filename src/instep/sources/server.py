@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from instep.schema.shown import quoted
 from instep.sources.private_file import carried
 from instep.sources.ssh import Ssh
+
+_LATE = 2.0
+OVERRUN = "the server goes on sending after statement_timeout"
 
 
 @dataclass(frozen=True)
@@ -41,11 +46,16 @@ class ServerConfig:
         """Certificates go along: a task may run where their files are not."""
         return {**self.__dict__, **{name: carried(getattr(self, name)) for name in self.CERTIFICATES}}
 
+    def overrun(self, began: float) -> bool:
+        """Whether a statement that began then (`time.monotonic`) goes on, although the server should have ended it."""
+        return bool(self.statement_timeout) and time.monotonic() - began > self.statement_timeout + _LATE
+
     @property
     def place(self) -> str:
         """`user@host:port/database`, for messages."""
         return f"{self.user}@{self.host}:{self.port}/{self.database}"
 
-    def without_secret(self, text: str) -> str:
-        """A text of the server's or a library's that may repeat the password."""
-        return text.replace(self.password, "***") if self.password else text
+    def told(self, text: str) -> str:
+        """A text of the server's or a library's as it may be passed on: without the password, which it may repeat, on
+        one line, without what moves a cursor, and not too long."""
+        return quoted(text.replace(self.password, "***") if self.password else text)

@@ -6,6 +6,9 @@ acknowledges them: only a clock of our own ends such a wait.
 
 from __future__ import annotations
 
+import os
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -115,33 +118,80 @@ def _serve(work: SimpleQueue[_Call | None]) -> None:
         call.run()
 
 
+MOST = 1 << 30
+"""Bytes that one answer may have that is held in memory as a whole: a catalog, not the rows of tables."""
+
+
 @lru_cache
 def patient(seconds: float) -> type[psycopg.Connection[Any]]:
-    """psycopg's connection, which raises OperationalError, and is closed, when the server is silent for so long."""
+    """psycopg's connection, which raises OperationalError, and is closed, when the server is silent for so long or says
+    more than MOST at once. Its login ends in time, whatever the server has this side compute."""
     import psycopg
 
     class Patient(psycopg.Connection[Any]):
+        @classmethod
+        def connect(cls, conninfo: str = "", **more: Any) -> Any:
+            limit = float(psycopg.conninfo.conninfo_to_dict(conninfo).get("connect_timeout") or 0)
+            try:
+                return within(limit and limit + _GRACE, lambda: super(Patient, cls).connect(conninfo, **more))
+            except Silence:
+                raise psycopg.OperationalError(f"{ENDLESS} {limit:g} s") from None
+
         def wait(self, gen: Any, *given: Any, **more: Any) -> Any:
-            return super().wait(_within(gen, seconds, self) if seconds else gen, *given, **more)
+            return super().wait(_within(gen, seconds, self), *given, **more)
 
     return Patient
+
+
+ENDLESS = "the login was not finished within"
+_GRACE = 2.0
+"""Seconds that a driver's own clock, which says more, comes before ours."""
+
+
+def within(seconds: float, act: Callable[[], T]) -> T:
+    """One call, as `Patience` makes it; raises Silence."""
+    patience = Patience(seconds)
+    try:
+        return patience.call(act)
+    finally:
+        patience.close(lambda: None)
 
 
 def _within(gen: Any, seconds: float, connection: psycopg.Connection[Any]) -> Generator[Any, Any, Any]:
     """The same steps; whoever waits tells at least ten times a second whether something is ready."""
     from psycopg import OperationalError
 
-    since = time.monotonic()
+    since, steps, before = time.monotonic(), 0, 0
     try:
         step = next(gen)
         while True:
             ready = yield step
             now = time.monotonic()
             if ready:
-                since = now
-            elif now - since >= seconds:
+                since, steps = now, steps + 1
+                if steps == _FEW:
+                    before = _received(connection)
+                elif steps % _FEW == 0 and _received(connection) - before > MOST:
+                    connection.close()
+                    raise OperationalError(f"the server's answer has no end: it was cut off after {MOST >> 20} MB")
+            elif seconds and now - since >= seconds:
                 connection.close()
                 raise OperationalError(str(Silence(seconds)))
             step = gen.send(ready)
     except StopIteration as end:
         return end.value
+
+
+_FEW = 16
+_BYTES_RECEIVED = 128
+"""Where Linux has that in its `tcp_info`."""
+
+
+def _received(connection: psycopg.Connection[Any]) -> int:
+    """Bytes on this connection; 0 where nobody counts them."""
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as same:
+            told = same.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED + 8)
+        return int(struct.unpack_from("=Q", told, _BYTES_RECEIVED)[0])
+    except (OSError, AttributeError, struct.error):
+        return 0

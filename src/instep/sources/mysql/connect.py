@@ -183,13 +183,13 @@ def translated(config: MySqlConfig, what: str = "") -> Iterator[None]:
         raise translate(config, code, text, what) from None
     except (OSError, RuntimeError) as error:  # TLS files, and ciphers that need another package
         said = "tls.ca or tls.cert: " if isinstance(error, FileNotFoundError) and not error.filename else ""
-        text = said + config.without_secret(str(error))
+        text = said + config.told(str(error))
         raise ConnectError(f"{what or config.place}: {text}", hint="check the source's TLS settings") from None
 
 
 def translate(config: MySqlConfig, code: int, text: str, what: str = "") -> InstepError:
     """Our error for one of the server's or of pymysql's, by its number."""
-    subject, text = what or config.place, config.without_secret(text)
+    subject, text = what or config.place, config.told(text)
     if code in _ACCESS:
         hint = f"grant {config.user} the right to read it, or exclude it from the source"
         return AccessLost(f"{subject}: may not be read any more: {text}", hint=hint)

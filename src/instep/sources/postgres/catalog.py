@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -93,27 +94,39 @@ class Names:
 
 def read_fingerprint(connection: psycopg.Connection[Any], names: Names) -> str:
     """The fingerprint that `read_catalog` gives, computed in the server."""
-    row = connection.execute(names.statement(_DIGEST).encode()).fetchone()
-    assert row is not None
-    return f"{VERSION}:{row[0]}"
+    with _understood():
+        (row,) = connection.execute(names.statement(_DIGEST).encode()).fetchall()
+        return f"{VERSION}:{row[0]}"
 
 
 def read_catalog(connection: psycopg.Connection[Any], names: Names) -> Discovery:
     """Every selected table, denied ones included: a table that is in `denied` is in the catalog too."""
-    identity, block = _read_identity(connection)
-    rows = connection.execute(names.statement(_READ).encode()).fetchall()
-    tables: list[Table] = []
-    stats: dict[tuple[str, str], TableStats] = {}
-    denied: dict[tuple[str, ...], str] = {}
-    for count, pages, body, _ in rows:
-        described = _Described(*json.loads(body))
-        table = _table(described, bool(identity))
-        tables.append(table)
-        stats[table.ref] = TableStats(count, pages * block)
-        denied.update(_denied(described, connection.info.user))
-    digest = _digest(row[3] for row in rows)
-    proof = bool(identity) and not denied
-    return Discovery(Catalog.of(tables), digest, stats, denied, identity, proof)
+    with _understood():
+        identity, block = _read_identity(connection)
+        rows = connection.execute(names.statement(_READ).encode()).fetchall()
+        tables: list[Table] = []
+        stats: dict[tuple[str, str], TableStats] = {}
+        denied: dict[tuple[str, ...], str] = {}
+        for count, pages, body, _ in rows:
+            described = _Described(*json.loads(body))
+            table = _table(described, bool(identity))
+            tables.append(table)
+            stats[table.ref] = TableStats(count, pages * block)
+            denied.update(_denied(described, connection.info.user))
+        digest = _digest(row[3] for row in rows)
+        proof = bool(identity) and not denied
+        return Discovery(Catalog.of(tables), digest, stats, denied, identity, proof)
+
+
+@contextmanager
+def _understood() -> Iterator[None]:
+    """Raises psycopg's DataError for an answer that no PostgreSQL gives."""
+    import psycopg
+
+    try:
+        yield
+    except (ValueError, TypeError, LookupError) as error:
+        raise psycopg.DataError(f"what it tells of its tables is not what a PostgreSQL tells: {error}") from None
 
 
 def _digest(digests: Iterable[str]) -> str:
@@ -126,12 +139,10 @@ def _read_identity(connection: psycopg.Connection[Any]) -> tuple[str, int]:
 
     Without the system identifier ids cannot be told from those of a restored copy, so none are given.
     """
-    row = connection.execute(_IDENTITY).fetchone()
-    assert row is not None
+    (row,) = connection.execute(_IDENTITY).fetchall()
     if not row[0]:
         return "", row[2]
-    system = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
-    assert system is not None
+    (system,) = connection.execute("SELECT system_identifier FROM pg_control_system()").fetchall()
     return f"{system[0]}/{row[1]}", row[2]
 
 

@@ -15,7 +15,7 @@ from instep.sources.postgres.tls import refusal
 from instep.sources.private_file import as_file, private_file
 from instep.sources.server import ServerConfig
 from instep.sources.ssh import Way, through
-from instep.stage.patience import LIBPQ, SILENT, patient
+from instep.stage.patience import ENDLESS, LIBPQ, SILENT, patient
 
 if TYPE_CHECKING:
     import psycopg
@@ -60,9 +60,15 @@ def conninfo(config: PostgresConfig, way: Way | None = None, key: str = "") -> s
         "sslkey": key,
         "connect_timeout": config.connect_timeout,
         "options": config.options,
+        "require_auth": "" if _may_tell(config) else "!password",
     }
     kept = {k: v for k, v in given.items() if v not in ("", 0)}
     return make_conninfo("", **kept, **LIBPQ, application_name=config.application_name, client_encoding="UTF8")
+
+
+def _may_tell(config: PostgresConfig) -> bool:
+    """Whether a server that asks for the password itself, and no proof of it, is told: where nobody else hears."""
+    return config.sslmode.startswith(("require", "verify")) or bool(config.ssh) or config.host.startswith("/")
 
 
 def _authorities(config: PostgresConfig) -> str:
@@ -145,7 +151,7 @@ def translate(
     config: PostgresConfig, text: str, sqlstate: str, what: str = "", otherwise: type[InstepError] = ReadError
 ) -> InstepError:
     """Our error for one of the server's or of libpq's. Some come without an SQLSTATE: then the text decides."""
-    text = _first_line(config.without_secret(text))
+    text = config.told(_first_line(text))
     subject = what or config.place
     if sqlstate == "42501" or "permission denied for" in text:
         hint = f"grant the SELECT privilege on it to {config.user}, or put it into the source's exclude list"
@@ -172,6 +178,11 @@ def translate(
 
 _CONNECT = (
     ("password authentication failed", "wrong user or password", "check the source's user and password"),
+    ("server requested a cleartext password", "the server asks for the password itself over a connection without TLS",
+     "set tls.mode to require or more, or have the server ask for scram-sha-256"),
+    (ENDLESS, "no answer in time", "check host and port: a server that makes a login this long is broken or hostile"),
+    ("incorrect server signature", "the server does not know the password: it is not the one it says it is",
+     "check host and port, and set tls.mode to verify-full"),
     ("no password supplied", "the server asks for a password", "set the source's password"),
     ('database ".*" does not exist', "the server has no such database", "check the source's database ({c.database})"),
     (

@@ -7,6 +7,7 @@ first: one connection per task, many chunks on it.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from instep.errors import ConnectError, InstepError, ReadError
 from instep.sources.postgres.connect import PostgresConfig, dial, set_statement, translate
 from instep.sources.postgres.sql import literal
 from instep.sources.postgres.types import DIMENSIONS
-from instep.stage.patience import Patience, Silence
+from instep.sources.server import OVERRUN
+from instep.stage.patience import Patience, Silence, within
 from instep.stage.spec import Chunk, Limits
 
 if TYPE_CHECKING:
@@ -44,10 +46,14 @@ class PostgresReader:
         import adbc_driver_manager
         import adbc_driver_postgresql.dbapi as adbc
 
+        config = self.config
+        limit = config.connect_timeout and config.read_timeout and max(config.connect_timeout, config.read_timeout)
         try:
-            connection = dial(self.config, lambda info: adbc.connect(info, autocommit=True))
+            connection = dial(config, lambda info: within(limit, lambda: adbc.connect(info, autocommit=True)))
         except adbc_driver_manager.Error as error:
-            raise translate(self.config, str(error), error.sqlstate or "", otherwise=ConnectError) from None
+            raise translate(config, str(error), error.sqlstate or "", otherwise=ConnectError) from None
+        except Silence as error:
+            raise translate(config, str(error), "") from None
         patience = Patience(self.config.read_timeout)
         try:
             self._begin(connection, patience)
@@ -89,8 +95,12 @@ class PostgresReadSession:
         import pyarrow as pa
 
         try:
+            began = time.monotonic()
             with closing(self._patience.each(self._batches(chunk.query))) as batches:
-                yield from map(unwrap, batches)
+                for batch in batches:
+                    if self._config.overrun(began):
+                        raise self._failure(OVERRUN, _CANCELLED, chunk)
+                    yield unwrap(batch)
         except adbc_driver_manager.Error as error:
             raise self._failure(str(error), error.sqlstate or "", chunk) from None
         except (pa.ArrowException, OSError, Silence) as error:
@@ -103,7 +113,7 @@ class PostgresReadSession:
 
     def _failure(self, text: str, sqlstate: str, chunk: Chunk) -> InstepError:
         if DIMENSIONS in text:
-            column = text.split(DIMENSIONS, 1)[1].split('"')[0].splitlines()[0]
+            column = self._config.told(text.split(DIMENSIONS, 1)[1].split('"')[0].splitlines()[0])
             hint = "declare the column with its dimensions in the source (integer[][]), then it is read as json"
             return ReadError(f"{chunk.table}: column {column} holds an array of more than one dimension", hint=hint)
         if _TOO_LARGE.search(text):
@@ -120,9 +130,10 @@ class PostgresReadSession:
             if chunk.largest:
                 cursor.execute(chunk.largest)
                 row = cursor.fetchone()
+        said = self._config.told(_server_said(text))
         where = f"; the largest, {row[0] or 'without a key'}, has {row[1] >> 20} MB" if row else ""
         return ReadError(
-            f"{chunk.table}: a row is larger than the 1 GB that PostgreSQL sends at once{where} ({_server_said(text)})",
+            f"{chunk.table}: a row is larger than the 1 GB that PostgreSQL sends at once{where} ({said})",
             hint="exclude its largest column, or the row with a row filter",
         )
 
@@ -132,6 +143,7 @@ def _server_said(text: str) -> str:
 
 
 _TOO_LARGE = re.compile("exceeds maximum allowed length|invalid memory alloc request size|Cannot enlarge string buffer")
+_CANCELLED = "57014"
 _BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
 
 

@@ -103,7 +103,7 @@ class PostgresSnapshot:
         except psycopg.OperationalError:
             raise
         except psycopg.Error as error:
-            return error.diag.message_primary or str(error)
+            return self._config.told(error.diag.message_primary or str(error))
         return ""
 
     def transactions(self) -> str:
@@ -173,7 +173,7 @@ def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple
         with translated(config):
             connection.rollback()
             connection.execute(set_statement(settings(config)).encode())
-        return "", str(error).splitlines()[0]
+        return "", config.told(str(error).splitlines()[0])
     return name, ""
 
 
