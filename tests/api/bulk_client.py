@@ -38,7 +38,7 @@ def members(group: str) -> list[str]:
 
 
 def ended(connection: str) -> str:
-    for _ in range(600):
+    for _ in range(6000):
         state = str(call("GET", f"/connections/{connection}")["data"]["status"]["sync_state"])
         if state not in ("syncing", "rescheduled"):
             return state

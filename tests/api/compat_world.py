@@ -56,14 +56,14 @@ class Worker:
 
     def idle(self) -> None:
         """Waits until nothing is queued or running."""
-        end = time.monotonic() + 120
+        end = time.monotonic() + 600
         while self._store.jobs.find(status=("queued", "running"), limit=1):
             assert time.monotonic() < end
             time.sleep(0.01)
 
     def stop(self) -> None:
         self._stopped.set()
-        self._thread.join(120)
+        self._thread.join(600)
 
     def _work(self) -> None:
         with open_server(self._folder, insecure_dev=True) as app:

@@ -77,7 +77,7 @@ def _watched_sync(place: Place, crash: str) -> None:
         assert any(Path(temporary).iterdir())
         assert not files_with_it(Path(temporary), place.folder)
         os.kill(process.pid, signal.SIGCONT)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         assert process.returncode == 0, out + err
         assert not found_in((out + err).encode())
         assert not files_with_it(Path(temporary))
@@ -124,7 +124,7 @@ def test_subprocesses_are_not_told(place: Place, postgres: Database) -> None:
     for child in psutil.Process(process.pid).children(recursive=True):
         environments.append(Path(f"/proc/{child.pid}/environ").read_bytes())
     os.kill(process.pid, signal.SIGCONT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 0, out + err
     assert environments
     assert not [e for e in environments if postgres.config.password.encode() in e]

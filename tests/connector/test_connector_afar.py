@@ -178,7 +178,7 @@ def test_an_attempt_that_is_not_heard_ends(afar: Afar, tmp_path: Path) -> None:
         assert until(lambda: driver.hear("0/1") is not None)
         assert alive(tmp_path)
         driver.forget()
-        assert task.wait(60) == 0, "nobody is there who would hear of an error"
+        assert task.wait(300) == 0, "nobody is there who would hear of an error"
         assert until(lambda: not alive(tmp_path))
     finally:
         task.kill()
@@ -270,7 +270,7 @@ def alive(folder: Path) -> list[int]:
     return [n for n in map(int, file.read_text().split() if file.exists() else ()) if Path(f"/proc/{n}").exists()]
 
 
-def until(done: Callable[[], bool], seconds: float = 60) -> bool:
+def until(done: Callable[[], bool], seconds: float = 300) -> bool:
     ends = time.monotonic() + seconds
     while not done():
         if time.monotonic() > ends:

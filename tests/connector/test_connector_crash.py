@@ -75,7 +75,7 @@ class Project:
         code = "import sys; from instep.cli.main import main; sys.exit(main(sys.argv[1:]))"
         environment = {**os.environ, "INSTEP_CRASH": crash}
         command = [sys.executable, "-c", code, "sync", *options]
-        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, timeout=300).returncode
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, timeout=600).returncode
 
     @property
     def state(self) -> int:

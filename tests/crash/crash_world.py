@@ -186,9 +186,9 @@ class World:
         for process in self.started:
             if process.poll() is None:
                 process.kill()
-                process.wait(30)
+                process.wait(300)
 
-    def command(self, *words: str, crash: str = "", timeout: float = 300) -> int:
+    def command(self, *words: str, crash: str = "", timeout: float = 600) -> int:
         """Its exit code; -9 if a signal killed it."""
         return self.start(*words, crash=crash).wait(timeout)
 
@@ -289,7 +289,7 @@ def cursor_of(table: IcebergTable) -> str:
     return str(json.loads(state["cursor"])["upper"]) if state and state["cursor"] else ""
 
 
-def wait_until(happened: Any, seconds: float = 120, what: str = "") -> Any:
+def wait_until(happened: Any, seconds: float = 600, what: str = "") -> Any:
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         if found := happened():

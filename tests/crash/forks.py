@@ -49,7 +49,7 @@ class Forks:
         return self._ask({"go_on": stopped.pid})
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=300)
 
     def _ask(self, what: dict[str, object]) -> Ended:
         assert self._process.stdin is not None

@@ -51,7 +51,7 @@ def victim(call: str, folder: Path, point: str, action: str) -> Iterator[subproc
 
 def killed(call: str, folder: Path, point: str) -> None:
     with victim(call, folder, point, "kill") as process:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
         assert process.returncode == -signal.SIGKILL, said
 
 
@@ -115,6 +115,6 @@ def test_a_run_that_wakes_up_late_is_refused(tmp_path: Path, action: str) -> Non
         to.claim(REF, 2)
         to.append(REF, [stage(to, REF, [{"id": 2}])], Commit("run-2", 2))
         process.send_signal(signal.SIGCONT)
-        said, problem = process.communicate(timeout=60)
+        said, problem = process.communicate(timeout=600)
     assert said == "fenced\n", problem
     assert [r[0] for r in rows_of(to)] == [1, 2]

@@ -111,7 +111,7 @@ def test_a_killed_sync_makes_no_other_versions(
     tmp_path: Path, kind: str, point: str, expected: list[tuple[Any, ...]]
 ) -> None:
     loaded(tmp_path, kind)
-    assert start(tmp_path, f"{point}=kill").wait(120) == -signal.SIGKILL
+    assert start(tmp_path, f"{point}=kill").wait(600) == -signal.SIGKILL
     assert synced(tmp_path).status == "done"
     assert versions(tmp_path) == expected
     assert synced(tmp_path).status == "done"
@@ -135,7 +135,7 @@ def test_a_late_sync_is_refused(tmp_path: Path, kind: str, point: str) -> None:
     found = versions(tmp_path)
     assert [v[1] for v in found if v[0] == 2] == ["later", "v2"]
     os.kill(late.pid, signal.SIGCONT)
-    assert late.wait(120) != 0
+    assert late.wait(600) != 0
     assert versions(tmp_path) == found
     assert synced(tmp_path).status == "done"
     assert versions(tmp_path) == found

@@ -120,8 +120,8 @@ def test_a_part_of_spark_dies(world: World, kill: Callable[[int], None], code: i
         wait_reading(world.database)
         kill(process.pid)
         if code:
-            assert process.wait(120) == code, world.said
-    assert process.wait(120) == code, world.said
+            assert process.wait(600) == code, world.said
+    assert process.wait(600) == code, world.said
     assert said in world.said
     assert "Traceback" not in world.said
     check_interrupted(world)
@@ -142,7 +142,7 @@ def test_files_of_a_killed_attempt_are_removed(world: World) -> None:
         wait_reading(world.database)
         staged = list(world.folder.glob("lake/crash/*/data/*/*.parquet"))
         kill_workers(process.pid)
-    assert process.wait(120) == 0, world.said
+    assert process.wait(600) == 0, world.said
     assert staged
     check_converged(world)
 
@@ -158,7 +158,7 @@ def test_the_server_dies(own_server: Server, tmp_path: Path, session: Any) -> No
         process = world.start("sync")
         wait_reading(world.database)
         own_server.kill()
-        assert process.wait(120) in (1, 4, 6), world.said
+        assert process.wait(600) in (1, 4, 6), world.said
     assert "Traceback" not in world.said
     own_server.start()
     check_interrupted(world)

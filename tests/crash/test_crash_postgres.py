@@ -106,7 +106,7 @@ def test_a_server_that_is_killed_has_all_of_a_load_or_nothing(tmp_path: Path, ow
         own.kill()
         own.start()
         late.send_signal(signal.SIGCONT)
-        late.communicate(timeout=120)
+        late.communicate(timeout=600)
     assert database.execute(STANDING) in ([(100, 0)], [(116, 11)]), "all of a load or nothing"
     assert synced(tmp_path).status == "done"
     check_equal(tmp_path, database)

@@ -48,7 +48,7 @@ def test_a_late_run_is_refused(world: World, point: str) -> None:
     assert world.sync().status == "done"
     lake, control = world.pointers(), world.control()
     os.kill(zombie.pid, signal.SIGCONT)
-    code = zombie.wait(180)
+    code = zombie.wait(600)
     assert world.pointers() == lake, world.said
     assert world.control() == control
     assert code == 5, f"exit code {code}:\n{world.said}"
@@ -67,8 +67,8 @@ def test_nothing_runs_on_without_its_driver(world: World) -> None:
     others = psutil.Process(process.pid).children(recursive=True)
     assert any("java" in p.name() for p in others)
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(30)
-    wait_until(lambda: not any(_runs(p) for p in others), 60, "the JVM and its workers to end")
+    process.wait(300)
+    wait_until(lambda: not any(_runs(p) for p in others), 300, "the JVM and its workers to end")
 
 
 def _runs(process: psutil.Process) -> bool:

@@ -56,7 +56,7 @@ def test_a_linter_finds_nothing() -> None:
     """hadolint, with the shell parts of RUN; nothing is ignored but what the file itself says, with its reason."""
     done = subprocess.run(
         [program("hadolint"), "--no-color", "--failure-threshold", "style", str(FOLDER / "Dockerfile")],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
     bad = subprocess.run([program("hadolint"), "-"], input="FROM debian\n", capture_output=True, text=True, check=False)

@@ -80,7 +80,7 @@ class World:
             yield done
         finally:
             end.set()
-            thread.join(60)
+            thread.join(300)
 
     def _run(self, *words: str) -> Said:
         return run(self.capsys, *words)

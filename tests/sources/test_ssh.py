@@ -42,7 +42,12 @@ def count(source: Source) -> int:
 
 def children() -> list[psutil.Process]:
     """The ssh processes that this one has started and that still run."""
-    return [p for p in psutil.Process().children() if p.name() == "ssh" and p.status() != psutil.STATUS_ZOMBIE]
+    found = []
+    for process in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):
+            if process.name() == "ssh" and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def none_left() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +35,12 @@ class Watched:
 
 
 def jvms(lane: int) -> list[int]:
-    return [pid for pid in lanes._session(lane) if "java" in Path(f"/proc/{pid}/comm").read_text()]
+    found = []
+    for pid in lanes._session(lane):
+        with suppress(OSError):  # it has ended meanwhile
+            if "java" in Path(f"/proc/{pid}/comm").read_text():
+                found.append(pid)
+    return found
 
 
 def running(pid: int) -> bool:

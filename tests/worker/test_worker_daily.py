@@ -131,10 +131,10 @@ def test_a_mail_leaves_the_command_itself(told: Shop, post: Post) -> None:
     try:
         with told.store() as store:
             fails(store)
-            until(lambda: post.mails, 200)
+            until(lambda: post.mails)
     finally:
         running.terminate()
-        running.wait(100)
+        running.wait(300)
     (mail,) = post.mails
     assert "shop" in str(mail["Subject"])
 
