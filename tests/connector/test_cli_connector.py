@@ -304,6 +304,14 @@ def test_notes_alone_are_no_failure(trial: Trial) -> None:
     assert [(f["severity"], f["kind"]) for f in answer["findings"]] == [("note", "table.keyless")]
 
 
+def test_columns_of_which_the_same_is_to_say_are_told_together(trial: Trial) -> None:
+    wide = CODE.replace('{"id": "INT"}', '{"id": "INT", "b": "XML", "a": "JSON", "c": "LONG"}')
+    trial.write('op.upsert("part", {"id": 1, "a": [1]})\nop.upsert("bin", {"shelf": 1})', wide)
+    said = [line for line in trial.ok("check").out.splitlines() if line.startswith("note")]
+    assert [line.split(" is ")[0].split(" has ")[0] for line in said] == ["note  bin", "note  part.(b, c)"]
+    assert len(trial.json("check")["findings"]) == 3
+
+
 def test_reset_asks_and_forgets(trial: Trial) -> None:
     trial.write(ONE)
     trial.ok("debug")

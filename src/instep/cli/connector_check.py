@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from instep.cli.connector_live import Trial, followed
@@ -47,12 +48,20 @@ def _counted(
     return counts, lint(sent.tables())
 
 
+def _line(found: Finding) -> tuple[str, str, str, str]:
+    """What columns of one table have in common that are told together; a table is told by itself."""
+    table, dot, _ = found.where.rpartition(".") if found.kind.startswith("column.") else (found.where, "", "")
+    return found.severity, found.text, found.hint, table + dot
+
+
 def show_findings(out: Screen, counts: Counts, findings: Sequence[Finding]) -> None:
     out.write("Operations", "bold")
     for line in operations_lines(counts):
         out.write(line)
-    for found in findings:
-        out.write(f"{found.severity}  {found.where} {found.text}", "yellow" if found.severity == "warn" else "")
-        out.write(f"      {found.hint}", "dim")
+    for (severity, text, hint, table), found in groupby(findings, _line):
+        columns = [f.where.removeprefix(table) for f in found]
+        names = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
+        out.write(f"{severity}  {table}{names} {text}", "yellow" if severity == "warn" else "")
+        out.write(f"      {hint}", "dim")
     if not findings:
         out.write("nothing looks wrong", "green")
