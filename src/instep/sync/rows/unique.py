@@ -26,8 +26,8 @@ def check_unique(load: Load, target: Target, files: Sequence[StagedFile]) -> Non
     shared = sum(n - 1 for n in counted.column("count_all").to_pylist() if n > 1)
     if shared:
         raise StageError(
-            f"table {load.table.path}: the key {', '.join(load.table.key)}, which the source does not guarantee, is not "
-            f"unique: {shared:,} rows share it with another row, and would be lost",
+            f"table {load.table.path}: the key {', '.join(load.table.key)}, which the source does not guarantee, is "
+            f"not unique: {shared:,} rows share it with another row, and would be lost",
             hint=f"`instep table set-key {load.table.path} KEY` gives it another one, as does `key` in instep.yml; "
             "a table without any is refreshed as a whole",
         )
