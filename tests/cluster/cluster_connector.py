@@ -110,7 +110,7 @@ class Shop:
     def open(self, gate: str) -> None:
         (self.gates / gate).touch()
 
-    def ends(self, child: Child, seconds: float = 120) -> bool:
+    def ends(self, child: Child, seconds: float = 300) -> bool:
         """Whether its process is gone, and its folder with all rows beside it, at last."""
         ends = time.monotonic() + seconds
         process, scratch = Path(f"/proc/{child.number}"), Path(child.folder).parent

@@ -34,7 +34,7 @@ class Process:
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
-    def wait_for(self, pattern: re.Pattern[str], seconds: float = 180) -> re.Match[str]:
+    def wait_for(self, pattern: re.Pattern[str], seconds: float = 600) -> re.Match[str]:
         """What its log says first that fits."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends and self.process.poll() is None:
@@ -46,7 +46,7 @@ class Process:
     def stop(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
