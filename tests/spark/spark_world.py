@@ -20,7 +20,8 @@ from instep.stage.spec import Chunk, ChunkResult, StageColumn, StageSpec, System
 
 @dataclass(frozen=True)
 class RangeReader:
-    """A query is `rows FROM TO`, `slow FROM TO`, `die FILE FROM TO` (once), `lost`, `gone`, `odd` or `vanish`."""
+    """A query is `rows FROM TO`, `slow FROM TO`, `until FILE FROM TO` (slow, and no batch but the first before there is
+    the file), `die FILE FROM TO` (once), `lost`, `gone`, `odd` or `vanish`."""
 
     folder: str
 
@@ -40,10 +41,13 @@ class RangeReader:
             os._exit(3)
         if verb == "die":
             self._die_once(rest.pop(0))
+        file = Path(self.folder) / rest.pop(0) if verb == "until" else None
         low, high = int(rest[0]), int(rest[1])
         for start in range(low, high, 1000):
-            if verb == "slow":
+            if verb in ("slow", "until"):
                 time.sleep(0.3)
+            while file is not None and start > low and not file.exists():
+                time.sleep(0.05)
             numbers = list(range(start, min(start + 1000, high)))
             yield pa.record_batch([pa.array(numbers), pa.array([f"n{n}" for n in numbers])], names=["id", "name"])
 

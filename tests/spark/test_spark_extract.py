@@ -24,6 +24,8 @@ from instep.stage.place import keep_only
 from instep.stage.spec import Chunk, ChunkResult, Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -109,10 +111,14 @@ def test_a_worker_that_always_dies_is_told_plainly(spark_session: SparkSession, 
 
 def test_progress_is_told_while_tasks_run(spark_session: SparkSession, tmp_path: Path) -> None:
     told: list[dict[str, tuple[int, int]]] = []
-    work = chunks("t", "slow 0 4000", "rows 4000 5000")
-    results = extract(
-        spark_session, RangeReader(""), [table_spec("t", tmp_path)], work, progress=lambda c: told.append(dict(c))
-    )
+
+    def hear(counts: Mapping[str, tuple[int, int]]) -> None:
+        told.append(dict(counts))
+        if "t" in counts:
+            (tmp_path / "heard").touch()
+
+    work = chunks("t", "until heard 0 4000", "rows 4000 5000")
+    results = extract(spark_session, RangeReader(str(tmp_path)), [table_spec("t", tmp_path)], work, progress=hear)
     rows = [counts["t"][0] for counts in told if "t" in counts]
     assert rows == sorted(rows)
     assert any(0 < n < 5000 for n in rows)
