@@ -108,3 +108,40 @@ def test_sign_ins_of_other_services_are_named_too(compat: Compat) -> None:
     answer = compat.ask("PATCH", SHOP, {"auth": {"client_access": {"client_secret": "canary"}}})
     assert answer["data"]["status"]["warnings"][0]["details"] == "auth"
     assert "canary" not in str(answer)
+
+
+def test_a_column_is_hashed_though_no_client_has_a_word_for_salt(compat: Compat) -> None:
+    compat.ask("POST", f"{SHOP}/schemas/reload", {})
+    column = f"{SHOP}/schemas/main/tables/item/columns/name"
+    tree = compat.data("PATCH", column, {"enabled": True, "hashed": True})
+    assert tree["schemas"]["main"]["tables"]["item"]["columns"]["name"]["hashed"] is True
+    salt = compat.app.project.connection("shop").salt
+    compat.ask("PATCH", column, {"enabled": True, "hashed": False})
+    compat.ask("PATCH", f"{SHOP}/schemas", {"schemas": {"main": {"tables": {"item": {"columns": {"name": {
+        "hashed": True}}}}}}})  # fmt: skip
+    assert compat.app.project.connection("shop").salt == salt, "there is one for good"
+    compat.sync()
+    rows = compat.app.destination("lake").read(("shop", "item")).read_all()
+    assert len(rows["name"][0].as_py()) == 64
+    assert str(salt) not in str(compat.data("GET", SHOP))
+
+
+def test_one_that_a_file_manages_has_its_salt_there(tmp_path: Any) -> None:
+    with compatible(tmp_path, "{}", file=PROJECT.removeprefix("engine: inline\n")) as compat:
+        compat.sql("create table item (id integer primary key, name text)")
+        compat.ask("POST", f"{SHOP}/schemas/reload", {})
+        column = f"{SHOP}/schemas/main/tables/item/columns/name"
+        assert "no salt" in compat.ask("PATCH", column, {"hashed": True}, 409)["message"]
+
+
+LISTS = (
+    "/connections", "/groups", "/groups/lake/connections", "/groups/lake/users", "/destinations", "/users", "/webhooks",
+    "/metadata/connector-types", "/metadata/connectors/shop/tables", "/teams", "/transformations", "/proxy",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_every_list_has_a_message_and_both_cursors(compat: Compat, path: str) -> None:
+    found = compat.ask("GET", path)
+    assert found["message"].endswith("successfully")
+    assert {"items", "next_cursor", "nextCursor"} <= set(found["data"])

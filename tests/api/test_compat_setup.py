@@ -125,8 +125,9 @@ def passed(made: Any) -> bool:
 
 
 def test_a_destination_is_tested_when_it_is_made_changed_and_asked_for(compat: Compat) -> None:
-    compat.data("POST", "/groups", {"name": "pond"}, 201)
+    group = compat.data("POST", "/groups", {"name": "pond"}, 201)
     made = compat.data("POST", "/destinations", {**POND, "region": "EU"}, 201)
+    assert compat.data("GET", "/groups/pond") == group, "it is as old as it was"
     assert (passed(made), made["setup_status"]) == (True, "connected")
     assert (made["time_zone_offset"], made["region"]) == ("-5", "EU")
     compat.folder.joinpath("ruin.duckdb").write_text("this is no database")

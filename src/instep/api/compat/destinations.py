@@ -69,7 +69,7 @@ def create(desk: Asked, body: Body) -> JSONResponse:
         raise Refusal(409, f"Group '{group.name}' has a destination already.")
     with desk.ports.store.transaction():
         objects.delete("group", group.name, who)
-        made = objects.create("destination", group.name, {"type": wanted.service, **wanted.config}, who)
+        made = objects.create("destination", group.name, {"type": wanted.service, **wanted.config}, who, group)
         note(desk, "destination", made.name, _noted_of(wanted))
         desk.ports.store.setups.reached(made.name, UNTESTED)
     tests = at_once(destination_tests, desk, made.name) if wanted.run_setup_tests else []

@@ -38,7 +38,7 @@ register_url_convertor("plural", Plural())
 
 def _nothing(request: Request, desk: Asked) -> JSONResponse:
     window(request)
-    return page("", [], None)
+    return page("List retrieved successfully", [], None)
 
 
 for path in EMPTY:

@@ -31,7 +31,7 @@ def types(request: Request, desk: Asked) -> JSONResponse:
     seen = window(request)
     found = [name for name in sorted(TYPES) if name > seen.after][: seen.limit + 1]
     items, cursor = seen.cut(found, str)
-    return page("", list(map(_type, items)), cursor)
+    return page("Connector types retrieved successfully", list(map(_type, items)), cursor)
 
 
 @router.get("/connector-types/{service}", **says(ConnectorTypeWhole))
@@ -85,7 +85,7 @@ def _listed(request: Request, rows: list[dict[str, Any]]) -> JSONResponse:
     seen = window(request)
     found = sorted((row for row in rows if row["id"] > seen.after), key=lambda row: str(row["id"]))
     items, cursor = seen.cut(found, lambda row: str(row["id"]))
-    return page("", items, cursor)
+    return page("Metadata retrieved successfully", items, cursor)
 
 
 def _type(service: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -135,15 +136,22 @@ def _whole(desk: Desk, id: str, message: str) -> JSONResponse:
 
 def _patch(desk: Desk, id: str, patch: ConfigPatch, message: str) -> JSONResponse:
     """Everything is checked before anything is changed."""
-    desk.ours(id)
-    place = desk.place(id)
+    item, place = desk.ours(id), desk.place(id)
     config = schema_config(place, desk.naming(id))
     if config is None:
         return _whole(desk, id, message)
+    if _hashes(patch) and not place.salted and not item.in_file:
+        _set(desk, id, {"salt": secrets.token_urlsafe(32)})  # no client has a word for it
+        place = desk.place(id)
     made = patched(place, config, patch)
     _set(desk, id, dict(made.settings))
     switch(place, made.steps, desk.caller.name)
     return _whole(desk, id, message)
+
+
+def _hashes(patch: ConfigPatch) -> bool:
+    tables = (table for schema in patch.schemas.values() for table in schema.tables.values())
+    return any(column.hashed for table in tables for column in table.columns.values())
 
 
 def _set(desk: Desk, id: str, settings: dict[str, object]) -> None:
