@@ -122,8 +122,8 @@ class Objects(Protocol):
         """Those of these sources that there are, by name."""
 
     def create(self, kind: Kind, name: str, spec: Mapping[str, Any], who: str, since: Item | None = None) -> Item:
-        """`since`: the foreign connection, or the group, that it was; it keeps when and by whom it was made, and is none
-        that is new."""
+        """`since`: the foreign connection, or the group, that it was; it keeps when and by whom it was made, and is no
+        new one."""
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
         """With a JSON merge patch: null removes a key."""
