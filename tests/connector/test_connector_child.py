@@ -183,6 +183,8 @@ def test_nothing_secret_is_on_a_command_line_or_in_an_environment(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INSTEP_TOKEN", "canary-child-environment")
+    monkeypatch.setenv("CURL_CA_BUNDLE", "/etc/ca.pem")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:9")
     sync = world.sync(
         """
         import os, subprocess
@@ -204,6 +206,8 @@ def test_nothing_secret_is_on_a_command_line_or_in_an_environment(
     assert sync.records("t") == [{"given": "canary-child-value", "state": "canary-child-state"}]
     assert "canary-child" not in sync.said
     assert "SAID=so" in sync.said
+    assert "CURL_CA_BUNDLE=/etc/ca.pem" in sync.said
+    assert "ALL_PROXY=http://127.0.0.1:9" in sync.said
     assert "FIVETRAN_CONNECTION_ID=connector" in sync.said
     assert "FIVETRAN_DEPLOYMENT_MODEL=hybrid_cloud" in sync.said
 

@@ -28,7 +28,8 @@ from instep.sources.connector.frames import Frame, Frames
 from instep.sources.connector.segment import LogLine
 
 _PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-           "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")  # fmt: skip
+           "CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+           "http_proxy", "https_proxy", "all_proxy", "no_proxy")  # fmt: skip
 _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _PATIENCE = 30.0  # seconds that a process without a pipe to us may take to end, and to give back what it holds
