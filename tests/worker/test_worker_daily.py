@@ -86,11 +86,11 @@ def test_a_file_that_is_broken_for_a_moment_loses_no_notice(told: Shop, post: Po
     with told.store() as store, told.working(grace=30.0, lanes=1):
         warm = store.jobs.enqueue("shop", "test", options={"destination": "shop_lake"})[0].id
         until(lambda: store.jobs.get(warm).over)
-        file.write_text("connections: [")
+        told.put("connections: [")
         until(lambda: any("holds on" in said for said in told.said))
         fails(store)
         until(lambda: post.mails)
-        file.write_text(kept)
+        told.put(kept)
     (mail,) = post.mails
     said = mail.get_body(("plain",)).get_content()
     assert ("sync failed" in said, "sync given up" in said) == (True, True)

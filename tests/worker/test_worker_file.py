@@ -17,7 +17,7 @@ SYNCED = "tags: [late], schedule: {sync: every 2h}"
 
 
 def broken(shop: Shop) -> None:
-    (shop.folder / "instep.yml").write_text("connections: [")
+    shop.put("connections: [")
 
 
 def test_a_worker_takes_it_in_and_leaves_what_is_wrong(shop: Shop) -> None:

@@ -42,7 +42,13 @@ class Shop:
         head = f"engine: {self.engine}\nspark: {{driver_memory: 1g}}\n{HEAD}"
         head = f"store: ${{env:STORE}}\n{head}" if self.store_url else head
         text = f"{head}{sources}destinations:\n{lakes}connections:\n{pipes}"
-        (self.folder / "instep.yml").write_text(text)
+        self.put(text)
+
+    def put(self, text: str) -> None:
+        """As the project's file, at once: who looks at it meanwhile sees no half of it."""
+        fresh = self.folder / "instep.new"
+        fresh.write_text(text)
+        fresh.replace(self.folder / "instep.yml")
 
     def sql(self, script: str) -> None:
         for name in self.names:
