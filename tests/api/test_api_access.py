@@ -129,7 +129,8 @@ class TestGroups:
         api.store.plans.open("us", "p-1", {}, [], base_accepted="a", base_destination="d")
         headers = api.key("admin", "europe")
         paths = ("/connections/us", "/connections/us/policy", "/connections/us/history", "/connections/us/plans",
-                 "/connections/us/quarantine", f"/changes/{review.id}", f"/runs/{run.id}", "/plans/p-1",
+                 "/connections/us/quarantine", "/connections/us/selection", f"/changes/{review.id}",
+                 f"/runs/{run.id}", "/plans/p-1",
                  "/changes?connection=us", "/runs?connection=us", "/events?connection=us")  # fmt: skip
         for path in paths:
             assert api.client.get(PREFIX + path, headers=headers).status_code == 404, path

@@ -20,6 +20,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/pause": {"reason": "x"}, "/apply": {"plan": "j-1"}, "/undo": {"what": "c-1"},
     "/map": {"old": "a.b", "new": "a.c"},
     "/set-key": {"table": "a.b", "key": ["id"]}, "/set-cursor": {"table": "a.b"},
+    "/selection": {"verb": "off", "objects": ["main"]},
     "/backfills": {"table": "main.item"}, "/backfills/cancel": {"table": "main.item"}, "/discard": {"ids": ["q-1"]},
     "/snooze": {"duration": "3d"}, "/skip": {"connections": ["eu"], "reason": "x"}, "/{name}": {"spec": {}},
     "/settings": {"spec": {}},

@@ -1,4 +1,4 @@
-"""Commands about one table: the same at a project and over the server of one that is alike."""
+"""Commands about single tables and columns: the same at a project and over the server of one that is alike."""
 
 from __future__ import annotations
 
@@ -70,3 +70,54 @@ def test_what_the_project_file_names_is_changed_there(twins: Twins) -> None:
     loaded(twins)
     twins.both("table", "set-key", "main.ware", "sku,at", "--rekey", code=3)
     twins.both("table", "set-cursor", "main.ware", "--none", code=3)
+
+
+SALTED = PROJECT.replace("careful}}", "careful, salt: '${env:INSTEP_SALT}', exclude: {tables: [main.old]}}}")
+PEOPLE = """
+    create table person (id integer primary key, name text, email text);
+    insert into person values (1, 'ann', 'ann@example.org');
+    create table old (id integer primary key);
+"""
+
+
+TURNED = (
+    ("off", "main.person.name", "main.item"), ("hash", "--match", "*mail*", "--dry-run"),
+    ("unhash", "main.person.email"),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("twins", [SALTED], indirect=True)
+def test_what_is_read_is_listed_and_switched(twins: Twins) -> None:
+    twins.both("selection", "show")
+    twins.both("selection", "off", "main.person", code=1)
+    twins.sql(PEOPLE)
+    twins.both("apply", "--yes", *JSON)
+    for more in ((), ("--all-columns",), ("shop", "--all-columns", *JSON)):
+        twins.both("selection", "show", *more)
+    for verb, *more in TURNED:
+        twins.both("selection", verb, *more)
+        twins.both("selection", verb, *more, *JSON)
+    _, far = twins.both("selection", "hash", "--match", "re:.*[.]email", "main.person.name", *JSON)
+    assert [one["changed"] for one in far.json["objects"]] == [True, True]
+    twins.both("selection", "on", "main.item")
+    twins.both("selection", "show", *JSON)
+    with twins.far.store() as store:
+        entry = store.audit.page()[0]
+        assert (entry.action, entry.detail["turned"]) == ("connection.selection", ["main.item"])
+        turned = [e for e in store.events.latest(connection="shop", limit=50) if e.type == "selection.changed"]
+        assert {e.data["who"].partition(" ")[0] for e in turned} == {"canary"}
+
+
+@pytest.mark.parametrize("twins", [SALTED], indirect=True)
+def test_what_cannot_be_switched_is_refused_whole(twins: Twins) -> None:
+    twins.sql(PEOPLE)
+    twins.both("detect", *JSON)
+    refused = [
+        (("off", "main.person.name", "main.person.id"), 3), (("on", "main.old"), 3), (("hash", "main.person"), 1),
+        (("off", "main.persons"), 1), (("off", "--match", "shop.*"), 1), (("off",), 1),
+        (("off", "--match", "re:(a"), 1),
+    ]  # fmt: skip
+    for words, code in refused:
+        twins.both("selection", *words, code=code)
+    twins.both("selection", "show", *JSON)

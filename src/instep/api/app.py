@@ -35,6 +35,7 @@ from instep.api.routes import (
     rollouts,
     runs,
     schemas,
+    selections,
     settings,
     standing,
     tables,
@@ -46,7 +47,7 @@ from instep.errors import InstepError
 
 _ROOMS = (
     health, connections, detectors, settings, work, changes, runs, schemas, policies, objects, channels, events,
-    quarantine, keys, metrics, queue, standing, rollouts, upkeep, tables,
+    quarantine, keys, metrics, queue, standing, rollouts, upkeep, tables, selections,
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"

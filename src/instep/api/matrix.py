@@ -52,6 +52,8 @@ NEEDS: Mapping[str, Role] = {
     "POST /connections/{connection}/map": "approver",
     "POST /connections/{connection}/set-key": "approver",
     "POST /connections/{connection}/set-cursor": "approver",
+    "GET /connections/{connection}/selection": "viewer",
+    "POST /connections/{connection}/selection": "approver",
     "POST /connections/{connection}/verify": "operator",
     "POST /connections/{connection}/maintain": "operator",
     "DELETE /connections/{connection}": "admin",

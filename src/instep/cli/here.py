@@ -13,6 +13,7 @@ from instep.cli.here_plans import PlansHere
 from instep.cli.here_policies import PoliciesHere
 from instep.cli.here_rollouts import RolloutsHere
 from instep.cli.here_rows import RowsHere
+from instep.cli.here_selections import SelectionsHere
 from instep.cli.here_settings import SettingsHere
 from instep.errors import Blocked
 from instep.remote.desk import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
@@ -34,6 +35,7 @@ class Here:
         self.planning = PlansHere(app)
         self.rows = RowsHere(app)
         self.settings = SettingsHere(app)
+        self.selections = SelectionsHere(app)
         self.rollouts = RolloutsHere(app)
         self.policies = PoliciesHere(app)
         self.detectors = DetectorsHere(app)

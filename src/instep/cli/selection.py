@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import confirm, console, emit, one_connection, open_app, options
+from instep.cli.context import confirm, console, emit, options
+from instep.cli.desk import open_desk
 
 if TYPE_CHECKING:
-    from instep.bootstrap import App
     from instep.cli.screen import Screen
     from instep.control.listing import Listed
-    from instep.control.selections import Place, Step, Verb
+    from instep.control.selections import Verb
+    from instep.remote.desks import Switching, Turned
 
 Objects = Annotated[list[str] | None, typer.Argument(help="schema, schema.table or schema.table.column.")]
 Match = Annotated[list[str] | None, typer.Option("--match", help="Tables and columns that fit: a glob or re:REGEX.")]
@@ -38,12 +39,10 @@ def show(
     every: Annotated[bool, typer.Option("--all-columns", help="Every column, not only touched ones.")] = False,
 ) -> None:
     """List schemas and tables with what is on and why, and touched columns. Nothing before a detection."""
-    from instep.control.listing import listed, tree
-
-    with open_app() as app:
-        place = _place(app, connection)
-        found = listed(place, columns=every)
-        document = {"connection": place.connection, **tree(place, found), "objects": [_facts(one) for one in found]}
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        tree, found = desk.selections.listed(name, every=every)
+    document = {"connection": name, **tree, "objects": [{"object": one.path, **asdict(one)} for one in found]}
     emit(document, lambda out: _show(out, found))
 
 
@@ -67,35 +66,21 @@ def unhash(objects: Objects = None, match: Match = None, connection: Of = None, 
     _switch("unhash", objects, match, connection, dry_run)
 
 
-def _place(app: App, connection: str | None) -> Place:
-    from instep.control.selections import place_of
-
-    return place_of(app.project, app.store, one_connection(app, connection))
-
-
 def _switch(
     verb: Verb, objects: list[str] | None, match: list[str] | None, connection: str | None, dry_run: bool
 ) -> None:
-    from instep.bootstrap import user
-    from instep.control.selections import WORDS, steps, switch, targets
+    from instep.control.selections import WORDS
     from instep.errors import Blocked
 
-    with open_app() as app:
-        place = _place(app, connection)
-        chosen = targets(place, objects or [], match or [])
-        turned = steps(place, verb, _columns_only(chosen) if match and verb in ("hash", "unhash") else chosen)
-        new = [s for s in turned if not s.same]
+    with open_desk() as desk:
+        made = desk.selections.switching(desk.connection(connection), verb, objects or [], match or [])
+        new = [one for one in made.objects if one.changed]
         if not dry_run and new:
             _tell(new)
             if _asks() and not confirm(f"Switch {len(new)} {WORDS[verb]}?"):
                 raise Blocked("nothing was switched", hint="answer yes, or pass --yes")
-            switch(place, turned, user())
-    emit(_document(place.connection, verb, turned, dry_run), lambda out: _said(out, verb, turned, dry_run))
-
-
-def _columns_only(chosen: list[Any]) -> list[Any]:
-    """A pattern such as `*.email*` may fit tables, too, which are not hashed."""
-    return [t for t in chosen if t.column is not None] or chosen
+            desk.selections.switch(made)
+    emit(_document(made, dry_run), lambda out: _said(out, made, dry_run))
 
 
 def _asks() -> bool:
@@ -104,31 +89,27 @@ def _asks() -> bool:
     return options.interactive and not options.yes and sys.stdin.isatty()
 
 
-def _tell(new: list[Step]) -> None:
+def _tell(new: list[Turned]) -> None:
     talk = console(stderr=True)
-    for step in new:
-        talk.write(step.target.path, "bold")
-        for line in step.lines:
+    for one in new:
+        talk.write(one.object, "bold")
+        for line in one.lines:
             talk.write(f"  {line}")
 
 
-def _document(connection: str, verb: str, turned: list[Step], dry_run: bool) -> dict[str, Any]:
-    rows = [{"object": s.target.path, "changed": not s.same, "lines": list(s.lines)} for s in turned]
-    return {"connection": connection, "switched": verb, "dry_run": dry_run, "objects": rows}
+def _document(made: Switching, dry_run: bool) -> dict[str, Any]:
+    rows = [{"object": one.object, "changed": one.changed, "lines": list(one.lines)} for one in made.objects]
+    return {"connection": made.connection, "switched": made.verb, "dry_run": dry_run, "objects": rows}
 
 
-def _said(out: Screen, verb: Verb, turned: list[Step], dry_run: bool) -> None:
+def _said(out: Screen, made: Switching, dry_run: bool) -> None:
     from instep.control.selections import WORDS
 
-    for step in turned:
-        state = "is so already" if step.same else "would be" if dry_run else "is"
-        out.write(f"{step.target.path} {state}{'' if step.same else ' ' + WORDS[verb]}")
-        for line in step.lines if dry_run and not step.same else ():
+    for one in made.objects:
+        state = "would be" if dry_run else "is"
+        out.write(f"{one.object} {f'{state} {WORDS[made.verb]}' if one.changed else 'is so already'}")
+        for line in one.lines if dry_run and one.changed else ():
             out.write(f"  {line}")
-
-
-def _facts(one: Listed) -> dict[str, Any]:
-    return {"object": one.path, **asdict(one)}
 
 
 def _show(out: Screen, found: list[Listed]) -> None:

@@ -163,6 +163,14 @@ def steps(place: Place, verb: Verb, chosen: Sequence[Target]) -> list[Step]:
     return [turning(place, verb, t, kept.get(t.path)) for t in chosen]
 
 
+def wanted(place: Place, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> list[Step]:
+    """`steps` for these paths and patterns. A pattern such as `*.email*` may fit tables, too, which are not hashed."""
+    chosen = targets(place, objects, matching)
+    if matching and verb in ("hash", "unhash"):
+        chosen = [t for t in chosen if t.column is not None] or chosen
+    return steps(place, verb, chosen)
+
+
 def check(place: Place, verb: Verb, target: Target) -> None:
     """Raises Blocked for what may not be switched so, and InstepError where it makes no sense."""
     if verb in ("hash", "unhash") and target.column is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from instep.control.reviews import Answer, Wish
     from instep.control.trail import Trail
     from instep.model import Job, JobStatus, Review, Worker
-    from instep.remote.desks import DetectorDesk, PlanDesk, PolicyDesk, RolloutDesk, RowDesk, SettingDesk
+    from instep.remote.desks import DetectorDesk, PlanDesk, PolicyDesk, RolloutDesk, RowDesk, SelectionDesk, SettingDesk
     from instep.schema.counts import Counts
     from instep.schema.table import Catalog
     from instep.store.api_keys import ApiKey
@@ -84,6 +84,9 @@ class Desk(Protocol):
 
     @property
     def settings(self) -> SettingDesk: ...
+
+    @property
+    def selections(self) -> SelectionDesk: ...
 
     @property
     def rollouts(self) -> RolloutDesk: ...

@@ -1,4 +1,4 @@
-"""The parts of a desk: plans, rows, tables' settings, rollouts, policies, detectors."""
+"""The parts of a desk: plans, rows, tables' settings, selections, rollouts, policies, detectors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from instep.control.backfills import Cancelled
     from instep.control.detector import Standing
+    from instep.control.listing import Listed
     from instep.control.rollouts.waves import Group
     from instep.control.selections import Verb
     from instep.model import Member, Rollout
@@ -128,6 +129,40 @@ class SettingDesk(Protocol):
 
     def set_cursor(self, made: Setting) -> int:
         """The accepted version."""
+        ...
+
+
+@dataclass(frozen=True)
+class Turned:
+    """What becomes of one object that is switched. `changed` is false where it stands so already; `lines` say for
+    people what follows."""
+
+    object: str
+    changed: bool
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Switching:
+    """Switches that are about to be turned. `made` is for the desk that has prepared it."""
+
+    connection: str
+    verb: Verb
+    objects: Sequence[Turned]
+    made: Any = field(default=None, repr=False)
+
+
+class SelectionDesk(Protocol):
+    def listed(self, connection: str, *, every: bool) -> tuple[Mapping[str, Any], list[Listed]]:
+        """(the tree as a schema config has it, the objects; `every`: all columns, not only touched ones)."""
+        ...
+
+    def switching(self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> Switching:
+        """By paths, and by patterns of tables and columns."""
+        ...
+
+    def switch(self, made: Switching) -> None:
+        """All of them or none."""
         ...
 
 

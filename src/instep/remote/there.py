@@ -22,6 +22,7 @@ from instep.remote.there_plans import PlansThere
 from instep.remote.there_policies import PoliciesThere
 from instep.remote.there_rollouts import RolloutsThere
 from instep.remote.there_rows import RowsThere
+from instep.remote.there_selections import SelectionsThere
 from instep.remote.there_settings import SettingsThere
 from instep.remote.work import Works
 from instep.schema.counts import Count, Counts
@@ -51,6 +52,7 @@ class There:
         self.planning = PlansThere(works, self._review)
         self.rows = RowsThere(works, self.report)
         self.settings = SettingsThere(works)
+        self.selections = SelectionsThere(client)
         self.rollouts = RolloutsThere(works, told, say)
         self.policies = PoliciesThere(client)
         self.detectors = DetectorsThere(client)
