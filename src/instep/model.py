@@ -35,6 +35,8 @@ JobKind = Literal[
     "discard",
     "set_key",
     "set_cursor",
+    "restore",
+    "savepoints",
 ]
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 

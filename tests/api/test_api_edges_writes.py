@@ -20,6 +20,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/pause": {"reason": "x"}, "/apply": {"plan": "j-1"}, "/undo": {"what": "c-1"},
     "/map": {"old": "a.b", "new": "a.c"},
     "/set-key": {"table": "a.b", "key": ["id"]}, "/set-cursor": {"table": "a.b"},
+    "/savepoints": {"table": "a.b"}, "/restore": {"table": "a.b", "snapshot": "7"},
     "/selection": {"verb": "off", "objects": ["main"]},
     "/backfills": {"table": "main.item"}, "/backfills/cancel": {"table": "main.item"}, "/discard": {"ids": ["q-1"]},
     "/snooze": {"duration": "3d"}, "/skip": {"connections": ["eu"], "reason": "x"}, "/{name}": {"spec": {}},
@@ -214,6 +215,8 @@ SENSELESS: list[tuple[str, dict[str, Any]]] = [
     ("sync", {"tables": ["a.b"] * 101}), ("sync", {"full": "perhaps"}), ("quarantine/discard", {}),
     ("quarantine/discard", {"tables": [], "ids": []}), ("quarantine/replay", {"tables": "main.item"}),
     ("set-key", {"table": "a.b", "key": []}), ("set-key", {"table": "a.b", "key": ["id"], "way": "swap"}),
+    ("restore", {"table": "a.b"}), ("restore", {"table": "a.b", "snapshot": "x"}), ("savepoints", {}),
+    ("restore", {"table": "a.b", "snapshot": "7", "at": "2026-03-01"}), ("selection", {"verb": "drop"}),
     ("set-cursor", {"column": "id"}), ("set-cursor", {"table": "a.b", "column": ""}),
     ("pause", {"reason": ""}), ("pause", {"reason": "x", "table": ["item"]}), ("resume", {"table": ["a", "b", "c"]}),
 ]  # fmt: skip

@@ -62,7 +62,7 @@ def test_what_waits_already_is_answered(
 
 WORDS: list[tuple[JobKind, bool]] = [
     ("undo", True), ("discard", True), ("verify", False), ("replay", False), ("delete", False),
-    ("set_key", True), ("set_cursor", True),
+    ("set_key", True), ("set_cursor", True), ("restore", True), ("savepoints", False),
 ]  # fmt: skip
 
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
-from remote_world import PROJECT, Twins
+from remote_world import PROJECT, Twins, World, alike
+
+from instep.errors import Conflict
+from instep.remote.client import Client
+from instep.remote.follow import Follower
+from instep.remote.key import Key
+from instep.remote.work import Works
+from instep.sync.progress import Silent
 
 JSON = ("--output", "json")
 WARES = """
@@ -70,6 +79,57 @@ def test_what_the_project_file_names_is_changed_there(twins: Twins) -> None:
     loaded(twins)
     twins.both("table", "set-key", "main.ware", "sku,at", "--rekey", code=3)
     twins.both("table", "set-cursor", "main.ware", "--none", code=3)
+
+
+ICEBERG = PROJECT.replace("{type: duckdb, path: lake.duckdb}", "{type: iceberg, warehouse: lake}")
+
+
+def works(world: World) -> Works:
+    client = Client(world.url, Key(world.key), "0.1.0")
+    return Works(client, Follower(client, lambda: nullcontext(Silent()), print), print)
+
+
+def snapshots(twins: Twins) -> list[tuple[str, str]]:
+    """Those of the table, newest first: as the project knows them, and as the server tells of them."""
+    found = [run("restore", "main.item", "--list", *JSON) for run in (twins.near.here, twins.far.there)]
+    near, far = (one.json["snapshots"] for one in found)
+    told = [[(s["rows"], s["current"], bool(s["run"]), s["why_not"]) for s in side] for side in (near, far)]
+    assert told[0] == told[1]
+    return [(here["id"], there["id"]) for here, there in zip(near, far, strict=True)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("twins", [ICEBERG], indirect=True)
+def test_rows_are_put_back(twins: Twins) -> None:
+    twins.both("apply", "--yes", *JSON)
+    for _ in range(2):
+        twins.sql("insert into item (name) values ('x')")
+        twins.both("sync", *JSON)
+    twins.both("restore", "main.item", "--at", "2020-01-01", "--dry-run", code=1)
+    twins.both("restore", "main.items", "--list", code=1)
+    now, before, *_ = snapshots(twins)
+    allowed = ("--yes", "--allow-destructive", "main.*")
+    cases = ((now, ("--dry-run",), 3), (before, ("--dry-run",), 0), (before, ("--yes",), 3), (before, allowed, 0))
+    for ids, more, code in cases:
+        sides = zip((twins.near.here, twins.far.there), ids, strict=True)
+        said = [run("restore", "main.item", "--snapshot", id, *more) for run, id in sides]
+        assert [one.code for one in said] == [code, code], said
+        told = [one.out.replace(id, "ID") for one, id in zip(said, ids, strict=True)]
+        assert alike(told[0]) == alike(told[1])
+    with twins.far.store() as store:
+        job = store.jobs.find(connection="shop")[0]
+        assert (job.kind, job.result["rows_then"], job.run) == ("restore", 3, job.result["run"])
+        last = next(e for e in store.events.latest(connection="shop", limit=20) if e.type == "table.restored")
+        assert last.data["who"].startswith("canary")
+    moved = {"table": "main.item", "snapshot": now[1], "base": now[1], "allow": ["*"]}
+    with pytest.raises(Conflict, match="has moved since it was looked at"):
+        works(twins.far).done("shop", "restore", moved)
+
+
+def test_what_keeps_no_snapshots_is_refused(twins: Twins) -> None:
+    twins.both("apply", "--yes", *JSON)
+    twins.both("restore", "main.item", "--list", code=1)
+    twins.both("restore", "main.item", "--snapshot", "1", "--dry-run", code=1)
 
 
 SALTED = PROJECT.replace("careful}}", "careful, salt: '${env:INSTEP_SALT}', exclude: {tables: [main.old]}}}")

@@ -54,6 +54,8 @@ NEEDS: Mapping[str, Role] = {
     "POST /connections/{connection}/set-cursor": "approver",
     "GET /connections/{connection}/selection": "viewer",
     "POST /connections/{connection}/selection": "approver",
+    "POST /connections/{connection}/savepoints": "operator",
+    "POST /connections/{connection}/restore": "approver",
     "POST /connections/{connection}/verify": "operator",
     "POST /connections/{connection}/maintain": "operator",
     "DELETE /connections/{connection}": "admin",

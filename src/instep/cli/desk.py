@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REMOTE = frozenset({
     "status", "detect", "plan", "apply", "undo", "sync", "backfill", "verify", "maintain", "pause", "resume", "history",
-    "schema show",
+    "schema show", "restore",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
     "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",
@@ -61,7 +61,6 @@ WHY = {
     "migration": "it reads files of the project",
     "impact": "it reads the SQL and the manifests of the project",
     "table": "it looks at the tables of the destination, which a server does not open",
-    "restore": "it works on the snapshots of the destination, which a server does not open",
     "notify": "channels are tried, and notices sent, by the project's own commands",
     "export": "it writes what the store keeps, sealed secrets included",
     "import": "it writes into the store, secrets included",

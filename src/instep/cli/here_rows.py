@@ -1,4 +1,4 @@
-"""Work on rows at the project of this machine: backfills, quarantine."""
+"""Work on rows at the project of this machine: backfills, quarantine, upkeep, rows of before."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from instep.cli.context import unknown_table
 from instep.cli.live import watched
+from instep.remote.desks import Restoring
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from instep.bootstrap import App
     from instep.control.backfills import Cancelled
+    from instep.destinations.savepoints import Savepoint
     from instep.schema.table import Table
     from instep.sync.changes.fill_plan import Estimate
     from instep.sync.maintain import Order
@@ -76,6 +80,22 @@ class RowsHere:
         with watched() as progress:
             session = partial(self.app.engine(connection).spark, progress.step)  # this process writes small tables
             return maintain(pipe, pattern, progress, session, dry_run=dry_run)
+
+    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
+        from instep.sync.changes.restore import savepoints
+
+        return savepoints(self.app.pipe(connection), table)[1]
+
+    def restoring(self, connection: str, table: str, snapshot: int | None, at: datetime | None) -> Restoring:
+        from instep.sync.changes.restore import prepare
+
+        made = prepare(self.app.pipe(connection), table, snapshot, at)
+        return Restoring(connection, made.document(), made)
+
+    def restore(self, made: Restoring, allow: Sequence[str]) -> str:
+        from instep.sync.changes.restore import restore
+
+        return restore(self.app.pipe(made.connection), made.made, tuple(allow)).id
 
 
 def run_here(app: App, name: str, **asked: Any) -> Report:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import confirm, console, emit, one_connection, open_app
+from instep.cli.context import confirm, console, emit
+from instep.cli.desk import open_desk
 from instep.errors import Blocked
 
 if TYPE_CHECKING:
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 
     from instep.cli.screen import Screen
     from instep.destinations.savepoints import Savepoint
-    from instep.schema.table import Table
-    from instep.sync.changes.restore import Restoring
+    from instep.remote.desks import Restoring
 
 
 def register(app: typer.Typer) -> None:
@@ -43,24 +43,21 @@ def restore(
     moment = _moment(at)
     if not listed and (snapshot is None) == (moment is None):
         raise typer.BadParameter("name one: --snapshot ID or --at TIME; --list shows what there is")
-    from instep.sync.changes.restore import prepare, savepoints
-    from instep.sync.changes.restore import restore as put_back
-
-    with open_app() as app:
-        pipe = app.pipe(one_connection(app, connection))
+    with open_desk() as desk:
+        name = desk.connection(connection)
         if listed:
-            found, points = savepoints(pipe, table)
-            emit(_points(found, points), lambda out: _list(out, found, points))
+            points = desk.rows.savepoints(name, table)
+            emit(_points(table, points), lambda out: _list(out, table, points))
             return
-        made = prepare(pipe, table, snapshot, moment)
+        made = desk.rows.restoring(name, table, snapshot, moment)
         if dry_run:
-            emit(_data(made, None), lambda out: _show(out, made))
+            emit({**made.document, "run": None}, lambda out: _show(out, made))
             return
         _show(console(stderr=True), made)
         if not confirm("Put the table back?"):
             raise Blocked("nothing was restored", hint="answer yes, or pass --yes")
-        run = put_back(pipe, made, tuple(allow or ()))
-    emit(_data(made, run.id), lambda out: out.print(f"restored: {made.rows:,} rows; sync to read on from there"))
+        run, rows = desk.rows.restore(made, allow or ()), made.document["rows_then"]
+    emit({**made.document, "run": run}, lambda out: out.print(f"restored: {rows:,} rows; sync to read on from there"))
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -74,9 +71,9 @@ def _moment(text: str | None) -> datetime | None:
         raise typer.BadParameter(f"{text!r} is no time", param_hint="--at") from None
 
 
-def _points(table: Table, points: Sequence[Savepoint]) -> dict[str, Any]:
+def _points(table: str, points: Sequence[Savepoint]) -> dict[str, Any]:
     return {
-        "table": table.path,
+        "table": table,
         "snapshots": [
             {
                 "id": str(p.id), "at": p.at, "run": p.run, "rows": p.rows, "current": p.current,
@@ -87,31 +84,15 @@ def _points(table: Table, points: Sequence[Savepoint]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _list(out: Screen, table: Table, points: Sequence[Savepoint]) -> None:
+def _list(out: Screen, table: str, points: Sequence[Savepoint]) -> None:
     if not points:
-        out.write(f"{table.path} was never loaded: it has no snapshots")
+        out.write(f"{table} was never loaded: it has no snapshots")
     for p in points:
         note = "  now" if p.current else f"  cannot be restored: {p.why_not}" if p.why_not else ""
         out.write(f"{p.id}  {p.at:%Y-%m-%d %H:%M:%S}  {p.run or '-'}  {p.rows:,} rows{note}")
 
 
-def _data(made: Restoring, run: str | None) -> dict[str, Any]:
-    return {
-        "table": made.table.path,
-        "snapshot": str(made.point.id),
-        "at": made.point.at,
-        "rows_now": made.now.rows,
-        "rows_then": made.rows,
-        "commits_since": made.since,
-        "filled_again": list(made.again),
-        "read_again": made.whole,
-        "lost": list(made.lost),
-        "does": list(made.lines),
-        "run": run,
-    }
-
-
 def _show(out: Screen, made: Restoring) -> None:
     out.write("What it does", "bold")
-    for line in made.lines:
+    for line in made.document["does"]:
         out.write(f"  {line}")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from instep.control.listing import Listed
     from instep.control.rollouts.waves import Group
     from instep.control.selections import Verb
+    from instep.destinations.savepoints import Savepoint
     from instep.model import Member, Rollout
     from instep.plans.planned import Planned
     from instep.project.policies import PolicySection
@@ -77,6 +78,16 @@ class PlanDesk(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Restoring:
+    """What putting a table's rows back does, before it is done. `document` is that of `sync.changes.restore.Restoring`;
+    `made` is for the desk that has prepared it."""
+
+    connection: str
+    document: Mapping[str, Any]
+    made: Any = field(default=None, repr=False)
+
+
 class RowDesk(Protocol):
     def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
         """(what a backfill takes, what holds it up)."""
@@ -101,6 +112,16 @@ class RowDesk(Protocol):
         ...
 
     def maintain(self, connection: str, pattern: str, *, dry_run: bool) -> Order: ...
+
+    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
+        """What the table with this path can be put back to, newest first."""
+        ...
+
+    def restoring(self, connection: str, table: str, snapshot: int | None, at: datetime | None) -> Restoring: ...
+
+    def restore(self, made: Restoring, allow: Sequence[str]) -> str:
+        """The id of the run that has done it."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Work on rows at a server, done by its workers: backfills, quarantine."""
+"""Work on rows at a server, done by its workers: backfills, quarantine, upkeep, rows of before."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from instep.control.backfills import Cancelled
 from instep.remote.client import part
+from instep.remote.desks import Restoring
 from instep.remote.follow import error_of
-from instep.remote.records import record
+from instep.remote.records import moments, record
 from instep.remote.work import Works
 from instep.store.backfills import Backfill
 from instep.sync.changes.fill_plan import Estimate
 from instep.sync.progress import Report
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from instep.destinations.savepoints import Savepoint
     from instep.sync.maintain import Order
     from instep.sync.verify import Verdict
 
@@ -64,3 +68,19 @@ class RowsThere:
         if job.status == "cancelled" or "tables" not in job.result:
             raise error_of(job)
         return record(Order, job.result)
+
+    def savepoints(self, connection: str, table: str) -> Sequence[Savepoint]:
+        from instep.destinations.savepoints import Savepoint
+
+        found = self.works.done(connection, "savepoints", {"table": table}).result["savepoints"]
+        return [record(Savepoint, one) for one in found]
+
+    def restoring(self, connection: str, table: str, snapshot: int | None, at: datetime | None) -> Restoring:
+        """`made`: exactly this, from where the table is now."""
+        moment = at.isoformat() if at else None
+        asked = {"table": table, "snapshot": None if snapshot is None else str(snapshot), "at": moment, "preview": True}
+        found = moments(self.works.done(connection, "restore", asked).result, frozenset({"at"}))
+        return Restoring(connection, found, {"table": table, "snapshot": found["snapshot"], "base": found.pop("base")})
+
+    def restore(self, made: Restoring, allow: Sequence[str]) -> str:
+        return str(self.works.done(made.connection, "restore", {**made.made, "allow": list(allow)}).result["run"])

@@ -269,4 +269,5 @@ _WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
     "apply": _decided(decided.apply), "undo": _decided(decided.undo), "delete": _decided(decided.delete),
     "map": _decided(decided.map_), "replay": _decided(decided.replay), "discard": _decided(decided.discard),
     "set_key": _decided(tables.set_key), "set_cursor": _decided(tables.set_cursor),
+    "restore": _decided(tables.restore), "savepoints": _decided(tables.savepoints),
 }  # fmt: skip

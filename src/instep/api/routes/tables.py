@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 from starlette.responses import Response
 
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.routes.work import STARTED, ask
-from instep.api.wire.tables import Cursoring, Keying
+from instep.api.wire.tables import Cursoring, Keying, OneTable, Restoring
 from instep.api.wire.work import JobOut
 from instep.api.writes import Writes
 
@@ -25,3 +27,20 @@ def set_key(the: The, who: Who, connection: ConnectionName, asked: Keying, write
 def set_cursor(the: The, who: Who, connection: ConnectionName, asked: Cursoring, writes: Writes) -> Response:
     """Another cursor for a table, or none. Its type and its NULLs are checked first; the next sync begins anew."""
     return ask(the, writes, the.connection(who, connection), "set_cursor", asked.model_dump(exclude={"why"}), asked.why)
+
+
+@routes.post("/connections/{connection}/savepoints", status_code=202, response_model=JobOut, responses=STARTED)
+def savepoints(the: The, who: Who, connection: ConnectionName, asked: OneTable, writes: Writes) -> Response:
+    """Which snapshots a table can be put back to. The job's result has them, newest first."""
+    return ask(the, writes, the.connection(who, connection), "savepoints", {"table": asked.table}, asked.why)
+
+
+@routes.post("/connections/{connection}/restore", status_code=202, response_model=JobOut, responses=STARTED)
+def restore(the: The, who: Who, connection: ConnectionName, asked: Restoring, writes: Writes) -> Response:
+    """A table's rows go back to a snapshot, its cursor with them; the schema and the source stay as they are. Refused
+    unless `allow` names the table."""
+    options = asked.model_dump(exclude={"why", "at"})
+    if asked.at is not None:
+        at = asked.at if asked.at.tzinfo else asked.at.replace(tzinfo=UTC)
+        options["at"] = at.astimezone(UTC).isoformat()
+    return ask(the, writes, the.connection(who, connection), "restore", options, asked.why)

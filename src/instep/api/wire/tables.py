@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from datetime import datetime
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from instep.api.wire.base import Asked, Few, Name, Text
 
@@ -31,3 +32,33 @@ class Cursoring(Asked):
     start: Text = ""
     preview: bool = False
     why: Text = ""
+
+
+class OneTable(Asked):
+    """`table` is schema.table by its accepted name."""
+
+    table: Name
+    why: Text = ""
+
+
+Snapshot = Annotated[str, Field(pattern=r"^-?[0-9]{1,20}$")]
+
+
+class Restoring(Asked):
+    """`table` is schema.table by its accepted name. It goes back to a `snapshot`, or to what it was `at` a time (UTC
+    without a zone). `allow`: patterns of tables that may be put back; `preview`: only say what it would do; `base`: the
+    snapshot that it has to be at, as the preview said."""
+
+    table: Name
+    snapshot: Snapshot | None = None
+    at: datetime | None = None
+    allow: Few = Field([])
+    preview: bool = False
+    base: Snapshot | None = None
+    why: Text = ""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.snapshot is None) == (self.at is None):
+            raise ValueError("name one: `snapshot` or `at`")
+        return self

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from typing import Any
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
@@ -66,6 +67,14 @@ class Restoring:
         )
         found += [f"column {name} came later and is not at the source any more: its values go" for name in self.lost]
         return tuple(found)
+
+    def document(self) -> dict[str, Any]:
+        """`snapshot` is a text: its number is larger than some readers of JSON can hold."""
+        return {
+            "table": self.table.path, "snapshot": str(self.point.id), "at": self.point.at, "rows_now": self.now.rows,
+            "rows_then": self.rows, "commits_since": self.since, "filled_again": list(self.again),
+            "read_again": self.whole, "lost": list(self.lost), "does": list(self.lines),
+        }  # fmt: skip
 
 
 def _reads(now: str, then: str) -> str:
