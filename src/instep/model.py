@@ -37,6 +37,7 @@ JobKind = Literal[
     "set_cursor",
     "restore",
     "savepoints",
+    "impact",
 ]
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from remote_world import PROJECT, Twins, World, alike
@@ -24,7 +25,13 @@ WARES = """
 def loaded(twins: Twins) -> None:
     twins.sql(WARES)
     twins.both("apply", "--yes", *JSON)
-    twins.both("sync", *JSON)
+    synced(twins)
+
+
+def synced(twins: Twins) -> None:
+    """Of several tables a sync tells in the order in which they came."""
+    for run in (twins.near.here, twins.far.there):
+        assert run("sync").code == 0
 
 
 @pytest.mark.slow
@@ -54,7 +61,7 @@ def test_a_table_is_emptied_or_kept_for_its_key(twins: Twins) -> None:
     allowed = ("--allow-destructive", "main.*")
     _, there = twins.both("table", "set-key", "main.ware", "sku,at", "--clear", *allowed, *JSON)
     assert (there.json["applied"], there.json["copy"]) == (True, None)
-    twins.both("sync", *JSON)
+    synced(twins)
     assert "the old table is kept as" in twins.both("table", "set-key", "main.ware", "sku", "--rebuild")[1].out
 
 
@@ -130,6 +137,34 @@ def test_what_keeps_no_snapshots_is_refused(twins: Twins) -> None:
     twins.both("apply", "--yes", *JSON)
     twins.both("restore", "main.item", "--list", code=1)
     twins.both("restore", "main.item", "--snapshot", "1", "--dry-run", code=1)
+
+
+VIEWS = PROJECT.replace("{policy: careful}", "{policy: careful, downstream: {sql: [views]}}")
+
+
+@pytest.mark.parametrize("twins", [VIEWS], indirect=True)
+def test_what_breaks_downstream(twins: Twins, tmp_path: Path) -> None:
+    for folder in (twins.near.folder, twins.far.folder, tmp_path):
+        folder.joinpath("views").mkdir()
+        folder.joinpath("views", "names.sql").write_text("select id, name from shop.item")
+    twins.both("apply", "--yes", *JSON)
+    twins.both("sync", *JSON)
+    twins.both("impact")
+    twins.sql("alter table item add column price numeric; alter table item drop column name")
+    own = ("--sql", str(tmp_path / "views"))
+    for more in ((), JSON, own, (*own, "--dialect", "duckdb", *JSON)):
+        _, there = twins.both("impact", *more)
+    assert [(m["name"], m["verdict"]) for m in there.json["models"]] == [("names", "silent")]
+    for wrong in (("--change", "c-none"), ("--sql", str(tmp_path / "none")), (*own, "--dialect", "klingon")):
+        twins.both("impact", *wrong, code=1)
+    near, far = twins.ids(column="name")
+    for run, id in ((twins.near.here, near), (twins.far.there, far)):
+        found = run("impact", *own, "--change", id[:6], *JSON).json
+        assert [(c["id"], c["silent"]) for c in found["changes"]] == [(id, ["names"])]
+
+
+def test_without_models_impact_says_what_to_name(twins: Twins) -> None:
+    twins.both("impact", code=1)
 
 
 SALTED = PROJECT.replace("careful}}", "careful, salt: '${env:INSTEP_SALT}', exclude: {tables: [main.old]}}}")

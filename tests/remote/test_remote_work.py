@@ -60,7 +60,7 @@ def test_keys_are_made_and_ended(world: World) -> None:
 REFUSED = [
     (("plan", "--check"), "lock file stands at the project"),
     (("quarantine", "discard", "main.item", "--key", "{}"), "audit log"),
-    (("impact",), "SQL and the manifests"),
+    (("migration", "check", "x.sql"), "it reads files"),
     (("policy", "import", "x.json"), "keys for the instep.yml"),
     (("server",), "on this machine"),
     (("query", "select 1"), "do not pass"),

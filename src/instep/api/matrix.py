@@ -43,6 +43,7 @@ NEEDS: Mapping[str, Role] = {
     "GET /connections/{connection}/history/{version}": "viewer",
     "GET /connections/{connection}/plans": "viewer",
     "POST /connections/{connection}/plans": "operator",
+    "POST /connections/{connection}/impact": "operator",
     "POST /connections/{connection}/apply": "operator",
     "POST /connections/{connection}/undo": "approver",
     "GET /connections/{connection}/backfills": "viewer",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REMOTE = frozenset({
     "status", "detect", "plan", "apply", "undo", "sync", "backfill", "verify", "maintain", "pause", "resume", "history",
-    "schema show", "restore",
+    "schema show", "restore", "impact",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
     "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",
@@ -59,7 +59,6 @@ WHY = {
     "policy import": "it writes keys for the instep.yml of a project",
     "contract": "it reads and writes files of the project",
     "migration": "it reads files of the project",
-    "impact": "it reads the SQL and the manifests of the project",
     "table": "it looks at the tables of the destination, which a server does not open",
     "notify": "channels are tried, and notices sent, by the project's own commands",
     "export": "it writes what the store keeps, sealed secrets included",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from instep.remote.desks import Pairing, Undoing
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
+    from instep.lineage.model import Model
     from instep.plans.planned import Planned
 
 
@@ -77,3 +78,12 @@ class PlansHere:
         from instep.sync.changes.mapping import carry_out
 
         return carry_out(self.app.pipe(made.connection), made.made)
+
+    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
+        from instep.plans.downstream import configured_models, impact_document
+        from instep.sync.changes.evolve import preview
+        from instep.sync.impact import report
+
+        models = configured_models(self.app, connection, dialect) if models is None else models
+        pipe = self.app.pipe(connection)
+        return impact_document(report(pipe, preview(pipe), models, change))

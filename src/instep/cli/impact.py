@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import CHANGES, emit, fail, one_connection, open_app
-from instep.errors import ProjectError
+from instep.cli.context import CHANGES, emit, fail
+from instep.cli.desk import open_desk
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.lineage.assess import Verdict
-    from instep.sync.impact import Report
 
 
 def register(app: typer.Typer) -> None:
@@ -34,63 +32,34 @@ def impact(
     """Say which views and models the open and planned changes break, change silently or leave alone.
 
     Held changes are judged as if they were approved. Without --manifest and --sql, `downstream` of the connection in
-    instep.yml says where the models are.
+    instep.yml says where the models are; over a server, that of its project.
     """
-    from instep.plans.downstream import Downstream, configured, read_models, reported
-    from instep.sync.changes.evolve import preview
+    from instep.plans.downstream import Downstream, read_models
 
-    with open_app() as app:
-        name = one_connection(app, connection)
-        given = Downstream(manifest, tuple(sql or ()), dialect)
-        where = given if given else configured(app, name, dialect)
-        if not where:
-            raise ProjectError(
-                f"connection {name} does not say what reads its tables",
-                hint="pass --manifest FILE or --sql FOLDER, or set `downstream` in instep.yml",
-            )
-        models = read_models(where)
-        pipe = app.pipe(name)
-        found = reported(pipe, preview(pipe), models, change)
-    emit({"connection": name, **_document(found)}, lambda out: _show(out, found))
-    if exit_code and found.breaks:
+    given = Downstream(manifest, tuple(sql or ()), dialect)
+    with open_desk() as desk:
+        name = desk.connection(connection)
+        found = desk.planning.impact(name, read_models(given) if given else None, dialect, change)
+    emit({"connection": name, **found}, lambda out: _show(out, found))
+    if exit_code and found["breaks"]:
         raise fail(CHANGES)
 
 
-def _document(found: Report) -> dict[str, Any]:
-    from instep.plans.downstream import WORDS
-
-    return {
-        "breaks": found.breaks,
-        "changes": [
-            {"id": o.id, "summary": o.summary, "planned": o.planned, **{k: list(o.models.get(k, ())) for k, _ in WORDS}}
-            for o in found.outcomes
-        ],
-        "models": [
-            {
-                "name": v.model.name, "relation": ".".join(v.model.relation), "kind": v.model.kind,
-                "file": v.model.file, "verdict": v.level, "problem": v.model.problem,
-                "findings": [asdict(f) for f in v.findings],
-            }
-            for v in found.verdicts
-        ],
-    }  # fmt: skip
-
-
-def _show(out: Screen, found: Report) -> None:
+def _show(out: Screen, found: Mapping[str, Any]) -> None:
     from instep.plans.downstream import counts, models_of
 
-    if not found.outcomes:
+    if not found["changes"]:
         out.print("no open or planned changes")
-    for one in found.outcomes:
-        style = "red" if one.models.get("breaks") else "" if one.harmless else "yellow"
-        out.write(f"{one.id}  {one.summary}: {counts(one)}", style)
-    if told := [v for v in found.verdicts if v.level != "safe"]:
+    for one in found["changes"]:
+        style = "red" if one["breaks"] else "yellow" if one["silent"] or one["unknown"] else ""
+        out.write(f"{one['id']}  {one['summary']}: {counts(one)}", style)
+    if told := [v for v in found["models"] if v["verdict"] != "safe"]:
         _grid(out, told)
-    safe = sum(v.level == "safe" for v in found.verdicts)
-    out.write(f"{models_of(len(found.verdicts))}, {safe} safe", "dim")
+    safe = sum(v["verdict"] == "safe" for v in found["models"])
+    out.write(f"{models_of(len(found['models']))}, {safe} safe", "dim")
 
 
-def _grid(out: Screen, told: list[Verdict]) -> None:
+def _grid(out: Screen, told: Sequence[Mapping[str, Any]]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
@@ -98,12 +67,12 @@ def _grid(out: Screen, told: list[Verdict]) -> None:
 
     words = dict(WORDS)
     grid = Grid("model", "verdict", "change", "column", "where", "why", box=None, header_style="bold")
-    for verdict in told:
-        for f in verdict.findings:
-            where = f"{verdict.model.file}:{f.line}" if f.line else verdict.model.file
-            style = "red" if f.level == "breaks" else "yellow"
+    for one in told:
+        for f in one["findings"]:
+            where = f"{one['file']}:{f['line']}" if f["line"] else one["file"]
+            style = "red" if f["level"] == "breaks" else "yellow"
             grid.add_row(
-                cell(verdict.model.name), cell(words[f.level], style=style), cell(f.change), cell(f.output),
-                cell(where), cell(f.why),
+                cell(one["name"]), cell(words[f["level"]], style=style), cell(f["change"]), cell(f["output"]),
+                cell(where), cell(f["why"]),
             )  # fmt: skip
     out.print(grid)

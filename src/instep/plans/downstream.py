@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from instep.errors import InstepError
+from instep.errors import InstepError, ProjectError
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -52,6 +52,35 @@ def configured(app: App, connection: str, dialect: str = "") -> Downstream:
     return Downstream(manifest, tuple(root / Path(p).expanduser() for p in said.sql), dialect or said.dialect)
 
 
+def configured_models(app: App, connection: str, dialect: str = "") -> list[Model]:
+    """Those that `downstream` names; ProjectError if it names none."""
+    if where := configured(app, connection, dialect):
+        return read_models(where)
+    raise ProjectError(
+        f"connection {connection} does not say what reads its tables",
+        hint="pass --manifest FILE or --sql FOLDER, or set `downstream` in instep.yml",
+    )
+
+
+def impact_document(found: Report) -> dict[str, Any]:
+    """As JSON has it; a command prints it from this, so that it may come from a server."""
+    return {
+        "breaks": found.breaks,
+        "changes": [
+            {"id": o.id, "summary": o.summary, "planned": o.planned, **{k: list(o.models.get(k, ())) for k, _ in WORDS}}
+            for o in found.outcomes
+        ],
+        "models": [
+            {
+                "name": v.model.name, "relation": ".".join(v.model.relation), "kind": v.model.kind,
+                "file": v.model.file, "verdict": v.level, "problem": v.model.problem,
+                "findings": [asdict(f) for f in v.findings],
+            }
+            for v in found.verdicts
+        ],
+    }  # fmt: skip
+
+
 def read_models(where: Downstream) -> list[Model]:
     """The models of the manifest and of the folders; SetupError without sqlglot."""
     from instep.lineage.needed import needs_sqlglot
@@ -83,12 +112,12 @@ def _outcome_lines(outcomes: tuple[Outcome, ...]) -> Iterator[Line]:
         yield "Downstream", "bold"
     for one in told:
         style = "red" if one.models.get("breaks") else "yellow"
-        yield f"  {one.id} {one.summary}: {counts(one)}", style
+        yield f"  {one.id} {one.summary}: {counts(one.models)}", style
 
 
-def counts(one: Outcome) -> str:
-    """`breaks 3 models: a, b, c; changes silently 1 model: d`."""
-    said = ((word, one.models.get(level, ())) for level, word in WORDS[:3])
+def counts(models: Mapping[Any, Sequence[str]]) -> str:
+    """Of names by level: `breaks 3 models: a, b, c; changes silently 1 model: d`."""
+    said = ((word, models.get(level, ())) for level, word in WORDS[:3])
     parts = [f"{word} {models_of(len(names))}: {_listed(names)}" for word, names in said if names]
     return "; ".join(parts) or "breaks nothing"
 
@@ -97,6 +126,6 @@ def models_of(count: int) -> str:
     return f"{count} model{'s' * (count != 1)}"
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more

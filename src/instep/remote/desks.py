@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from instep.control.rollouts.waves import Group
     from instep.control.selections import Verb
     from instep.destinations.savepoints import Savepoint
+    from instep.lineage.model import Model
     from instep.model import Member, Rollout
     from instep.plans.planned import Planned
     from instep.project.policies import PolicySection
@@ -75,6 +76,11 @@ class PlanDesk(Protocol):
 
     def pair(self, made: Pairing) -> int:
         """The accepted version."""
+        ...
+
+    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
+        """The document of `plans.downstream.impact_document`. No `models`: those that the project names, whose SQL is
+        of this `dialect` ("": as it says there). `change`: the first characters of an id; "" for all of today."""
         ...
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from instep.errors import InstepError
 from instep.model import Review
 from instep.plans.planned import Planned, of_result
 from instep.remote.client import part
 from instep.remote.desks import Pairing, Undoing
+from instep.remote.records import record
 from instep.remote.work import Works
+
+if TYPE_CHECKING:
+    from instep.lineage.model import Model
 
 
 @dataclass(frozen=True)
@@ -69,3 +73,12 @@ class PlansThere:
     def pair(self, made: Pairing) -> int:
         asked = {name: made.document[name] for name in ("old", "new")}
         return int(self.works.done(made.connection, "map", asked).result["version"])
+
+    def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
+        """Models of this machine are judged here: the server tells what is going to happen to the tables."""
+        from instep.plans.downstream import impact_document
+        from instep.sync.impact import Looked, judged
+
+        asked = {"change": change, "configured": models is None, "dialect": dialect if models is None else ""}
+        found = self.works.done(connection, "impact", asked).result
+        return found if models is None else impact_document(judged(record(Looked, found), models))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from instep.errors import InstepError
-from instep.lineage.assess import Verdict, assess
-from instep.lineage.model import Model
 from instep.lineage.shape import Edit, Field, Kind, Level, Relation, Shape
 from instep.schema.change import (
     ColumnAdded,
@@ -29,6 +28,10 @@ from instep.schema.types import Array, DataType, Struct
 from instep.sync.changes.evolve import Preview
 from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe, Ref
+
+if TYPE_CHECKING:
+    from instep.lineage.assess import Verdict
+    from instep.lineage.model import Model
 
 Columns = Mapping[str, Column]
 
@@ -59,15 +62,35 @@ class Report:
         return any(v.level == "breaks" for v in self.verdicts)
 
 
-def report(pipe: Pipe, found: Preview, models: Sequence[Model], change: str = "") -> Report:
-    """Open and planned changes against the models; `change` (the first characters of an id) looks at that one only,
-    whatever was decided about it. Raises InstepError if it is not among today's."""
-    looked = _looked_at(found, change)
-    edits = _Edits(pipe, found)
-    for decision in looked:
+@dataclass(frozen=True)
+class Looked:
+    """`changes` before any model was looked at, and what they do to the tables."""
+
+    changes: tuple[Outcome, ...]
+    relations: tuple[Relation, ...]
+
+
+def looked(pipe: Pipe, found: Preview, change: str = "") -> Looked:
+    """Open and planned changes; `change` (the first characters of an id) looks at that one only, whatever was decided
+    about it. Raises InstepError if it is not among today's."""
+    decisions, edits = _looked_at(found, change), _Edits(pipe, found)
+    for decision in decisions:
         edits.add(decision)
-    verdicts = assess(models, edits.relations())
-    return Report(tuple(_outcome(found, d, verdicts) for d in looked), verdicts)
+    reviews = [(found.reviews[key(d.change)], d.applied) for d in decisions]
+    return Looked(tuple(Outcome(r.id, r.summary, applied) for r, applied in reviews), tuple(edits.relations()))
+
+
+def judged(found: Looked, models: Sequence[Model]) -> Report:
+    """What they do to the models."""
+    from instep.lineage.assess import assess
+
+    verdicts = assess(models, found.relations)
+    return Report(tuple(_outcome(one, verdicts) for one in found.changes), verdicts)
+
+
+def report(pipe: Pipe, found: Preview, models: Sequence[Model], change: str = "") -> Report:
+    """As `looked` looks at it, against the models."""
+    return judged(looked(pipe, found, change), models)
 
 
 def _looked_at(found: Preview, change: str) -> list[Decision]:
@@ -81,12 +104,11 @@ def _looked_at(found: Preview, change: str) -> list[Decision]:
     raise InstepError(f"{change} {what}", hint="see `instep changes list` for the ids")
 
 
-def _outcome(found: Preview, decision: Decision, verdicts: Iterable[Verdict]) -> Outcome:
-    review = found.reviews[key(decision.change)]
+def _outcome(one: Outcome, verdicts: Iterable[Verdict]) -> Outcome:
     models: dict[Level, list[str]] = defaultdict(list)
     for verdict in verdicts:
-        models[verdict.of(review.id)].append(verdict.model.name)
-    return Outcome(review.id, review.summary, decision.applied, {k: tuple(v) for k, v in models.items()})
+        models[verdict.of(one.id)].append(verdict.model.name)
+    return replace(one, models={k: tuple(v) for k, v in models.items()})
 
 
 class _Edits:

@@ -30,6 +30,20 @@ def make_plan(app: App, job: Job) -> Mapping[str, Any]:
     return {**made.to_dict(), "waiting": list(found.waiting), "drops": drops}
 
 
+def impact(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: change (the first characters of its id; else all that are open or planned), configured (models are
+    those of the connection's `downstream`, and are judged), dialect. Else what is going to happen to the tables, for a
+    client that has models."""
+    from instep.plans.downstream import configured_models, impact_document
+    from instep.sync.changes.evolve import preview
+    from instep.sync.impact import judged, looked
+
+    pipe, said = pipe_of(app, job), job.options
+    models = configured_models(app, job.connection, str(said.get("dialect", ""))) if said.get("configured") else None
+    found = looked(pipe, preview(pipe), str(said.get("change", "")))
+    return asdict(found) if models is None else impact_document(judged(found, models))
+
+
 def apply(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: plan (the job that has made it), allow (patterns of what may be dropped)."""
     from instep.schema.plan import plan_from_dict

@@ -24,6 +24,7 @@ from instep.api.wire.work import (
     BackfillsLeft,
     EstimateOut,
     Filling,
+    Impacting,
     JobDone,
     JobOut,
     Leaving,
@@ -80,6 +81,13 @@ def pair(the: The, who: Who, connection: ConnectionName, asked: Pairing, writes:
     """A removal and an addition, of columns or tables, become one rename; with `preview` the job only says what that
     does."""
     return ask(the, writes, the.connection(who, connection), "map", asked.model_dump(exclude={"why"}), asked.why)
+
+
+@routes.post("/connections/{connection}/impact", status_code=202, response_model=JobOut, responses=STARTED)
+def impact(the: The, who: Who, connection: ConnectionName, asked: Impacting, writes: Writes) -> Response:
+    """What open and planned changes do to those who read the tables: the job's result has the verdicts on models that
+    are configured, else `changes` and `relations`, for a client to judge its own."""
+    return ask(the, writes, the.connection(who, connection), "impact", asked.model_dump(exclude={"why"}), asked.why)
 
 
 @routes.get("/connections/{connection}/backfills", response_model=Page[BackfillOut])

@@ -93,6 +93,16 @@ class Pairing(Asked):
     why: Text = ""
 
 
+class Impacting(Asked):
+    """`change`: the first characters of its id; none: all that are open or planned. `configured`: the models are those
+    that the connection's `downstream` names, with SQL of this `dialect` (none: as it says there), and are judged."""
+
+    change: Text = ""
+    configured: bool = False
+    dialect: Text = ""
+    why: Text = ""
+
+
 class Leaving(Asked):
     """`table` is schema.table by its accepted name; no `columns`: all that is wanted of it."""
 
