@@ -210,7 +210,8 @@ def test_backfills_that_nobody_wants_any_more(busy: Api, body: dict[str, Any], s
 
 # a request that asks for work, whose body makes no sense
 SENSELESS: list[tuple[str, dict[str, Any]]] = [
-    ("plans", {"sample": -1}), ("plans", {"sample": 100_001}), ("plans", {"why": "x" * 1001}), ("undo", {"what": ""}), ("impact", {"models": []}),
+    ("plans", {"sample": -1}), ("plans", {"sample": 100_001}), ("plans", {"why": "x" * 1001}), ("undo", {"what": ""}),
+    ("impact", {"models": []}),
     ("map", {"old": "a.b"}), ("map", {"old": "a.b", "new": ""}), ("sync", {"tables": [""]}),
     ("sync", {"tables": ["a.b"] * 101}), ("sync", {"full": "perhaps"}), ("quarantine/discard", {}),
     ("quarantine/discard", {"tables": [], "ids": []}), ("quarantine/replay", {"tables": "main.item"}),

@@ -58,7 +58,7 @@ def test_keys_are_made_and_ended(world: World) -> None:
 
 
 REFUSED = [
-    (("plan", "--check"), "lock file stands at the project"),
+    (("contract", "export"), "it reads and writes files"),
     (("quarantine", "discard", "main.item", "--key", "{}"), "audit log"),
     (("migration", "check", "x.sql"), "it reads files"),
     (("policy", "import", "x.json"), "keys for the instep.yml"),

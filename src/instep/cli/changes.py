@@ -22,8 +22,9 @@ from instep.cli.context import (
     say,
     unknown_table,
 )
-from instep.cli.desk import open_desk, refuse_option
+from instep.cli.desk import open_desk
 from instep.cli.history import show_check
+from instep.cli.lock import plan_check
 from instep.cli.review_text import show_changes, show_detection, show_one
 from instep.errors import Blocked, InstepError, SchemaError
 
@@ -69,18 +70,17 @@ def plan(
 ) -> None:
     """Show what applying the open changes does: decisions, steps, impact, and how tables are synced. Over --server a
     worker makes it, and `apply FILE` over the same server applies it."""
-    if check:
-        refuse_option("--check", "the lock file stands at the project")
     with open_desk() as desk:
-        found = desk.planning.plan(desk.connection(connection), sample=sample, every=every, check=check)
-    document = {**found.document, **({"behind": list(found.behind)} if check else {})}
+        found = desk.planning.plan(desk.connection(connection), sample=sample, every=every)
+        behind = plan_check(desk.folder, found) if check else []
+    document = {**found.document, **({"behind": behind} if check else {})}
     if out is not None:
         out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     emit(document, lambda screen: show_plan(screen, found, ddl=ddl))
     if out is not None:
         say(f"wrote {out}: apply it with `instep apply {out}`")
     if check:
-        show_check(found.behind)
+        show_check(behind)
     if exit_code and found.pending:
         raise fail(CHANGES)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REMOTE = frozenset({
     "status", "detect", "plan", "apply", "undo", "sync", "backfill", "verify", "maintain", "pause", "resume", "history",
-    "schema show", "restore", "impact",
+    "schema show", "schema lock", "restore", "impact",
     "changes list", "changes show", "changes approve", "changes map", "changes reject", "changes ignore",
     "changes snooze",
     "quarantine list", "quarantine show", "quarantine replay", "quarantine discard",
@@ -55,7 +55,6 @@ WHY = {
     "audit": "the chain is checked in the store itself, which does not take a server's word for it",
     "connection": "a deletion is confirmed where its tables are",
     "schema diff": "a server tells one schema at a time",
-    "schema lock": "it writes a file of the project",
     "policy import": "it writes keys for the instep.yml of a project",
     "contract": "it reads and writes files of the project",
     "migration": "it reads files of the project",
@@ -109,7 +108,7 @@ def open_there() -> There:
     from instep.remote.there import There
 
     client = open_client()
-    return There(client, Follower(client, watched, goes_on), say, _told)
+    return There(client, Follower(client, watched, goes_on), say, _told, options.project)
 
 
 def open_client() -> Client:

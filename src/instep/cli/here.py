@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 class Here:
     def __init__(self, app: App) -> None:
         self.app = app
+        self.folder = app.project.root
         self.planning = PlansHere(app)
         self.rows = RowsHere(app)
         self.settings = SettingsHere(app)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from instep.remote.desks import Pairing, Undoing
@@ -19,10 +18,8 @@ class PlansHere:
         self.app = app
 
     def plan(
-        self, connection: str, *, sample: int | None = None, every: bool = False, check: bool = False,
-        current: bool = False,
-    ) -> Planned:  # fmt: skip
-        from instep.cli.lock import plan_check
+        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
+    ) -> Planned:
         from instep.plans.planned import planned
         from instep.sync.changes.answer import refuse_stale
         from instep.sync.changes.evolve import preview
@@ -30,8 +27,7 @@ class PlansHere:
         found = preview(self.app.pipe(connection))
         if current:
             refuse_stale(found.detection)
-        made = planned(self.app, connection, found, sample=sample, every=every)
-        return replace(made, behind=plan_check(self.app, connection, found)) if check else made
+        return planned(self.app, connection, found, sample=sample, every=every)
 
     def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:
         from instep.schema.plan import plan_from_dict

@@ -220,16 +220,14 @@ def lock(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 2 if the file is behind.")] = False,
 ) -> None:
     """Write the accepted schema to schemas/CONNECTION.lock.yml, to be committed and reviewed."""
-    from instep.control.history import version_at
     from instep.project.lock import lock_file, write_lock
     from instep.schema.lock import lock_document
 
-    with open_app() as app:
-        name = one_connection(app, connection)
-        version = version_at(app.store, name, "accepted")
-        document = lock_document(name, app.store.accepted.catalog(name))
-        root = app.project.root
-    lines = lock_lines(app, document, "accepted")
+    with open_desk() as desk:
+        found, root = desk.schema(connection, "accepted", None), desk.folder
+    version, name = found.version, found.version.connection
+    document = lock_document(name, found.catalog)
+    lines = lock_lines(root, document, "accepted")
     if not check and lines:
         write_lock(root, document)
     file = lock_file(root, name).relative_to(root)

@@ -17,14 +17,16 @@ _TOLD = ("connection", "id", "plan", "notes", "keys", "costs", "ddl")
 @dataclass(frozen=True)
 class Planned:
     """`document` is what a plan file has. `lines` (text, style) say it to people, `downstream` what it does to models;
-    `pending`: something of it is for a person, or would be applied. `behind`: what the accepted schema and the lock
-    file lack, where that was asked for. `job`: the one that has made it at a server."""
+    `pending`: something of it is for a person, or would be applied. `unaccepted`: what the accepted schema lacks; a
+    connection that has not `begun` has accepted nothing, and lacks nothing. `job`: the one that has made it at a
+    server."""
 
     document: Mapping[str, Any] = field(repr=False)
     lines: Sequence[Line] = ()
     downstream: Sequence[Line] = ()
     pending: bool = False
-    behind: Sequence[str] = ()
+    unaccepted: Sequence[str] = ()
+    begun: bool = False
 
     @property
     def connection(self) -> str:
@@ -50,7 +52,10 @@ class Planned:
     def to_dict(self) -> dict[str, Any]:
         """The result of a job: lines and their styles apart, for clients that show no styles."""
         shown = {"lines": [text for text, _ in self.lines], "styles": [style for _, style in self.lines]}
-        return {**self.document, **shown, "downstream": [*map(list, self.downstream)], "pending": self.pending}
+        return {**self.document, **shown, "downstream": [*map(list, self.downstream)], **self._standing()}
+
+    def _standing(self) -> dict[str, Any]:
+        return {"pending": self.pending, "unaccepted": list(self.unaccepted), "begun": self.begun}
 
 
 def of_result(result: Mapping[str, Any], job: str) -> Planned:
@@ -58,7 +63,8 @@ def of_result(result: Mapping[str, Any], job: str) -> Planned:
     document = {name: result[name] for name in _TOLD if name in result}
     lines = tuple(zip(result["lines"], result["styles"], strict=True))
     downstream = tuple((str(text), str(style)) for text, style in result["downstream"])
-    return Planned({**document, "job": job}, lines, downstream, bool(result["pending"]))
+    standing = bool(result["pending"]), tuple(result["unaccepted"]), bool(result["begun"])
+    return Planned({**document, "job": job}, lines, downstream, *standing)
 
 
 def planned(
@@ -82,4 +88,14 @@ def planned(
         document |= {"keys": key_lines(app, connection, waiting), "costs": spent, "ddl": sql}
     # What was rejected, snoozed or is listed as switched off is no reason to call anybody.
     decided = any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
-    return Planned(document, tuple(plan_lines(found, every=every)), downstream, bool(found.waiting) or decided)
+    pending, lines = bool(found.waiting) or decided, tuple(plan_lines(found, every=every))
+    return Planned(document, lines, downstream, pending, _unaccepted(found), bool(found.detection.version))
+
+
+def _unaccepted(found: Preview) -> tuple[str, ...]:
+    from instep.schema.change import describe
+
+    if not found.detection.version:
+        return ()
+    new = (d for d in found.detection.decisions if d.applied or d.needs_review or d.effect == "waiting")
+    return tuple(f"not accepted yet: {describe(d.change)}" for d in new)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class HeldThere:
 
 class Desk(Protocol):
     """Use it in a `with` block. Errors are InstepErrors, of the same kinds and texts on both sides."""
+
+    @property
+    def folder(self) -> Path:
+        """Where lock files are: the project's, or that of the command."""
+        ...
 
     @property
     def planning(self) -> PlanDesk: ...

@@ -51,11 +51,10 @@ class Pairing:
 
 class PlanDesk(Protocol):
     def plan(
-        self, connection: str, *, sample: int | None = None, every: bool = False, check: bool = False,
-        current: bool = False,
-    ) -> Planned:  # fmt: skip
-        """`sample`, `every`: as `plans.planned.planned` takes them; `check`: also what is behind, at the project alone;
-        `current`: StalePlan if an approval does not count any more."""
+        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
+    ) -> Planned:
+        """`sample`, `every`: as `plans.planned.planned` takes them; `current`: StalePlan if an approval does not count
+        any more."""
         ...
 
     def apply(self, made: Planned, allow: Sequence[str]) -> tuple[int, str]:

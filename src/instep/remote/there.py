@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.control.history import Version
@@ -42,12 +43,17 @@ _NAMED = 20
 
 class There:
     """`follower` shows what becomes of work that a command waits for; `say` tells the user what else matters, `told`
-    what became of a connection of a rollout."""
+    what became of a connection of a rollout. `folder`: where lock files are."""
 
     def __init__(
-        self, client: Client, follower: Follower, say: Callable[[str], None], told: Callable[[Member], None]
+        self,
+        client: Client,
+        follower: Follower,
+        say: Callable[[str], None],
+        told: Callable[[Member], None],
+        folder: Path,
     ) -> None:
-        self._api, self._follower = client, follower
+        self._api, self._follower, self.folder = client, follower, folder
         self._works = works = Works(client, follower, say)
         self.planning = PlansThere(works, self._review)
         self.rows = RowsThere(works, self.report)

@@ -26,10 +26,8 @@ class PlansThere:
     change: Callable[[str], Review]
 
     def plan(
-        self, connection: str, *, sample: int | None = None, every: bool = False, check: bool = False,
-        current: bool = False,
-    ) -> Planned:  # fmt: skip
-        assert not check, "the lock file stands at the project"
+        self, connection: str, *, sample: int | None = None, every: bool = False, current: bool = False
+    ) -> Planned:
         job = self.works.done(connection, "plans", {"sample": sample, "all": every, "current": current})
         return of_result({**job.result, "connection": connection}, job.id)
 
