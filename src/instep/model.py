@@ -38,6 +38,7 @@ JobKind = Literal[
     "restore",
     "savepoints",
     "impact",
+    "erase",
 ]
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 

@@ -20,6 +20,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/pause": {"reason": "x"}, "/apply": {"plan": "j-1"}, "/undo": {"what": "c-1"},
     "/map": {"old": "a.b", "new": "a.c"},
     "/set-key": {"table": "a.b", "key": ["id"]}, "/set-cursor": {"table": "a.b"},
+    "/matches": {"table": "a.b", "key": {"id": "7"}}, "/erase": {"table": "a.b", "ids": ["q-1"]},
     "/savepoints": {"table": "a.b"}, "/restore": {"table": "a.b", "snapshot": "7"},
     "/selection": {"verb": "off", "objects": ["main"]},
     "/backfills": {"table": "main.item"}, "/backfills/cancel": {"table": "main.item"}, "/discard": {"ids": ["q-1"]},
@@ -211,7 +212,8 @@ def test_backfills_that_nobody_wants_any_more(busy: Api, body: dict[str, Any], s
 # a request that asks for work, whose body makes no sense
 SENSELESS: list[tuple[str, dict[str, Any]]] = [
     ("plans", {"sample": -1}), ("plans", {"sample": 100_001}), ("plans", {"why": "x" * 1001}), ("undo", {"what": ""}),
-    ("impact", {"models": []}),
+    ("impact", {"models": []}), ("quarantine/matches", {"table": "a.b", "key": {}}),
+    ("quarantine/matches", {"table": "a.b", "key": {"id": [7]}}), ("quarantine/erase", {"table": "a.b", "ids": []}),
     ("map", {"old": "a.b"}), ("map", {"old": "a.b", "new": ""}), ("sync", {"tables": [""]}),
     ("sync", {"tables": ["a.b"] * 101}), ("sync", {"full": "perhaps"}), ("quarantine/discard", {}),
     ("quarantine/discard", {"tables": [], "ids": []}), ("quarantine/replay", {"tables": "main.item"}),

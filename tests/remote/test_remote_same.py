@@ -120,6 +120,17 @@ def test_what_is_held(twins: Twins) -> None:
         assert run("quarantine", "discard", id[:6], "--yes", *JSON).json["discarded"] == [id]
     twins.both("quarantine", "discard", "main.item", "--yes")
     twins.both("quarantine", "list")
+    for key, code in (('{"id": 4}', 3), ("{id: 4}", 1), ('{"id": [4]}', 1)):
+        twins.both("quarantine", "discard", "main.item", "--key", key, *(("--yes",) if code == 1 else ()), code=code)
+    for table, code in (("main.items", 1), ("q-1", 1)):
+        twins.both("quarantine", "discard", table, "--key", '{"id": 4}', "--yes", code=code)
+    for erased in (1, 0):
+        _, there = twins.both("quarantine", "discard", "main.item", "--key", '{"id": 4}', "--yes", *JSON)
+        assert there.json["erased"] == erased
+    with twins.far.store() as store:
+        job = store.jobs.find(connection="shop")[0]
+        kept = json.dumps([job.options, job.result, [one.detail for one in store.audit.page()]])
+        assert (job.kind, '"key"' in kept) == ("erase", False)
     twins.both("pause", *JSON)
     twins.both("quarantine", "replay", code=3)
 

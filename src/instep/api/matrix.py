@@ -63,6 +63,8 @@ NEEDS: Mapping[str, Role] = {
     "GET /connections/{connection}/quarantine": "operator",
     "POST /connections/{connection}/quarantine/replay": "operator",
     "POST /connections/{connection}/quarantine/discard": "approver",
+    "POST /connections/{connection}/quarantine/matches": "approver",
+    "POST /connections/{connection}/quarantine/erase": "approver",
     **_objects("sources", "admin"),
     **_objects("destinations", "admin"),
     **_objects("policies", "approver"),

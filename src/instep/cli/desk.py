@@ -41,7 +41,6 @@ HERE = frozenset({
 
 _OVER_THERE = "run it where the server's project is, without --server and INSTEP_SERVER, or use the API"
 _LOCALLY = "run it without --server and INSTEP_SERVER"
-_AT_PROJECT = "run it where the server's project is, without --server and INSTEP_SERVER"
 WHY = {
     "server": "it starts a server on this machine",
     "worker": "it runs jobs on this machine",
@@ -81,12 +80,6 @@ def refuse_local(command: str) -> None:
     why = WHY.get(command) or WHY.get(family) or "there is no such command over one"
     hint = _INSTEAD.get(command) or _INSTEAD.get(family) or _OVER_THERE
     raise InstepError(f"`instep {command}` does not work over --server: {why}", hint=hint)
-
-
-def refuse_option(name: str, why: str) -> None:
-    """InstepError if a server is named: this option of the command does not work over one."""
-    if options.server:
-        raise InstepError(f"{name} does not work over --server: {why}", hint=_AT_PROJECT)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,11 @@ class RowsHere:
         from instep.sync.held.quarantine import discard
 
         return [e.id for e in discard(self.app.pipe(connection), ids=ids)]
+
+    def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
+        from instep.sync.held.quarantine import erase
+
+        return erase(self.app.pipe(connection), table, key)
 
     def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
         from instep.sync.verify import verify

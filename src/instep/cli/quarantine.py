@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import PARTIAL, confirm, emit, fail, open_app
-from instep.cli.desk import open_desk, refuse_option
+from instep.cli.context import PARTIAL, confirm, emit, fail
+from instep.cli.desk import open_desk
 from instep.errors import Blocked, InstepError
 
 if TYPE_CHECKING:
@@ -85,12 +85,11 @@ def discard(
     key: Annotated[str, typer.Option("--key", help="With one table: erase all traces of this row; JSON.")] = "",
 ) -> None:
     """Delete held originals for good. Their rows stay as they are; the same value held again is not shown again."""
-    if key:
-        refuse_option("--key", "the row's key would stay in its queue and its audit log")
-        _erase(connection, what, key)
-        return
     with open_desk() as desk:
-        _discard(desk, desk.connection(connection), what)
+        if key:
+            _erase(desk, connection, what, key)
+        else:
+            _discard(desk, desk.connection(connection), what)
 
 
 def _discard(desk: Desk, connection: str, what: Sequence[str]) -> None:
@@ -106,16 +105,13 @@ def _discard(desk: Desk, connection: str, what: Sequence[str]) -> None:
     emit({"discarded": gone}, lambda out: out.print(f"discarded {len(gone):,}"))
 
 
-def _erase(connection: str | None, what: Sequence[str], key: str) -> None:
-    from instep.sync.held.quarantine import erase
-
+def _erase(desk: Desk, connection: str | None, what: Sequence[str], key: str) -> None:
     if len(what) != 1 or _is_id(what[0]):
         raise InstepError("--key goes with one table", hint="name the table (schema.table) that the row is of")
-    with open_app() as app:
-        pipe = app.pipe(app.connection(connection))
-        if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
-            raise Blocked("nothing was erased", hint="answer yes, or pass --yes")
-        count = erase(pipe, what[0], _key(key))
+    name = desk.connection(connection)
+    if not confirm(f"Erase every trace of this row from the quarantine of {what[0]}?"):
+        raise Blocked("nothing was erased", hint="answer yes, or pass --yes")
+    count = desk.rows.erase(name, what[0], _key(key))
     emit({"table": what[0], "erased": count}, lambda out: out.print(f"erased {count:,}"))
 
 

@@ -112,6 +112,10 @@ class RowDesk(Protocol):
         """The ids of what went, by whole ids."""
         ...
 
+    def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
+        """How many entries of the rows with this key (texts by column) went without a trace."""
+        ...
+
     def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
         """Of these tables, or all. At the project alone rows that differ are named by their keys."""
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from instep.destinations.savepoints import Savepoint
     from instep.sync.maintain import Order
     from instep.sync.verify import Verdict
+
+IDS = 10_000
+"""How many one request may name."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,13 @@ class RowsThere:
     def discard(self, connection: str, ids: Sequence[str]) -> list[str]:
         asked = {"ids": list(ids)}
         return list(self.works.done(connection, "quarantine/discard", asked).result["discarded"])
+
+    def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
+        """The key is looked up and kept nowhere: what the queue and the audit log hold are ids of entries."""
+        path = f"/connections/{part(connection)}/quarantine/matches"
+        ids = self.works.client.post(path, {"table": table, "key": dict(key)})["ids"]
+        parts = ({"table": table, "ids": ids[at : at + IDS]} for at in range(0, len(ids), IDS))
+        return sum(int(self.works.done(connection, "quarantine/erase", asked).result["erased"]) for asked in parts)
 
     def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
         from instep.sync.verify import Verdict

@@ -32,7 +32,7 @@ SCHEDULED = 0
 PAUSED_TOO: frozenset[JobKind] = frozenset(
     ("detect", "refresh", "reload", "test", "plan", "undo", "delete", "apply", "map", "replay", "discard", "verify",
      "maintain", "set_key", "set_cursor", "restore", "savepoints",
-     "impact")
+     "impact", "erase")
 )  # fmt: skip
 """What a pause of the connection does not keep waiting: it looks, keeps what is loaded in order, ends the connection,
 or is a person's own decision, which runs, or is refused because of the pause, while that person waits."""
@@ -45,7 +45,7 @@ LOOKS_AT_A_TIME = 2
 ATTEMPTS: Mapping[JobKind, int] = {
     "sync": 5, "backfill": 5, "maintain": 3, "verify": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1,
     "plan": 3, "apply": 1, "undo": 3, "delete": 5, "rollout": 20, "map": 1, "replay": 3, "discard": 3,
-    "set_key": 1, "set_cursor": 1, "restore": 1, "savepoints": 3, "impact": 3,
+    "set_key": 1, "set_cursor": 1, "restore": 1, "savepoints": 3, "impact": 3, "erase": 3,
 }  # fmt: skip
 
 

@@ -107,6 +107,14 @@ def discard(app: App, job: Job) -> Mapping[str, Any]:
     return {"discarded": [e.id for e in discard_held(pipe_of(app, job), said.get("tables", ()), said.get("ids", ()))]}
 
 
+def erase(app: App, job: Job) -> Mapping[str, Any]:
+    """`options`: table (a path), ids of entries of which nothing is left."""
+    from instep.sync.held.quarantine import erase_entries
+
+    said = job.options
+    return {"erased": erase_entries(pipe_of(app, job), str(said.get("table", "")), frozenset(said.get("ids", ())))}
+
+
 def delete(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (keep or drop), named (the connection's name again), abandon."""
     from instep.control.connectors import forget_operations

@@ -270,5 +270,5 @@ _WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
     "map": _decided(decided.map_), "replay": _decided(decided.replay), "discard": _decided(decided.discard),
     "set_key": _decided(tables.set_key), "set_cursor": _decided(tables.set_cursor),
     "restore": _decided(tables.restore), "savepoints": _decided(tables.savepoints),
-    "impact": _decided(decided.impact),
+    "impact": _decided(decided.impact), "erase": _decided(decided.erase),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import Problem
 from instep.api.routes.work import STARTED, ask
-from instep.api.wire.quarantine import Discarding, HeldOut, HeldPage, Replaying
+from instep.api.wire.quarantine import Discarding, Erasing, HeldOut, HeldPage, Matches, Matching, Replaying
 from instep.api.wire.work import JobOut
 from instep.api.writes import Writes
 
@@ -58,6 +58,22 @@ def discard_held(the: The, who: Who, connection: ConnectionName, asked: Discardi
     if not (asked.tables or asked.ids):
         raise Problem(422, "invalid", "nothing is named to be discarded", "send tables or ids")
     return ask(the, writes, the.connection(who, connection), "discard", asked.model_dump(exclude={"why"}), asked.why)
+
+
+@routes.post("/connections/{connection}/quarantine/matches", response_model=Matches)
+def match_held(the: The, who: Who, connection: ConnectionName, asked: Matching) -> Any:
+    """The ids of what is held of a row, settled entries too. Nothing is written, and the key is kept nowhere: not in
+    an address, not in the audit log."""
+    from instep.sync.held.quarantine import of_row
+
+    return {"ids": of_row(the.app.pipe(the.connection(who, connection)), asked.table, asked.key)}
+
+
+@routes.post("/connections/{connection}/quarantine/erase", status_code=202, response_model=JobOut, responses=STARTED)
+def erase_held(the: The, who: Who, connection: ConnectionName, asked: Erasing, writes: Writes) -> Response:
+    """Removes every trace of entries, where a discarded one is remembered without its original. The job's result counts
+    them as `erased`."""
+    return ask(the, writes, the.connection(who, connection), "erase", asked.model_dump(exclude={"why"}), asked.why)
 
 
 def _place(one: HeldOut) -> tuple[str, str]:

@@ -41,6 +41,25 @@ class Replaying(Asked):
     why: Text = ""
 
 
+class Matching(Asked):
+    """Rows of `table` (schema.table) with this `key`: texts by column, as they are held; null for NULL."""
+
+    table: Name
+    key: Annotated[dict[Name, Annotated[str, Field(max_length=10_000)] | None], Field(min_length=1, max_length=100)]
+
+
+class Matches(Said):
+    ids: list[str]
+
+
+class Erasing(Asked):
+    """Entries of `table` (schema.table) by whole `ids`."""
+
+    table: Name
+    ids: Annotated[list[Name], Field(min_length=1, max_length=10_000)]
+    why: Text = ""
+
+
 class Discarding(Asked):
     """What is held of these `tables` (schema.table), or under these `ids`."""
 

@@ -128,12 +128,26 @@ def _named(tables: Collection[str], ids: Collection[str]) -> str:
     return known if len(ids) <= 3 else f"{len(ids):,} entries ({sha256(known.encode()).hexdigest()[:12]})"
 
 
+def of_row(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> list[str]:
+    """The ids of a table's entries, settled ones too, of the rows with this key (texts by column)."""
+    return [e.id for holding in holdings(pipe, [table]) for e in holding.found.entries if _is_of(pipe, e, key)]
+
+
 def erase(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> int:
     """Removes every trace of the rows with this key (texts by column) from a table's quarantine; how many entries."""
+    return _erase(pipe, table, lambda e: _is_of(pipe, e, key))
+
+
+def erase_entries(pipe: Pipe, table: str, ids: Collection[str]) -> int:
+    """The same for the entries of these whole ids."""
+    return _erase(pipe, table, lambda e: e.id in ids)
+
+
+def _erase(pipe: Pipe, table: str, chosen: Callable[[Entry], bool]) -> int:
     with claimed(pipe, "discard", paused_too=True) as run:
         count = 0
         for holding in holdings(pipe, [table], run):
-            gone = [e for e in holding.found.entries if _is_of(pipe, e, key)]
+            gone = [e for e in holding.found.entries if chosen(e)]
             count += len(gone)
             if gone:
                 left = [e for e in holding.found.entries if e not in gone]
