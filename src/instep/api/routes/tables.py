@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC
-
 from starlette.responses import Response
 
 from instep.api.access import The, Who
@@ -39,8 +37,5 @@ def savepoints(the: The, who: Who, connection: ConnectionName, asked: OneTable, 
 def restore(the: The, who: Who, connection: ConnectionName, asked: Restoring, writes: Writes) -> Response:
     """A table's rows go back to a snapshot, its cursor with them; the schema and the source stay as they are. Refused
     unless `allow` names the table."""
-    options = asked.model_dump(exclude={"why", "at"})
-    if asked.at is not None:
-        at = asked.at if asked.at.tzinfo else asked.at.replace(tzinfo=UTC)
-        options["at"] = at.astimezone(UTC).isoformat()
+    options = asked.model_dump(mode="json", exclude={"why"})
     return ask(the, writes, the.connection(who, connection), "restore", options, asked.why)

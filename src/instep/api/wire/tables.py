@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from instep.api.wire.base import Asked, Few, Name, Text
+from instep.control.times import aware
 
 
 class Keying(Asked):
@@ -51,7 +52,7 @@ class Restoring(Asked):
 
     table: Name
     snapshot: Snapshot | None = None
-    at: datetime | None = None
+    at: Annotated[datetime, AfterValidator(aware)] | None = None
     allow: Few = Field([])
     preview: bool = False
     base: Snapshot | None = None
