@@ -14,6 +14,7 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableSettings
 from instep.schema.selection import Pattern, Selection
+from instep.sync.changes.restore import prepare, restore, savepoints
 from postgres_server import Database
 from sync_world import counts, preset
 
@@ -256,3 +257,21 @@ def test_rows_that_enter_and_leave_a_filter(world: LogWorld) -> None:
     world.sync()
     assert world.rows("doc", "id") == [(1,), (2,), (3,), (4,), (5,)]
     assert world.differing() == {}
+
+
+@pytest.mark.slow
+def test_a_table_that_is_put_back_follows_on(database: Database, tmp_path: Path) -> None:
+    """The server has forgotten that part of its log, so that the table is read as a whole."""
+    world = LogWorld.of(database, tmp_path, IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"))))
+    world.run(*TOAST)
+    world.sync()
+    world.run("UPDATE doc SET n = 1 WHERE id = 2", "DELETE FROM doc WHERE id = 3")
+    world.sync()
+    path = world.accepted("doc").path
+    made = prepare(world.pipe, path, savepoints(world.pipe, path)[1][1].id)
+    assert any("reads the log from there on, or the whole table" in line for line in made.lines)
+    restore(world.pipe, made, [path])
+    assert world.differing() != {}
+    world.sync()
+    assert world.differing() == {}
+    world.close()

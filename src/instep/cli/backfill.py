@@ -53,7 +53,7 @@ def backfill(
                 return
             if not now and waits and not confirm(f"{table}: {waits}. Fill it now?"):
                 raise Blocked(f"table {table} was not filled: {waits}", hint="pass --now, or leave it to the syncs")
-            columns = tuple(found.columns)
+            columns = tuple(dict.fromkeys(columns))
         report = desk.rows.fill(name, table, columns)
     finish(report)
 
@@ -68,6 +68,8 @@ def _cancel(gone: Cancelled, connection: str, table: str) -> None:
 def _show(out: Screen, found: Estimate, waits: str) -> None:
     what = f"{found.table}: {', '.join(found.columns) or 'the whole table'}"
     out.write(what, "bold")
+    if found.whole:
+        out.write(f"  {found.whole}: no column is filled by itself", "yellow")
     from instep.schema.explain import size
 
     about = "" if found.sure else " (the source has no statistics: sync or analyze it for a better guess)"

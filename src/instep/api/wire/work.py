@@ -127,7 +127,8 @@ class Maintaining(Asked):
 
 class EstimateOut(Said):
     """What a backfill takes: `rows` and bytes (`read`) at the source by its statistics (`sure`: it has some), `files`
-    of so many and bytes that are written again. `waits`: what holds it up unless a person asks for it."""
+    of so many and bytes that are written again. `waits`: what holds it up unless a person asks for it. `whole`: why it
+    is the whole table (no `columns`) although columns were asked for."""
 
     table: str
     columns: list[str]
@@ -139,6 +140,7 @@ class EstimateOut(Said):
     sure: bool
     why_not: str
     waits: str
+    whole: str
 
 
 class BackfillOut(Said):

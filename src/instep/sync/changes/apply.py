@@ -25,6 +25,7 @@ from instep.schema.selection import column_is_on
 from instep.schema.step import RewriteColumn
 from instep.schema.table import Catalog, Table, fingerprint
 from instep.schema.widen import widens
+from instep.sources.stream import Streams
 from instep.spans import span, tell
 from instep.store.backfills import Backfill, Scope
 from instep.sync.changes.extras import record_extra, want_values
@@ -218,16 +219,16 @@ def _want_backfill(pipe: Pipe, decision: Decision, review: Review, was: Table | 
 def backfill_of(pipe: Pipe, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:
     """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before. A
     rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was kept
-    as JSON so far. What comes back has old values: the whole table is read, and always for a table, whose cursor says
-    nothing about the rows of another one."""
-    change = decision.change
-    late, back = was_extra(was, change), comes_back(was, change, made.decisions)
+    as JSON so far (not of a stream, which has sent no more than what was kept). What comes back has old values: the
+    whole table is read, and always for a table, whose cursor says nothing about the rows of another one."""
+    change, again = decision.change, not isinstance(pipe.source, Streams)
+    late, back = again and was_extra(was, change), comes_back(was, change, made.decisions)
     if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and change.kind == "table.added"):
         return "table", ""
     if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"
         return ("table", "") if whole else ("column", column_of(change))
-    if was_held(pipe, made.after.get(Places.of(made.decisions).after(change)), change):
+    if again and was_held(pipe, made.after.get(Places.of(made.decisions).after(change)), change):
         return "since", column_of(change)
     return None
 

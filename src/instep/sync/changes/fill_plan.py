@@ -14,6 +14,7 @@ from instep.schema.names import destination_ref
 from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import Boolean, DataType, Date, Decimal, Float, Int, Time, Timestamp, TimestampTz, Uuid
+from instep.sources.stream import Streams
 from instep.store.backfills import Backfill
 from instep.sync.choose import choose
 from instep.sync.detection.places import Places
@@ -46,7 +47,8 @@ class Wish:
 class Estimate:
     """What filling columns of a table takes, or reading it again (no columns). `rows` and `read` (bytes) are those of
     the source by its statistics (`sure`: it has some); `files` of so many that are written again, and their bytes,
-    come from the destination's metadata and are exact."""
+    come from the destination's metadata and are exact. `whole`: why it is the whole table although columns were
+    asked for."""
 
     table: str
     columns: tuple[str, ...]
@@ -57,10 +59,13 @@ class Estimate:
     rewritten: int
     sure: bool
     why_not: str = ""
+    whole: str = ""
 
 
 def why_whole(pipe: Pipe, table: Table, column: str) -> str:
     """Why a column of a table cannot be filled by itself, so that the whole table is read; "" if it can."""
+    if isinstance(pipe.source, Streams):
+        return "its source sends whole rows"
     if not isinstance(pipe.destination, Fills):
         return "its destination cannot fill columns"
     if not table.key:
@@ -189,7 +194,8 @@ def held_up(pipe: Pipe, table: Table) -> str:
 
 
 def check_columns(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Table, tuple[str, ...]]:
-    """The accepted table and columns that a person names; InstepError for what is not there or cannot be filled."""
+    """The accepted table and columns that a person names; InstepError for what is not there or cannot be filled, unless
+    the source is a stream: that sends the whole table again."""
     from difflib import get_close_matches
 
     tables = {t.path: t for t in pipe.store.accepted.catalog(pipe.name).tables if not t.retained}
@@ -203,7 +209,7 @@ def check_columns(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Tabl
             near = get_close_matches(name, live, 1)
             hint = f"did you mean {near[0]}?" if near else "sync first, if the column is new at the source"
             raise InstepError(f"table {path} has no accepted column {name}", hint=hint)
-        if why := why_whole(pipe, table, name):
+        if (why := why_whole(pipe, table, name)) and not isinstance(pipe.source, Streams):
             raise InstepError(f"column {path}.{name} cannot be filled by itself: {why}", hint=f"instep backfill {path}")
     return table, tuple(dict.fromkeys(columns))
 
@@ -215,6 +221,8 @@ def estimated(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Estimate
     table, names = check_columns(pipe, path, columns)
     known = pipe.store.discoveries.get(pipe.name)
     rows, size = known.stats.get(table.ref, (0, 0)) if known else (0, 0)
+    if why := next((w for n in names if (w := why_whole(pipe, table, n))), ""):
+        return replace(estimate_whole(pipe, table, rows, size), whole=why), ""
     if not names:
         return estimate_whole(pipe, table, rows, size), ""
     numbers = {b.column: b.number for b in pipe.store.backfills.waiting(pipe.name) if b.table == table.ref}

@@ -138,8 +138,7 @@ def _note(pipe: Pipe, wanted: Mapping, version: int, empty: int = 1, change: str
         pipe.store.reviews.obsolete(gone)
         if empty:
             why = f"rows were loaded before {wanted.old} was mapped to {wanted.new}"
-            column = "" if isinstance(pipe.source, Streams) else wanted.new  # a stream has no column by itself
-            pipe.store.backfills.want(pipe.name, wanted.table, column=column, why=why)
+            pipe.store.backfills.want(pipe.name, wanted.table, column=wanted.new, why=why)
         pipe.store.events.add(ChangeMapped(pipe.name, path, wanted.old, wanted.new, wanted.who, version, change))
         pipe.store.mappings.end(wanted.number)
 

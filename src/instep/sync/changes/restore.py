@@ -23,17 +23,21 @@ from instep.events import TableRestored
 from instep.model import Run, TableRun
 from instep.schema.names import destination_ref
 from instep.schema.table import Table, table_fingerprint
+from instep.sources.stream import Streams
 from instep.sync.claim import claimed
 from instep.sync.detection.chosen import settings_of
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.two_people import two_people
+
+_SENT_AGAIN = "the next sync lets the source send everything again: it does not know which rows went back"
 
 
 @dataclass(frozen=True)
 class Restoring:
     """From `now` to `point`, which has `rows`. `since`: how many commits are taken back. `again`: live columns that
     have no value in the old rows, or were filled since, and are filled again; `whole`: the whole table was read since,
-    or by another cursor, and is read once more; `lost`: columns that came later and the source has no more.
+    or by another cursor, and is read once more; `sent`: by a stream, which has to send everything again; `lost`:
+    columns that came later and the source has no more.
     `interrupted`: the run that has put the rows back and was killed before it could say so; only that is left to do."""
 
     table: Table
@@ -45,6 +49,7 @@ class Restoring:
     again: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     whole: bool = False
+    sent: bool = False
     interrupted: str = ""
 
     @property
@@ -57,12 +62,12 @@ class Restoring:
         found = [
             f"{path} goes back to snapshot {self.point.id} of {self.point.at:%Y-%m-%d %H:%M:%S} UTC{made}",
             f"{self.now.rows:,} rows now, {self.rows:,} then; commits since then: {self.since}",
-            _reads(self.now.cursor, self.point.cursor),
+            _SENT_AGAIN if self.sent else _reads(self.now.cursor, self.point.cursor),
         ]
         found += [f"column {name} came or was filled later: it is filled again by a backfill" for name in self.again]
         found += (
             [f"{path} was read as a whole since then, or by another cursor: the next sync reads it whole"]
-            if self.whole
+            if self.whole and not self.sent
             else []
         )
         found += [f"column {name} came later and is not at the source any more: its values go" for name in self.lost]
@@ -81,6 +86,8 @@ def _reads(now: str, then: str) -> str:
     old, new = (json.loads(text) if text else None for text in (then, now))
     if old is None:
         return "the next sync reads the whole table again"
+    if "log" in old:
+        return "the next sync reads the log from there on, or the whole table if the server has it no more"
     reached = f", which had reached {new['upper']}" if new else ""
     return f"the next sync reads again from {old['column']} {old['upper']} on{reached}"
 
@@ -133,13 +140,15 @@ def prepare(pipe: Pipe, path: str, snapshot: int | None = None, at: datetime | N
     again = tuple(c.name for c in table.live if c in later or c.name in filled)
     lost = tuple(c.name for c in later if c.retained)
     whole = "" in filled or _starts_later(pipe, table, point)
-    return Restoring(table, ref, now, point, rows, points.index(point), again, lost, whole)
+    if sent := isinstance(pipe.source, Streams):
+        again, whole = (), True
+    return Restoring(table, ref, now, point, rows, points.index(point), again, lost, whole, sent)
 
 
 def _starts_later(pipe: Pipe, table: Table, point: Savepoint) -> bool:
     """Whether the cursor of today was not the one of the savepoint and begins at a value: the rows below it that came
     after the savepoint would be missed."""
-    then = json.loads(point.cursor)["column"] if point.cursor else None
+    then = json.loads(point.cursor).get("column") if point.cursor else None
     return bool(table.cursor and settings_of(pipe, table).start) and then != table.cursor
 
 

@@ -85,7 +85,7 @@ class Pass:
             if isinstance(self.follow, Streaming) and self.follow.is_late(ref, anew):
                 self._leave(ref, "paused", "it is built anew: the next sync lets the connector send everything again")
                 continue
-            if (why := waiting.get(ref)) and not isinstance(self.follow, Streaming):
+            if (why := waiting.get(ref)) and not (isinstance(self.follow, Streaming) and not self.follow.anew):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
             try:
                 load, state = self._load(number, read, full=ref in waiting, rebuild=ref in anew)

@@ -1,0 +1,108 @@
+"""Values that a connector's rows lack: nothing brings one column, so the whole table is sent again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trial_world import Trial
+
+from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
+from instep.control.reviews import answer
+from instep.sync.changes.fill_plan import estimated
+from instep.sync.changes.restore import prepare, restore, savepoints
+from said import run
+from sync_world import preset
+
+KEY = [{"table": "t", "primary_key": ["id"]}]
+TYPED = [{"table": "t", "primary_key": ["id"], "columns": {"id": "LONG", "a": "STRING", "b": "LONG"}}]
+AGAIN = "t waits for all of its rows, so the connector sends everything again"
+WHOLE = "its source sends whole rows, so the whole table is read again"
+
+
+@pytest.fixture
+def world(make_connector: MakeConnector) -> ConnectorWorld:
+    world = make_connector(declared=KEY)
+    world.play(*upserts("t", {"id": 1, "a": "x"}), CHECKPOINT)
+    return world
+
+
+def waiting(world: ConnectorWorld) -> list[tuple[str, str]]:
+    return [(b.scope, b.column) for b in world.store.backfills.waiting("shop")]
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_column_that_policy_fills_has_everything_sent_again(world: ConnectorWorld, declared: bool) -> None:
+    world.policy = preset("allow_all", backfill="column")
+    if declared:
+        world.declared = TYPED
+        assert any("its source sends whole rows, so a sync reads the whole table" in n for n in world.preview().partial)
+    report = world.play(*upserts("t", {"id": 2, "b": 5}), CHECKPOINT)
+    assert "t.b: its source sends whole rows, so a sync reads the whole table for it" in report.notes
+    world.steps[0] = ["upsert", "t", {"id": 1, "a": "x", "b": 4}]
+    report = world.play()
+    assert {AGAIN, f"t: {WHOLE}"} <= set(report.notes)
+    assert (world.rows("t", "id", "b"), waiting(world)) == ([(1, 4), (2, 5)], [])
+    assert world.play(CHECKPOINT).notes == ()
+
+
+def test_a_column_that_somebody_asks_for_is_sent_with_its_table(world: ConnectorWorld) -> None:
+    world.steps[0] = ["upsert", "t", {"id": 1, "a": "y"}]
+    found, waits = estimated(world.pipe, "t", ["a"])
+    assert (found.columns, found.whole, found.why_not, waits) == ((), "its source sends whole rows", "", "")
+    world.store.backfills.want("shop", ("", "t"), column="a", why="asked for")
+    report = world.play(kind="backfill", tables=frozenset({"t"}), columns=("a",))
+    assert report.notes == (f"t: {WHOLE}",)
+    assert (world.rows("t"), waiting(world), world.state) == ([(1, "y")], [], {"at": 2})
+
+
+def test_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trial = Trial(tmp_path / "parts", capsys)
+    trial.write('op.upsert("part", {"id": 1, "name": "nut"})\nop.checkpoint({"at": 1})')
+    trial.ok("debug")
+    trial.write('op.upsert("part", {"id": 1, "name": "bolt"})\nop.checkpoint({"at": 1})')
+    words = ("--project", str(trial.folder / "files"), "backfill", "part", "--column", "name")
+    said = run(capsys, *words, "--dry-run")
+    assert (said.code, "part: the whole table" in said.out, "sends whole rows" in said.out) == (0, True, True)
+    assert run(capsys, *words, "--column", "nam").err.count("did you mean name?") == 1
+    said = run(capsys, *words)
+    assert (said.code, WHOLE in said.out + said.err) == (0, True)
+    assert trial.rows("part") == [(1, "bolt")]
+
+
+@pytest.mark.parametrize("name", ["block_all", "approve"])
+def test_what_was_kept_of_a_held_column_needs_nothing_sent_again(world: ConnectorWorld, name: str) -> None:
+    world.policy = preset(name)
+    world.play(*upserts("t", {"id": 2, "b": 6}), CHECKPOINT)
+    if name == "block_all":
+        world.policy = preset("allow_all")
+    else:
+        world.answer("approved", "column.added")
+    world.play(CHECKPOINT)
+    assert (world.rows("t", "id", "b"), waiting(world)) == ([(1, None), (2, 6)], [])
+
+
+def test_neither_does_a_rejected_one_unless_policy_fills_it(world: ConnectorWorld) -> None:
+    world.policy = preset("approve")
+    world.play(*upserts("t", {"id": 2, "b": 6}), CHECKPOINT)
+    world.answer("rejected", "column.added")
+    world.play(CHECKPOINT)
+    [review] = world.store.reviews.find("shop", ("rejected",))
+    answer(world.store, [review], "approved", "test")
+    world.play(CHECKPOINT)
+    assert (world.rows("t", "id", "b"), waiting(world)) == ([(1, None), (2, None)], [])
+
+
+def test_a_table_that_is_put_back_is_sent_again(make_connector: MakeConnector) -> None:
+    world = make_connector("iceberg", declared=KEY)
+    world.play(*upserts("t", {"id": 1, "a": "x"}), CHECKPOINT)
+    world.play(*upserts("t", {"id": 1, "a": "y"}, {"id": 2, "b": 1}), CHECKPOINT)
+    before = world.rows("t")
+    made = prepare(world.pipe, "t", savepoints(world.pipe, "t")[1][-1].id)
+    assert made.lines[2:] == (
+        "the next sync lets the source send everything again: it does not know which rows went back",
+    )
+    restore(world.pipe, made, ["t"])
+    assert (world.rows("t"), waiting(world)) == ([(1, "x", None)], [("table", "")])
+    assert AGAIN in world.play(CHECKPOINT).notes
+    assert (world.rows("t"), waiting(world)) == (before, [])
