@@ -82,6 +82,11 @@ class Stream(Protocol):
         ...
 
     @property
+    def from_start(self) -> bool:
+        """Whether it began without a state."""
+        ...
+
+    @property
     def warnings(self) -> Sequence[str]:
         """What the connector wants people to know of it."""
         ...

@@ -253,9 +253,9 @@ class _Sync:
         crashpoint("sync.done.before")
         pipe, run, tables = self.pipe, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
-        whole = {load.table.ref for load in loaded if load.complete}
+        whole = frozenset(load.table.ref for load in loaded if load.complete)
         if isinstance(self.follow, Streaming):
-            whole = (whole | self.follow.whole) - self.follow.unsettled
+            whole = self.follow.whole
         served = {number for load in loaded for number in load.serves}
         with pipe.transaction():
             pipe.store.runs.record_tables(*tables)

@@ -65,6 +65,7 @@ class ConnectorRun:
         for line in not_done(config):
             log(line)
         state = {} if anew else memory.state().state
+        self.from_start = not state
         given = (config, str(self.place), state, told, log)
         segments = Segments(*given) if on is None else RemoteSegments(*given, on)
         self._segments = _Ahead(segments, config.limits.ahead)

@@ -52,7 +52,9 @@ def _unheard(counts: object) -> None:
 class Streaming:
     """Of one run; `tables` of a group are by their source name, everything else by the accepted one. `anew`: everything
     is sent again, from the start; with tables `wanted` only those are taken, and no state is saved. `_missed` (source
-    names) are tables of which the run brought operations that were neither taken nor held: they are not whole."""
+    names) are tables of which the run brought operations that were neither taken nor held: they are not whole.
+    `_complete` are those that were loaded from their first row on, with a state saved behind it from which later runs
+    go on; `_ended` tells that the stream did, and everything that it sent was taken."""
 
     pipe: Pipe
     run: Run
@@ -65,6 +67,8 @@ class Streaming:
     broken: bool = False
     _stream: Stream | None = None
     _over: bool = False
+    _ended: bool = False
+    _complete: frozenset[Ref] = frozenset()
     _rebuilt: set[Ref] = field(default_factory=set)
     _missed: set[Ref] = field(default_factory=set)
     _stopped: Mapping[Ref, tuple[str, str]] = field(default_factory=dict)
@@ -102,27 +106,20 @@ class Streaming:
 
     @property
     def whole(self) -> frozenset[Ref]:
-        """The tables of which everything was sent, if this run has asked for that and went to its end."""
-        if not self.anew or self.broken:
+        """The tables that wait no more for all of their rows. A run of some tables saves no state, so that one which
+        ends early brings them nothing that later runs would go on from."""
+        if self._stream is None or not (self.anew or self.stream.from_start):
             return frozenset()
+        if not self._ended:
+            return frozenset() if self.alone else self._complete - self.missed
         refs = {r.table.ref: r.table.path for r in self._reads.values()}
-        late = rebuilds(self.pipe) - self._rebuilt
-        return frozenset(
-            ref for ref, path in refs.items() if ref not in late and path in (self.wanted.tables or {path})
-        )
+        sent = frozenset(ref for ref, path in refs.items() if path in (self.wanted.tables or {path}))
+        return sent - (rebuilds(self.pipe) - self._rebuilt) - self.missed
 
     @property
     def missed(self) -> frozenset[Ref]:
         """The tables of which this run has left operations, which only another run from the start brings."""
         return frozenset(r.table.ref for r in self._reads.values() if r.source.ref in self._missed)
-
-    @property
-    def unsettled(self) -> frozenset[Ref]:
-        """The tables that still wait for all of their rows. A run of some tables saves no state, so that one which ends
-        early brings them nothing that later runs would go on from."""
-        if self.alone and (self.broken or not self._over):
-            return frozenset(r.table.ref for r in self._reads.values())
-        return self.missed
 
     def next(self) -> bool:
         """Whether there is another group, which is at hand then."""
@@ -131,7 +128,8 @@ class Streaming:
             return False
         try:
             if not self.stream.next():
-                return self._has_unbuilt()
+                self._ended = not (more := self._has_unbuilt())
+                return more
         except BaseException:
             self.broken = True
             raise
@@ -194,6 +192,7 @@ class Streaming:
         self.stream.hold(kept)
         self.pipe.store.runs.check(self.run)
         self.stream.done(frozenset(loaded), run=self.run.id, fence=self.run.fence)
+        self._complete |= {d.load.table.ref for d in done if d.load.complete}
 
     def _failed(self, left: set[Ref]) -> bool:
         """Whether a table that should run does not have its operations: the next run begins with them."""

@@ -1,0 +1,131 @@
+"""A table that waits for all of its rows does so until they are there, or later runs bring the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, upserts
+from instep import crash
+from instep.errors import Blocked
+from instep.schema.selection import Pattern, Selection
+from instep.sync.progress import Silent
+from instep.sync.run import Wanted, sync
+
+KEY = [{"table": "t", "primary_key": ["id"]}, {"table": "u", "primary_key": ["id"]}]
+TWO = [{"table": "t", "primary_key": ["id", "part"], "columns": {"id": "LONG", "part": "LONG"}}, KEY[1]]
+AGAIN = "t waits for all of its rows, so the connector sends everything again"
+
+
+class At(Silent):
+    """Does something once, at the nth of such a step, and lets the connector go on behind its `wait`."""
+
+    def __init__(self, text: str, number: int, act: Callable[[], object], gate: Path) -> None:
+        self.text, self.number, self.act, self.gate, self.seen = text, number, act, gate, 0
+
+    def step(self, text: str) -> None:
+        self.seen += text == self.text
+        if text == self.text and self.seen == self.number:
+            self.act()
+            self.gate.touch()
+
+
+@pytest.fixture
+def world(make_connector: MakeConnector) -> ConnectorWorld:
+    world = make_connector(declared=KEY)
+    world.play(*upserts("t", {"id": 1, "a": "x"}), *upserts("u", {"id": 1, "a": "x"}), CHECKPOINT)
+    return world
+
+
+@pytest.fixture
+def approved(world: ConnectorWorld) -> ConnectorWorld:
+    """`t` is to be built anew, and everything comes in two groups."""
+    world.declared = TWO
+    world.play(CHECKPOINT)
+    world.answer("approved")
+    world.play(CHECKPOINT)
+    world.steps = steps(world)
+    return world
+
+
+def steps(world: ConnectorWorld) -> list[Step]:
+    gate = ["wait", str(world.folder / "gate")]
+    rows = upserts("t", {"id": 1, "part": 1, "a": "y"}, {"id": 1, "part": 2, "a": "y"})
+    first, second = rows
+    return [first, *upserts("u", {"id": 2, "a": "y"}), CHECKPOINT, gate, second, CHECKPOINT]
+
+
+def waiting(world: ConnectorWorld) -> list[tuple[str, str]]:
+    return [(b.table[1], b.scope) for b in world.store.backfills.waiting("shop")]
+
+
+def run(world: ConnectorWorld, told: At) -> Any:
+    return sync(world.pipe, Wanted(), told, world.rows_by)
+
+
+def check_all_comes(world: ConnectorWorld) -> None:
+    (world.folder / "gate").touch()
+    assert AGAIN in world.play().notes
+    assert (world.rows("t", "id", "part"), waiting(world)) == ([(1, 1), (1, 2)], [])
+    assert world.rows("u", "id") == [(1,), (2,)]
+
+
+def rename(world: ConnectorWorld, old: str, new: str) -> None:
+    with duckdb.connect(str(world.folder / "warehouse.db")) as connection:
+        connection.execute(f'ALTER TABLE shop."{old}" RENAME TO "{new}"')
+
+
+def test_another_table_of_its_group_fails(approved: ConnectorWorld) -> None:
+    """Its own rows of that group are there, but no state is saved behind them."""
+    gate = approved.folder / "gate"
+    report = run(approved, At("committing", 1, lambda: rename(approved, "u", "away"), gate))
+    assert approved.statuses(report) == {"t": "done", "u": "failed"}
+    assert (approved.rows("t", "id", "part"), waiting(approved)) == ([(1, 1)], [("t", "table")])
+    rename(approved, "away", "u")
+    check_all_comes(approved)
+
+
+@pytest.mark.parametrize("point", ["sync.staged", "connector.segment.committed", "connector.segment.saved.before"])
+def test_a_run_that_ends_before_its_first_state(
+    approved: ConnectorWorld, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    monkeypatch.setattr(crash, "_passed", Counter())
+    monkeypatch.setenv(crash.VARIABLE, f"{point}=raise")
+    with pytest.raises(crash.Crashed):
+        approved.play()
+    assert waiting(approved) == [("t", "table")]
+    monkeypatch.delenv(crash.VARIABLE)
+    check_all_comes(approved)
+
+
+def test_the_connection_is_paused_in_mid_run(world: ConnectorWorld) -> None:
+    """What is not built anew has old rows until the stream ends."""
+    world.store.backfills.want("shop", ("", "t"), why="for a test")
+    wait = ["wait", str(world.folder / "gate")]
+    world.steps = [*upserts("u", {"id": 1}), CHECKPOINT, wait, *upserts("t", {"id": 1, "a": "z"}), CHECKPOINT]
+    pause = partial(world.store.pauses.pause, "shop", "for a test")
+    with pytest.raises(Blocked, match="is paused"):
+        run(world, At("waiting for the connector", 2, pause, world.folder / "gate"))
+    assert waiting(world) == [("t", "table")]
+    world.store.pauses.resume("shop", who="test")
+    assert AGAIN in world.play().notes
+    assert (world.rows("t", "id", "a"), waiting(world)) == ([(1, "z")], [])
+
+
+def test_a_table_that_is_wanted_whole_as_a_run_begins(make_connector: MakeConnector) -> None:
+    """Its first rows are not all: the run goes on from where the one before has ended."""
+    world = make_connector(declared=KEY, selection=Selection(exclude_tables=(Pattern("u"),)))
+    world.play(*upserts("u", {"id": 1}), *upserts("t", {"id": 1}), CHECKPOINT)
+    world.selection = Selection()
+    world.steps += [*upserts("u", {"id": 2}), CHECKPOINT]
+    want = partial(world.store.backfills.want, "shop", ("", "u"), why="for a test")
+    run(world, At("waiting for the connector", 1, want, world.folder / "gate"))
+    assert (world.rows("u", "id"), waiting(world)) == ([(2,)], [("u", "table")])
+    world.play(CHECKPOINT)
+    assert (world.rows("u", "id"), waiting(world)) == ([(1,), (2,)], [])
