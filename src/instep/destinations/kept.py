@@ -2,20 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 from instep.destinations.base import Commit, Ref
+from instep.destinations.sql.arrow import plain_type
 from instep.schema.types import DataType
+from instep.stage.conform import digest, hashed
+from instep.stage.extra import from_texts, text_of
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Hashing:
+    """How values that were kept in clear become those of a hashed column: `source` is the type that they had. `late`:
+    the column is hashed since it was let in; without it what looks like a hash was kept as one."""
+
+    source: DataType
+    salt: bytes = field(repr=False)
+    late: bool
+
+    def of(self, texts: Sequence[str | None]) -> list[str | None]:
+        values = from_texts(texts, self.source, plain_type(self.source)).values
+        made = hashed(values, self.source, self.salt).to_pylist()
+        return [self._one(text, by_type) for text, by_type in zip(texts, made, strict=True)]
+
+    def _one(self, text: str | None, by_type: str | None) -> str | None:
+        if text is None or (not self.late and _HASH.fullmatch(text)):
+            return text
+        return by_type or digest(text, self.salt)
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Under which `name` the objects have a column's values, and the accepted type that they are cast to."""
+    """Under which `name` the objects have a column's values, the accepted type that they are cast to, and what hashes
+    them first."""
 
     name: str
     type: DataType
+    hashing: Hashing | None = None
+
+    def texts(self, members: Sequence[Any]) -> list[str | None]:
+        """What is cast, of members as `json.loads` gives them."""
+        texts = [text_of(m) for m in members]
+        return self.hashing.of(texts) if self.hashing else texts
 
 
 @dataclass(frozen=True)

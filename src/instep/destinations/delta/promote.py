@@ -22,7 +22,7 @@ from instep.destinations.delta.shape import arrow_type
 from instep.destinations.delta.warehouse import Warehouse
 from instep.destinations.kept import Kept, Promoted
 from instep.stage.conform import compact_json
-from instep.stage.extra import from_texts, text_of
+from instep.stage.extra import from_texts
 from instep.stage.limits import limited
 
 
@@ -59,7 +59,7 @@ def _found(held: Held, columns: Mapping[str, Kept], extra: str) -> tuple[Edit, i
         kind = schema.field(name).type
         old = rows.column(place).cast(kind).combine_chunks()
         lack = old.is_null().to_pylist()
-        texts = [text_of(o.get(kept.name)) if n else None for o, n in zip(objects, lack, strict=True)]
+        texts = kept.texts([o.get(kept.name) if n else None for o, n in zip(objects, lack, strict=True)])
         done = limited(from_texts(texts, kept.type, kind), schema.field(name))
         misfits += len(done.misfits)
         order = np.where(np.asarray(old.is_valid()), np.arange(len(old)), np.arange(len(old)) + len(old))

@@ -21,7 +21,7 @@ from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Record
 from instep.errors import DestinationError
 from instep.stage.conform import compact_json
-from instep.stage.extra import from_texts, text_of
+from instep.stage.extra import from_texts
 
 BATCH = 100_000
 _NEW = "_instep_promoted"
@@ -73,7 +73,7 @@ def _of(batch: pa.RecordBatch, columns: Mapping[str, Kept], found: _Found) -> It
     values: list[pa.Array] = []
     for place, kept in enumerate(columns.values()):
         lacks = batch.column(place + 2).to_pylist()
-        texts = [text_of(o.get(kept.name)) if lack else None for o, lack in zip(objects, lacks, strict=True)]
+        texts = kept.texts([o.get(kept.name) if lack else None for o, lack in zip(objects, lacks, strict=True)])
         done = from_texts(texts, kept.type, found.schema.field(place + 2).type)
         found.misfits += len(done.misfits)
         values.append(done.values)

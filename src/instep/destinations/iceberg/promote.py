@@ -27,7 +27,7 @@ from instep.destinations.iceberg.rows import Rows, current_rows, numbered, take
 from instep.destinations.kept import Kept, Promoted
 from instep.errors import DestinationError
 from instep.stage.conform import compact_json
-from instep.stage.extra import from_texts, text_of
+from instep.stage.extra import from_texts
 
 ROWS = 500_000
 """Rows that one commit changes at most."""
@@ -96,7 +96,7 @@ def _add(found: _Found, batch: pa.RecordBatch, columns: Mapping[str, Kept], targ
     fitting: dict[str, pa.Array] = {}
     for place, (column, kept) in enumerate(columns.items(), 1):
         lacks = batch.column(place).is_null().to_pylist()
-        texts = [text_of(o.get(kept.name)) if lack else None for o, lack in zip(objects, lacks, strict=True)]
+        texts = kept.texts([o.get(kept.name) if lack else None for o, lack in zip(objects, lacks, strict=True)])
         done = from_texts(texts, kept.type, target.field(column).type)
         found.misfits += len(done.misfits)
         fitting[column] = done.values

@@ -21,7 +21,7 @@ from instep.destinations.postgres.shape import arrow_type, limits, sql_type
 from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Record
 from instep.stage.conform import compact_json
-from instep.stage.extra import from_texts, text_of
+from instep.stage.extra import from_texts
 from instep.stage.limits import limited
 
 _NEW = "_instep_promoted"
@@ -71,7 +71,7 @@ def _of(found: Sequence[Row], columns: Mapping[str, Kept]) -> tuple[list[Row], i
     values: list[list[Any]] = []
     misfits = 0
     for place, kept in enumerate(columns.values(), 2):
-        texts = [text_of(o.get(kept.name)) if row[place] else None for o, row in zip(objects, found, strict=True)]
+        texts = kept.texts([o.get(kept.name) if row[place] else None for o, row in zip(objects, found, strict=True)])
         target = arrow_type(kept.type)
         done = limited(from_texts(texts, kept.type, target), pa.field("", target, metadata=limits(kept.type)))
         misfits += len(done.misfits)

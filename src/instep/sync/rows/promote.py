@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
-from instep.destinations.kept import Kept, Promotes
+from instep.destinations.kept import Hashing, Kept, Promotes
 from instep.errors import InstepError
 from instep.model import Run, TableRun
 from instep.schema.names import destination_ref
-from instep.schema.table import Table
+from instep.schema.selection import hashed
+from instep.schema.table import Column, Table
+from instep.schema.types import String
 from instep.sources.stream import Streams
 from instep.store.backfills import Backfill
 from instep.sync.changes.extras import EXTRA, is_read, waiting
@@ -69,7 +71,7 @@ def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], 
     crashpoint("promote.before")
     destination.claim(ref, run.fence)
     extra = f"{pipe.naming.prefix}extra"
-    columns = {c.alias or c.name: Kept(_name(pipe, b), c.type) for b in backfills for c in [table.by_name[b.column]]}
+    columns = {c.alias or c.name: _kept(pipe, table, c, b) for b in backfills for c in [table.by_name[b.column]]}
     done = destination.promote(ref, columns, extra, Commit(run.id, run.fence))
     names = ", ".join(b.column for b in backfills)
     if done.rows:
@@ -79,6 +81,18 @@ def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], 
         return
     _end(pipe, backfills, "done")
     crashpoint("promote.done")
+
+
+def _kept(pipe: Pipe, table: Table, column: Column, backfill: Backfill) -> Kept:
+    """The kept values of a column. They were kept as they came unless the column was to be hashed by then."""
+    name, on = _name(pipe, backfill), pipe.selected_before
+    if not hashed(on, table.ref, column.name):
+        return Kept(name, column.type)
+    known = pipe.store.discoveries.get(pipe.name)
+    source = known.catalog.get(table.ref) if known else None
+    was = source.by_name.get(name) if source else None
+    late = ".".join(filter(None, (*table.ref, column.name))) in on.masked
+    return Kept(name, column.type, Hashing(was.type if was else String(), pipe.salt, late))
 
 
 def _name(pipe: Pipe, backfill: Backfill) -> str:
