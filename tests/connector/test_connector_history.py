@@ -10,6 +10,7 @@ import pytest
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, moved, upserts
 from instep.model import TableSettings
+from instep.sync.changes import rekey
 
 HISTORY = TableSettings(mode="stream", history=True)
 KEY = [{"table": "t", "primary_key": ["id"]}]
@@ -93,3 +94,47 @@ def test_operations_into_postgres(make_connector: MakeConnector) -> None:
     world.play(*upserts("t", {"id": 5, "late": "text"}), ["truncate", "typed"], CHECKPOINT)
     assert world.rows("t", "id", "late") == [(1, None), (3, None), (4, "1"), (5, "text")]
     assert (world.rows("typed"), world.state) == ([], {"at": len(world.steps)})
+
+
+REKEYED = [{"table": "t", "primary_key": ["id", "b"], "columns": {"id": "LONG", "b": "LONG"}}]
+
+
+@pytest.mark.parametrize("into", ["duckdb", "iceberg"])
+def test_another_key_begins_anew_beside_a_copy(make_connector: MakeConnector, into: str) -> None:
+    """Until somebody says so its operations wait: by the old key they would be versions of other rows."""
+    world = make_connector(into, declared=KEY, settings={"t": HISTORY})
+    world.play(*BEFORE, CHECKPOINT, ["update", "t", {"id": 1, "a": "y"}], CHECKPOINT)
+    world.declared = REKEYED
+    rows: Any = upserts("t", {"id": 1, "b": 1, "a": "one"}, {"id": 1, "b": 2, "a": "two"})
+    for step in rows:
+        world.play(step, CHECKPOINT)
+    world.answer("approved")
+    for _ in range(2):
+        report = world.play(CHECKPOINT)
+        assert world.statuses(report) == {"t": "paused"}
+        assert any("its versions have the old one" in t.error for t in report.tables)
+    assert versions(world, 1) == [("x", 1, False), ("y", 1, True)]
+    made = rekey.prepare(world.pipe, "t", ["id", "b"], "rebuild")
+    _, place = rekey.carry_out(world.pipe, made)
+    assert place is not None
+    assert len(world.rows_at(place, "id", deleted=True)) == 3
+    world.steps = [*rows, CHECKPOINT]
+    report = world.play(["update", "t", {"id": 1, "b": 2, "a": "new"}], CHECKPOINT)
+    assert any("sends everything again" in note for note in report.notes)
+    assert (world.statuses(report), world.store.backfills.waiting("shop")) == ({"t": "done"}, [])
+    current = world.rows("t", "id", "b", "a", "_instep_current", deleted=True)
+    assert [row[:3] for row in current if row[3]] == [(1, 1, "one"), (1, 2, "new")]
+    assert all(row[0] == 1 for row in current)
+
+
+@pytest.mark.parametrize("way", ["rebuild", "clear"])
+def test_a_key_that_somebody_gives_has_everything_sent_again(make_connector: MakeConnector, way: rekey.Way) -> None:
+    world = make_connector(declared=KEY)
+    world.play(*BEFORE, CHECKPOINT)
+    world.declared = REKEYED
+    world.steps = [*upserts("t", {"id": 1, "b": 1, "a": "x"}, {"id": 1, "b": 2, "a": "other"}), CHECKPOINT]
+    world.play()
+    rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "t", ["id", "b"], way), ["t"])
+    assert world.play().status == "done"
+    assert world.rows("t", "id", "b", "a") == [(1, 1, "x"), (1, 2, "other")]
+    assert world.store.backfills.waiting("shop") == []

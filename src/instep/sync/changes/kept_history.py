@@ -50,6 +50,22 @@ def goes_on(pipe: Pipe, after: Catalog) -> list[str]:
     return [f"{t.path}: it goes on keeping its history, which `history: false` does not take away: {way}" for t in left]
 
 
+def rekeyed(decisions: Sequence[Decision], accepted: Catalog) -> dict[Ref, str]:
+    """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not let in,
+    whatever was decided, and rows that come one by one would be taken for versions of others."""
+    places, keys = Places.of(decisions), dict[Ref, tuple[str, ...]]()
+    for one in (d.change for d in decisions if d.applied):
+        if isinstance(one, KeyChanged | KeyRemoved):
+            keys[places.after(one)] = one.after if isinstance(one, KeyChanged) else ()
+    tables = ((accepted.get(ref), key) for ref, key in keys.items())
+    return {t.ref: _why(t) for t, key in tables if t is not None and t.history and set(t.key) != set(key)}
+
+
+def _why(table: Table) -> str:
+    way = f"`instep table set-key {table.path} KEY --rebuild` keeps them in a copy and begins anew"
+    return f"its key is another one, and its versions have the old one: {way}"
+
+
 def unkept(pipe: Pipe, decisions: Sequence[Decision], before: Catalog, after: Catalog) -> dict[Ref, str]:
     """Destination tables whose versions would have to do with another key, and what a person can do."""
     places, found = Places.of(decisions), dict[Ref, str]()
@@ -57,6 +73,5 @@ def unkept(pipe: Pipe, decisions: Sequence[Decision], before: Catalog, after: Ca
         old, table = before.get(places.before(one)), after.get(places.after(one))
         if old is None or table is None or not old.history or set(old.key) == set(table.key):
             continue
-        way = f"`instep table set-key {table.path} KEY --rebuild` keeps them in a copy and begins anew"
-        found[destination_ref(table, pipe.naming)] = f"its key is another one, and its versions have the old one: {way}"
+        found[destination_ref(table, pipe.naming)] = _why(table)
     return found

@@ -22,6 +22,7 @@ from instep.schema.plan import Plan, desired, plan
 from instep.schema.policy import Decision
 from instep.schema.step import step
 from instep.schema.table import Catalog, Table, fingerprint
+from instep.sources.stream import Streams
 from instep.sync.changes.apply import apply_plan
 from instep.sync.changes.keycount import Count, KeyCount, count_key
 from instep.sync.changes.setting import Found, find_table, recorded_tables, settle
@@ -198,7 +199,8 @@ def _keep(pipe: Pipe, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, i
 
 
 def _accept(pipe: Pipe, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
-    """The choice, the copy and the changes that it answers, in one transaction."""
+    """The choice, the copy and the changes that it answers, in one transaction. A stream is asked for the rows of a
+    table that has none of its own any more; a database is read."""
     store, ref = pipe.store, made.table.ref
     with pipe.transaction():
         if made.own:
@@ -208,6 +210,9 @@ def _accept(pipe: Pipe, made: Rekeying, version: int, place: Ref | None, rows: i
         if place is not None:
             store.copies.add(pipe.name, ref, place, why=f"before the key ({', '.join(made.key)})", rows=rows)
         settle(pipe, made.settles)
+        if made.way != "rekey" and isinstance(pipe.source, Streams):
+            change = made.settles[0].id if made.settles else ""
+            store.backfills.want(pipe.name, ref, why=f"its key is ({', '.join(made.key)}) now", change=change)
         store.events.add(KeyChosen(pipe.name, made.table.path, made.key, made.way, pipe.who, version))
 
 

@@ -17,6 +17,7 @@ from instep.stage.spec import Misfit
 from instep.sync.changes.apply import rebuilds
 from instep.sync.changes.extras import extra_reads, held_columns, only_copies
 from instep.sync.changes.fill_plan import whole_tables
+from instep.sync.changes.kept_history import rekeyed
 from instep.sync.changes.reselected import want_again
 from instep.sync.changes.selected import selected_reads
 from instep.sync.detection.chosen import settings_of
@@ -121,6 +122,9 @@ class Pass:
         paused = self.pipe.store.pauses.tables(self.pipe.name)
         held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
         held |= self.detection.drift.held(self.detection.decisions)
+        if isinstance(self.follow, Streaming):
+            other = rekeyed(self.detection.decisions, self.pipe.store.accepted.catalog(self.pipe.name))
+            held |= {ref: ("paused", why) for ref, why in other.items()}
         return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
 
     def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
