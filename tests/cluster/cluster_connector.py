@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -89,7 +90,10 @@ class Shop:
     def begin(self) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "instep.cli.main", "--project", str(self.folder), "sync", "shop"]
         environment = {**os.environ, "API_KEY": SECRET, "SPARK_LOCAL_IP": "127.0.0.1"}
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background ignore it
+        )  # fmt: skip
 
     def sync(self) -> subprocess.CompletedProcess[str]:
         with self.begin() as running:

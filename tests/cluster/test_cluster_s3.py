@@ -17,7 +17,10 @@ from spark_cluster import Standalone, environment
 
 from s3_server import SECRET, Bucket
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster")]
+pytestmark = [
+    pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster"),
+    pytest.mark.timeout(3600),  # a test may be the first, for which the whole story is told
+]  # fmt: skip
 
 ORDERS = """
     create table orders (id integer primary key, amount integer);

@@ -18,7 +18,10 @@ from instep.spark.merge import check_server
 from instep.spark.session import start
 from instep.spark.settings import SparkSettings
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster")]
+pytestmark = [
+    pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster"),
+    pytest.mark.timeout(3600),  # a test may be the first, for which the whole story is told
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +97,10 @@ def test_a_connector_runs_on_the_server(server: ConnectServer, tmp_path: Path) -
         child = shop.child("first", running)
         assert child.folder.startswith(str(server.folder))
         running.send_signal(signal.SIGINT)
-        said = "".join(running.communicate(timeout=120))
+        said = "".join(running.communicate(timeout=600))
     finally:
         running.kill()
+        running.wait()
     assert running.returncode == 130, said
     assert shop.ends(child)
     for gate in ("first", "well", "last"):

@@ -16,7 +16,10 @@ from cluster_connector import SECRET, Shop
 from cluster_demo import PARTS, TABLES, Demo, made_demo
 from spark_cluster import Standalone, archive, environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster")]
+pytestmark = [
+    pytest.mark.spark, pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("cluster"),
+    pytest.mark.timeout(3600),  # a test may be the first, for which the whole story is told
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +95,7 @@ def test_an_executor_that_dies_in_the_middle_costs_nothing(cluster: Standalone, 
         said = running.communicate(timeout=600)[0]
     finally:
         running.kill()
+        running.wait()
     assert running.returncode == 0, said
     assert len(demo.equal("shop")) == TABLES - 1
 
@@ -138,6 +142,7 @@ def test_a_connector_in_a_task_goes_on_after_its_executor(cluster: Standalone, s
         said = "".join(running.communicate(timeout=600))
     finally:
         running.kill()
+        running.wait()
     assert running.returncode == 1, said
     for part in ("its task was lost", "ValueError: no more pages", "Traceback"):
         assert part in said
