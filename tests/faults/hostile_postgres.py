@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from faults.hostile import Act, Client
 GARBAGE = bytes(range(256)) * 4
 ESCAPES = "\x1b[2J\x1b]0;owned\x07 first\r\nerror: second \u202egnp.exe\u2066 {password} \x9b31m"
 """Of an error message: clears the screen, begins new lines, turns the text round and tells the password."""
+MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 ENDLESS = 1_000_000_000
 _REQUESTS = (80877103, 80877104)
 

@@ -4,7 +4,6 @@ password goes where it should not, and no text of it moves the cursor of a termi
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from faults.hostile_postgres import (
     GARBAGE,
     HUGE,
     LAST,
+    MOVES,
     ONE,
     ROW,
     ROWS,
@@ -59,7 +59,6 @@ destinations:
 connections:
   shop: {{source: pg, destination: lake}}
 """
-MOVES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 TOLD = ESCAPES.replace("{password}", PASSWORD)
 NOTICE = message(b"N", b"SINFO\0VINFO\0C00000\0M" + b"x" * 9000 + b"\0\0")
 QUIET = "no answer in time"

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from instep.schema.table import Catalog, Column, Table
 from instep.sources.base import Discovery, TableStats
-from instep.sources.mysql.connect import MySqlConfig, is_mariadb, run
+from instep.sources.mysql.connect import MySqlConfig, driver, first, is_mariadb, run
 from instep.sources.mysql.sql import literal, matches
 from instep.sources.mysql.types import Native, column_type
-from instep.sources.mysql.wire import RowStream
+from instep.sources.mysql.wire import MALFORMED, RowStream
+from instep.stage import patience
 
 if TYPE_CHECKING:
     import pymysql
@@ -102,13 +103,19 @@ def read_catalog(connection: pymysql.Connection[Any], config: MySqlConfig) -> Di
 def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
     """All rows as texts."""
     stream = RowStream(connection, query)
-    blocks = ([values.cast("string").to_pylist() for values in block] for block in stream.blocks(65_536))
-    return [row for block in blocks for row in zip(*block, strict=True)]
+    size = 0
+    rows: list[Row] = []
+    for block in stream.blocks(65_536):
+        size += sum(values.nbytes for values in block)
+        if size > patience.MOST:
+            raise driver().OperationalError(MALFORMED, "the catalog has no end")
+        rows.extend(zip(*(values.cast("string").to_pylist() for values in block), strict=True))
+    return rows
 
 
 def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlConfig) -> str:
     """Counts and XORs of digests of what `read_catalog` reads, computed in the server."""
-    return _joined(tuple(map(int, run(connection, part.digest)[0])) for part in _parts(config))
+    return _joined(tuple(map(int, first(connection, part.digest))) for part in _parts(config))
 
 
 def _folded(rows: Sequence[Row]) -> tuple[int, int, int]:
@@ -135,7 +142,7 @@ def _ids(connection: pymysql.Connection[Any]) -> tuple[str, Mapping[Ref, str]]:
 
     mariadb = is_mariadb(connection)
     try:
-        server = run(connection, f"SELECT @@{'server_uid' if mariadb else 'server_uuid'}")[0][0]
+        server = first(connection, f"SELECT @@{'server_uid' if mariadb else 'server_uuid'}")[0]
         view = "innodb_sys_tables" if mariadb else "innodb_tables"
         rows = run(connection, f"SELECT name, table_id FROM information_schema.{view}")  # noqa: S608
     except Error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from instep.errors import InstepError
 from instep.model import Check
 from instep.sources.mysql.catalog import read_catalog
-from instep.sources.mysql.connect import MySqlConfig, connect, run, translated
+from instep.sources.mysql.connect import MySqlConfig, connect, first, run, translated
 from instep.sources.mysql.sql import literal, quoted, quoted_table
 from instep.sources.replicas import nearest
 
@@ -31,7 +31,7 @@ def checks(config: MySqlConfig) -> list[Check]:
 
 
 def _inside(config: MySqlConfig, connection: pymysql.Connection[Any]) -> list[Check]:
-    version, account, comment = run(connection, "SELECT VERSION(), CURRENT_USER(), @@version_comment")[0]
+    version, account, comment = first(connection, "SELECT VERSION(), CURRENT_USER(), @@version_comment")
     name, _, host = str(account).rpartition("@")
     to = f"TO {literal(name)}@{literal(host)};"
     found = read_catalog(connection, config)
@@ -65,13 +65,13 @@ def _proxy(comment: str) -> Check:
 
 
 def _replica(connection: pymysql.Connection[Any]) -> Check:
-    closed = run(connection, "SELECT @@global.read_only")[0][0]
+    closed = first(connection, "SELECT @@global.read_only")[0]
     return Check("replica", True, "read only: a replica, most likely" if closed else "this server may be written to")
 
 
 def _clock(connection: pymysql.Connection[Any]) -> Check:
     before = time.time()
-    server = float(run(connection, "SELECT UNIX_TIMESTAMP(SYSDATE(6))")[0][0])
+    server = float(first(connection, "SELECT UNIX_TIMESTAMP(SYSDATE(6))")[0])
     apart = max(before - server, server - time.time(), 0.0)
     hint = "" if apart <= _APART else "synchronise the clocks: this one says when rows were synced"
     return Check("clock", not hint, f"{apart:.0f} s from this machine's", hint, needed=False)

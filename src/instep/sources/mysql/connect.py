@@ -7,13 +7,16 @@ import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SetupError
+from instep.sources.mysql.wire import MALFORMED, spoken
 from instep.sources.private_file import as_file, private_file
 from instep.sources.server import ServerConfig
 from instep.sources.ssh import Way, through
-from instep.stage.patience import KEEPALIVES
+from instep.stage import patience
+from instep.stage.patience import KEEPALIVES, Silence, within
 
 if TYPE_CHECKING:
     import pymysql
@@ -99,7 +102,7 @@ def _unanswered(config: MySqlConfig, text: str) -> ConnectError:
 
 def _open(config: MySqlConfig, way: Way, key: str) -> Any:
     """The name in the server's certificate is that of `host`, wherever the connection goes."""
-    connection = driver().connect(
+    connection = _bounded()(
         host=config.host,
         port=config.port,
         user=config.user,
@@ -113,15 +116,73 @@ def _open(config: MySqlConfig, way: Way, key: str) -> Any:
         write_timeout=config.connect_timeout or None,  # the one that TLS shakes hands under
         program_name=config.application_name,
         defer_connect=True,
+        auth_plugin_map=_refused(config),
         **_tls(config, key),
     )
-    connection.connect(socket.create_connection((way.address, way.port)) if way.port else None)
+    _login(config, connection, socket.create_connection((way.address, way.port)) if way.port else None)
+    connection.counted = False
     connection._read_timeout = connection._write_timeout = config.read_timeout or None
     with suppress(OSError, AttributeError):  # not on every platform
         for name, value in KEEPALIVES.items():
             option = {"idle": "TCP_KEEPIDLE", "interval": "TCP_KEEPINTVL", "count": "TCP_KEEPCNT"}[name]
             connection._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return connection
+
+
+def _login(config: MySqlConfig, connection: Any, through: socket.socket | None) -> None:
+    """Ends in time, also where the server says a byte now and then."""
+    try:
+        with spoken():
+            within(_PATIENT * config.connect_timeout, lambda: connection.connect(through))
+    except Silence:
+        with suppress(OSError, AttributeError):
+            connection._sock.shutdown(socket.SHUT_RDWR)  # ends the thread that still reads
+        raise driver().OperationalError(2013, "timed out in the login") from None
+
+
+_PATIENT = 3
+"""Each word of the login may take `connect_timeout`, all together so much of it."""
+
+
+@lru_cache
+def _bounded() -> Any:
+    """pymysql's connection; one answer that it holds in memory as a whole may have MOST bytes."""
+    driver()
+    from pymysql.connections import Connection
+
+    base: Any = Connection
+
+    class Bounded(base):  # type: ignore[misc]
+        heard = 0
+        counted = True
+
+        def _read_bytes(self, size: int) -> Any:
+            self.heard += size
+            if self.counted and self.heard > patience.MOST:
+                self._force_close()
+                cut = f"the server's answer has no end: it was cut off after {patience.MOST >> 20} MB"
+                raise driver().OperationalError(_TOO_LARGE, cut)
+            return super()._read_bytes(size)
+
+    return Bounded
+
+
+_TOO_LARGE = 2020
+_TELLS = 2061
+
+
+def _refused(config: MySqlConfig) -> dict[str, Any]:
+    """The ways to log in that nobody may ask for. The password itself goes only where nobody else hears it."""
+
+    class Refused:
+        def __init__(self, connection: Any) -> None:
+            """As pymysql makes them."""
+
+        def authenticate(self, packet: Any) -> Any:
+            raise driver().OperationalError(_TELLS, "no answer was given")
+
+    secret = config.ssl.startswith(("require", "verify")) or config.ssh
+    return dict.fromkeys(("mysql_old_password", *(() if secret else ("mysql_clear_password", "dialog"))), Refused)
 
 
 def _timeout(connection: pymysql.Connection[Any], seconds: float) -> str:
@@ -166,9 +227,20 @@ def _tls(config: MySqlConfig, key: str) -> dict[str, Any]:
 
 def run(connection: pymysql.Connection[Any], statement: str) -> list[tuple[Any, ...]]:
     """All rows of one statement."""
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return list(cursor.fetchall())
+    wire = cast(Any, connection)
+    wire.heard, wire.counted = 0, True
+    try:
+        with spoken(), connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+    finally:
+        wire.counted = False
+
+
+def first(connection: pymysql.Connection[Any], statement: str) -> tuple[Any, ...]:
+    """The first row of one statement that always has one."""
+    with spoken():
+        return run(connection, statement)[0]
 
 
 @contextmanager
@@ -228,6 +300,14 @@ _CONNECT = {
     1129: ("the server blocks this host", "run FLUSH HOSTS on the server"),
     1130: ("the server does not let this host in", "create the user for this host, or for %"),
     1251: ("the login method is not supported", "use another authentication plugin for this user"),
+    MALFORMED: (
+        "what answers there does not speak as MySQL does",
+        "check host and port, and the source's `type`; a server that does so is broken or hostile",
+    ),
+    _TELLS: (
+        "the server asks for the password itself over a connection without TLS, or for a proof that gives it away",
+        "set tls.mode to require or more, or use another authentication plugin for this user",
+    ),
     2059: ("the login method is not supported", "use another authentication plugin for this user"),
     2026: ("no TLS connection", "check the source's tls settings and the server's certificate"),
     3159: ("the server asks for TLS", "set tls.mode to require"),

@@ -28,7 +28,7 @@ from instep.sources.log import ChangeLog
 from instep.sources.mysql.binlog.log import MySqlLog
 from instep.sources.mysql.catalog import read_catalog, read_fingerprint, table_statistics
 from instep.sources.mysql.checks import checks
-from instep.sources.mysql.connect import MySqlConfig, connect, run, transaction, translated
+from instep.sources.mysql.connect import MySqlConfig, connect, first, run, transaction, translated
 from instep.sources.mysql.read import MySqlReader
 from instep.sources.mysql.sql import literal, quoted, quoted_table
 from instep.sources.mysql.types import query_type, selected
@@ -126,13 +126,13 @@ class MySqlSnapshot:
         )
         query = rows_where(query, filters(read))
         with translated(self.config, f"reading the cursor {read.source.path}.{source.name}"):
-            upper, nulls = run(self._connection, query)[0]
+            upper, nulls = first(self._connection, query)
             return self._moved_back(read, source, after, lookback), CursorBounds(upper, int(nulls))
 
     def count(self, read: TableRead) -> int:
         with translated(self.config, f"counting {read.source.path}"):
             query = f"SELECT COUNT(*) FROM {quoted_table(*read.source.ref)}"  # noqa: S608
-            return int(run(self._connection, rows_where(query, filters(read)))[0][0])
+            return int(first(self._connection, rows_where(query, filters(read)))[0])
 
     @property
     def dialect(self) -> str:
@@ -161,7 +161,7 @@ class MySqlSnapshot:
         if not key or cuts < 1:
             return []
         query = f"SELECT MIN({key}), MAX({key}) FROM {quoted_table(*read.source.ref)}"  # noqa: S608
-        low, high = run(self._connection, query)[0]
+        low, high = first(self._connection, query)
         if low is None or high - low < cuts:
             return []
         return [int(low) + (int(high) - int(low)) * at // (cuts + 1) for at in range(1, cuts + 1)]
@@ -177,7 +177,7 @@ class MySqlSnapshot:
         kind = "DATE" if isinstance(source.type, Date) else "DATETIME(6)"
         moved = f"CAST({literal(after)} AS DATETIME(6)) - INTERVAL {float(lookback):f} SECOND"
         query = f"SELECT CAST(CAST({moved} AS {kind}) AS CHAR)"
-        back = run(self._connection, query)[0][0]
+        back = first(self._connection, query)[0]
         if back is None:
             raise ReadError(f"{where}: {after!r} is no date", hint="run a full sync of this table")
         return str(back)

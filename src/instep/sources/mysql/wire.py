@@ -7,7 +7,9 @@ gathered by Arrow, about ten times as fast. A block is checked to the byte: rows
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -27,7 +29,27 @@ _READ = 1 << 20
 _BLOCK_BYTES = 32 << 20
 _MOST = 2**31 - 1  # Arrow's offsets
 _PADDING = bytes(9)
+_COLUMNS = 4096
+"""More has no table."""
+MALFORMED = 2027
 Positions = npt.NDArray[np.int64]
+
+
+@contextmanager
+def spoken() -> Iterator[None]:
+    """What pymysql stumbles over, where it takes an answer apart, as an error of its own: the server's fault."""
+    from pymysql.err import InternalError, OperationalError
+
+    try:
+        yield
+    except OperationalError:
+        raise
+    except (struct.error, LookupError, ValueError, TypeError, AttributeError, AssertionError, RuntimeError) as error:
+        raise OperationalError(MALFORMED, f"malformed packet: {error}") from None
+    except InternalError as error:
+        if error.args and isinstance(error.args[0], int):
+            raise
+        raise OperationalError(MALFORMED, str(error)) from None
 
 
 class RowStream:
@@ -40,10 +62,15 @@ class RowStream:
         from pymysql.protocol import FieldDescriptorPacket
 
         self._connection = wire = cast(Any, connection)
-        wire._execute_command(_QUERY, query.encode())
-        count = wire._read_packet().read_length_encoded_integer()
-        self.names = tuple(str(wire._read_packet(FieldDescriptorPacket).name) for _ in range(count))
-        wire._read_packet()
+        with spoken():
+            wire._execute_command(_QUERY, query.encode())
+            count = wire._read_packet().read_length_encoded_integer()
+            if count is None:
+                raise ValueError("it asks for a file of this machine")
+            if not 0 < count <= _COLUMNS:
+                raise ValueError(f"rows of {count} columns")
+            self.names = tuple(str(wire._read_packet(FieldDescriptorPacket).name) for _ in range(count))
+            wire._read_packet()
         self._data = bytearray()
         self._done = False
 
@@ -97,6 +124,8 @@ class RowStream:
             else:
                 header += 4 + part
             length += part
+            if length > _MOST:
+                raise _too_large(length)
         return length
 
     def _length(self, at: int) -> int:
@@ -124,9 +153,7 @@ class RowStream:
 def _columns(data: bytes, starts: list[int], width: int) -> list[pa.Array]:
     """The columns of the rows whose packets' bodies begin at `starts`, back to back up to the end of `data`."""
     if len(data) > _MOST:
-        raise ReadError(
-            f"a row of {len(data) >> 20} MB: at most 2 GB are read at once", hint="exclude its largest column"
-        )
+        raise _too_large(len(data))
     octets = np.frombuffer(data + _PADDING, np.uint8)
     at = np.array(starts, np.int64)
     ends = np.append(at[1:] - 4, len(data))
@@ -141,6 +168,10 @@ def _columns(data: bytes, starts: list[int], width: int) -> list[pa.Array]:
     if not np.array_equal(at, ends):
         raise _broken()
     return arrays
+
+
+def _too_large(size: int) -> ReadError:
+    return ReadError(f"a row of {size >> 20} MB: at most 2 GB are read at once", hint="exclude its largest column")
 
 
 def _broken() -> ReadError:
@@ -161,6 +192,8 @@ def _lengths(octets: npt.NDArray[np.uint8], at: Positions) -> tuple[Positions, P
             places = at[long, None] + np.arange(1, size + 1)
             length[long] = (octets[places].astype(np.int64) << (8 * np.arange(size))).sum(axis=1)
             begin[long] += size
+    if length.min() < 0:
+        raise _broken()
     return begin, length, null if null.any() else None
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.sources.log import Ref
-from instep.sources.mysql.connect import run
+from instep.sources.mysql.connect import first, run
 from instep.sources.mysql.sql import quoted_table
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _statement(connection: pymysql.Connection[Any], ref: Ref) -> str:
     from pymysql.err import Error
 
     try:
-        return str(run(connection, f"SHOW CREATE TABLE {quoted_table(*ref)}")[0][1])
+        return str(first(connection, f"SHOW CREATE TABLE {quoted_table(*ref)}")[1])
     except Error:
         return ""
 

@@ -23,7 +23,7 @@ from instep.sources.mysql.binlog.sql import key_chunks, row_chunks
 from instep.sources.mysql.binlog.stream import dump
 from instep.sources.mysql.binlog.tables import LogTables, log_tables
 from instep.sources.mysql.binlog.wire import Begin
-from instep.sources.mysql.connect import MySqlConfig, connect, is_mariadb, run, translated
+from instep.sources.mysql.connect import MySqlConfig, connect, first, is_mariadb, run, translated
 from instep.sources.replicas import nearest
 from instep.stage.spec import Chunk
 
@@ -216,7 +216,7 @@ class MySqlLog:
         from instep.sources.mysql.binlog.gtid import GtidSet
 
         upto = server_of(session).end
-        done = GtidSet.of(run(session, "SELECT @@global.gtid_executed")[0][0])
+        done = GtidSet.of(first(session, "SELECT @@global.gtid_executed")[0])
         return upto, done.has
 
     def rows(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from instep.sources.mysql.binlog.collect import Spot
-from instep.sources.mysql.connect import MySqlConfig, is_mariadb, run
+from instep.sources.mysql.connect import MySqlConfig, first, is_mariadb, run
 from instep.sources.mysql.sql import literal
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def server_of(connection: pymysql.Connection[Any]) -> Server:
         str(name).lower(): str(value)
         for name, value in run(connection, f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({names})")
     }
-    user, _, host = str(run(connection, "SELECT CURRENT_USER()")[0][0]).rpartition("@")
+    user, _, host = str(first(connection, "SELECT CURRENT_USER()")[0]).rpartition("@")
     account = f"{literal(user)}@{literal(host)}"
     own = found.get("server_uid") or found.get("server_uuid") or ""
     name = own or f"{found.get('hostname')}:{found.get('port')}/{found.get('server_id')}"
@@ -71,7 +71,7 @@ def server_of(connection: pymysql.Connection[Any]) -> Server:
         if not error.args or error.args[0] not in DENIED:
             raise
         return Server(name, mariadb, account, found, seen=False)
-    now = float(run(connection, "SELECT UNIX_TIMESTAMP()")[0][0])
+    now = float(first(connection, "SELECT UNIX_TIMESTAMP()")[0])
     return Server(name, mariadb, account, found, files, (str(status[0]), int(status[1])), _left_out(status), now=now)
 
 
@@ -84,11 +84,11 @@ def _errors() -> type[Exception]:
 def _status(connection: pymysql.Connection[Any]) -> tuple[Any, ...]:
     """(file, position, databases that are logged, databases that are not); MySQL 8.4 has a new name for it."""
     try:
-        return run(connection, "SHOW MASTER STATUS")[0]
+        return first(connection, "SHOW MASTER STATUS")
     except _errors() as error:
         if error.args[:1] != (_PARSE,):
             raise
-    return run(connection, "SHOW BINARY LOG STATUS")[0]
+    return first(connection, "SHOW BINARY LOG STATUS")
 
 
 def _left_out(status: tuple[Any, ...]) -> str:
@@ -118,7 +118,7 @@ def missing(connection: pymysql.Connection[Any], server: Server, config: MySqlCo
         )
     if server.mariadb:
         return "", ""
-    version = str(run(connection, "SELECT VERSION()")[0][0])
+    version = str(first(connection, "SELECT VERSION()")[0])
     numbers = tuple(int(n) for n in version.partition("-")[0].split(".") if n.isdecimal())
     if numbers < OLDEST:
         return f"the log can be read from MySQL 8.0.19 on (this is {version})", "use mode: upsert"

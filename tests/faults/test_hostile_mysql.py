@@ -1,0 +1,99 @@
+"""A MySQL that means harm, or is broken: it gets no file and no password, what it answers fails by name and in time,
+and no text of it moves the cursor of a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faults.hostile import Act, Client, hostile
+from faults.hostile_mysql import FILE, OK, at, error, greeting, header, let_in, packet, row, switching
+from faults.hostile_postgres import ESCAPES, GARBAGE, MOVES, cut, says
+from said import run
+
+SECRET = "kö'rrekt horse"
+PROJECT = """\
+version: 1
+project: shop
+sources:
+  db: {{type: mysql, host: 127.0.0.1, port: {port}, database: shop, user: u, tls: {{mode: {tls}}},
+       password: "${{env:DB_PASSWORD}}", connect_timeout: 1, read_timeout: 1}}
+destinations:
+  lake: {{type: iceberg, warehouse: lake}}
+connections:
+  shop: {{source: db, destination: lake}}
+"""
+TOLD = ESCAPES.replace("{password}", SECRET)
+STRANGE = "does not speak as MySQL does"
+GIVEN_AWAY = "the server asks for the password itself"
+TABLES = b"information_schema.tables"
+LIE = b"\xff\xff\x3f"
+"""A length of 4 MB."""
+
+
+def infile(client: Client, number: int) -> None:
+    client.say(packet(number, b"\xfb" + FILE.encode()))
+    client.silence()
+
+
+def endless(client: Client, number: int) -> None:
+    client.say(header(number, "a", "b"))
+    client.flood(b"".join(row(n, "x" * 200, "y" * 200) for n in range(256)))
+
+
+def endless_small(client: Client, number: int) -> None:
+    """Rows that pymysql reads, which counts them."""
+    client.say(header(number, "a"))
+    client.flood(b"".join(row(number + 3 + n, "x" * 200) for n in range(256)))
+
+
+def settings(then: object) -> Act:
+    return at(b"SET SESSION time_zone", then)  # type: ignore[arg-type]
+
+
+CASES: list[tuple[str, Act, str, str]] = [
+    ("never answers", Client.silence, "prefer", "no answer in time"),
+    ("drips", lambda c: c.drip(greeting()), "prefer", "no answer in time"),
+    ("garbage", says(GARBAGE), "prefer", STRANGE),
+    ("a greeting of garbage", says(packet(0, GARBAGE)), "prefer", STRANGE),
+    ("an empty greeting", says(packet(0, b"")), "prefer", STRANGE),
+    ("a version that is none", says(greeting(version=b"\x1b[2J"), then=Client.hear), "prefer", STRANGE),
+    ("a length that lies", says(LIE + b"\0" + greeting()[4:]), "prefer", "no answer in time"),
+    ("cut off", says(greeting()[:30], then=cut), "prefer", "the login was cut off"),
+    ("an error with escapes", says(error(0, TOLD)), "prefer", r"\x1b[2J\x1b]0;owned\x07 first\r\nerror: second"),
+    ("no TLS", says(greeting()), "require", "no TLS connection"),
+    ("password in clear", switching(b"mysql_clear_password"), "prefer", GIVEN_AWAY),
+    ("password in clear, no TLS wanted", switching(b"mysql_clear_password"), "disable", GIVEN_AWAY),
+    ("a question for it", switching(b"dialog", b"\2Password: "), "prefer", GIVEN_AWAY),
+    ("the old proof", switching(b"mysql_old_password", b"12345678"), "prefer", GIVEN_AWAY),
+    ("an unknown proof", switching(b"\x1b[2Jproof"), "prefer", "the login method is not supported"),
+    ("a file, at the login", let_in(lambda c, n, _: infile(c, n)), "prefer", "no word from the server"),
+    ("a file, for a setting", settings(infile), "prefer", STRANGE),
+    ("a file, for the catalog", at(TABLES, infile), "prefer", "it asks for a file of this machine"),
+    ("a catalog without end", at(TABLES, endless), "prefer", "the catalog has no end"),
+    ("a catalog that is none", at(TABLES, lambda c, n: c.say(packet(n, OK))), "prefer", STRANGE),
+    ("a setting never answered", settings(lambda c, _: c.silence()), "prefer", "no word from the server for 1 s"),
+    ("a setting with rows without end", settings(endless_small), "prefer", "has no end: it was cut off after 8 MB"),
+]
+
+
+@pytest.mark.parametrize(("act", "tls", "word"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, act: Act, tls: str, word: str
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", SECRET)
+    monkeypatch.setattr("instep.stage.patience.MOST", 8 << 20)
+    with hostile(act) as server:
+        tmp_path.joinpath("instep.yml").write_text(PROJECT.format(port=server.port, tls=tls))
+        said = run(capsys, "--project", str(tmp_path), "source", "test")
+        heard = server.heard
+    assert said.code == 4, said
+    text = said.out + said.err
+    assert word in text
+    assert f"127.0.0.1:{server.port}" in text
+    assert not MOVES.search(text)
+    assert SECRET not in text
+    assert not [line for line in text.splitlines() if line.startswith("error")]
+    assert SECRET.encode() not in heard
+    assert Path(FILE).read_bytes().strip() not in heard
