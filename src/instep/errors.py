@@ -20,6 +20,8 @@ InstepError
 
 from __future__ import annotations
 
+import re
+
 
 class InstepError(Exception):
     """Something went wrong. `transient`: the same may work when it is tried again later."""
@@ -124,3 +126,22 @@ def named(name: str, otherwise: type[InstepError] = InstepError) -> type[InstepE
 def is_unreachable(error: BaseException) -> bool:
     """Whether a whole source or destination could not be reached; a table that may not be read any more is less."""
     return isinstance(error, ConnectError) and not isinstance(error, AccessLost)
+
+
+HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What moves a cursor, turns text round or is no character: what a server says must not pass for what we say."""
+
+
+def visible(text: str) -> str:
+    """Control characters as escapes (`\\x1b`); line breaks and tabs stay."""
+    return HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def one_line(text: str) -> str:
+    """As `visible`, with line breaks and tabs as escapes, too: one name, one line."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def quoted(text: str, most: int = 500) -> str:
+    """As `one_line`, and what is longer than `most` characters is cut."""
+    return one_line(text if len(text) <= most else f"{text[:most]} ... ({len(text):,} characters)")

@@ -19,7 +19,7 @@ from rich.console import Console
 from instep.cli.main import hoisted, main
 from instep.cli.screen import Screen, cell
 from instep.cli.text import folded, json_text
-from instep.schema.shown import one_line, visible
+from instep.errors import one_line, visible
 
 READS = [
     ("version",), ("validate",), ("doctor",), ("source", "test"), ("source", "discover"), ("destination", "test"),

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from instep.cli.text import folded
-from instep.schema.shown import one_line, visible
+from instep.errors import one_line, visible
 
 LOG_WIDTH = 10_000
 """Columns where no terminal tells its own: nothing is cut or folded in logs and pipes."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Set
 from datetime import date, time
 from typing import Any
 
-from instep.schema.shown import HIDDEN
+from instep.errors import HIDDEN
 
 _PIECE = re.compile(r"(?:`[^`]*`|[^\s`]|`)+")
 

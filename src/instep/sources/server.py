@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from instep.schema.shown import quoted
+from instep.errors import quoted
 from instep.sources.private_file import carried
 from instep.sources.ssh import Ssh
 
