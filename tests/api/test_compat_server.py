@@ -85,8 +85,8 @@ def test_a_key_is_for_a_destination_or_a_tag_in_both_apis(compat: Compat, group:
 
 def test_a_key_for_a_group_leaves_the_sources_of_others_alone(compat: Compat) -> None:
     compat.keep("connections: {twin: {source: shop, destination: lake, tags: [eu]}}")
-    body, operator = {"config": {"path": "other.db"}}, compat.key("operator", "eu")
-    assert "serves other" in compat.ask("PATCH", "/connections/twin", body, 403, auth=operator)["message"]
+    body, admin = {"config": {"path": "other.db"}}, compat.key("admin", "eu")
+    assert "serves other" in compat.ask("PATCH", "/connections/twin", body, 403, auth=admin)["message"]
     assert compat.data("PATCH", "/connections/twin", body)["config"] == {"path": "other.db"}
 
 

@@ -25,6 +25,7 @@ from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, not_found, page, success
 from instep.api.compat.frequency import cron
+from instep.api.compat.matrix import of_change
 from instep.api.compat.noted import note, noted
 from instep.api.compat.paging import window
 from instep.api.compat.ports import Item
@@ -89,6 +90,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """It is tested again only if that was asked for."""
     item = desk.connection(id)
     wanted = parse(Change, body)
+    desk.allow(of_change(wanted.model_fields_set))
     if not set(body) - TEST_ONLY:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
     check_frequency(wanted.sync_frequency)

@@ -11,15 +11,16 @@ from pydantic import AfterValidator
 from instep.api.compat.body import read
 from instep.api.compat.desk import Desk, caller_of
 from instep.api.compat.envelope import Refusal
+from instep.api.compat.matrix import NEEDS
 from instep.api.compat.ports import Ports
 
 
 def desk(request: Request) -> Desk:
-    """Refusal: 401 without a key, 403 where a reader's key would write, 406 for an Accept that cannot be met."""
+    """Refusal: 401 without a key, 403 where the key's role does not do, 406 for an Accept that cannot be met."""
     ports: Ports = request.app.state.ports
     found = Desk(ports, caller_of(request, ports))
     if request.method not in ("GET", "HEAD"):
-        found.allow("operator")
+        found.allow(NEEDS[f"{request.method} {request.scope['route'].path}"])
         ports.store.audit.add(found.caller.name, f"v1.{request.method.lower()}", request.url.path, {})
     _check_accept(request.headers.get("accept", "*/*"))
     return found
