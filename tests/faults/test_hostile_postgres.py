@@ -41,7 +41,9 @@ from faults.hostile_postgres import (
     scram,
     table,
 )  # fmt: skip
-from instep.errors import InstepError
+from instep.destinations.postgres.server import PostgresConfig as DestinationConfig
+from instep.destinations.postgres.server import Server as DestinationServer
+from instep.errors import ConnectError, InstepError
 from instep.sources.postgres.source import PostgresSource
 from instep.sources.postgres.sql import quote
 from postgres_server import PASSWORD, SUPERUSER, Database, Server, make_database
@@ -135,6 +137,27 @@ def test_a_login_that_would_compute_for_an_hour(tmp_path: Path) -> None:
         )  # fmt: skip
     assert said.returncode == 4, said
     assert QUIET in said.stdout
+
+
+@pytest.mark.parametrize(("tls", "words"), [("prefer", "cleartext password"), ("require", "SSL")])
+def test_a_destination_is_told_no_password_in_clear(tmp_path: Path, tls: str, words: str) -> None:
+    with hostile(asks(3)) as server:
+        config = DestinationConfig(
+            name="lake",
+            host="127.0.0.1",
+            database="lake",
+            user=SUPERUSER,
+            port=server.port,
+            password=PASSWORD,
+            sslmode=tls,
+            staging=str(tmp_path),
+            connect_timeout=5,
+        )
+        with pytest.raises(ConnectError, match=words) as told, DestinationServer(config).reading():
+            pass
+        assert server.heard
+        assert PASSWORD.encode() not in server.heard
+    assert PASSWORD not in str(told.value)
 
 
 CUT = "no word from the server for 1 s"

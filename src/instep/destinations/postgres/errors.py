@@ -17,6 +17,7 @@ _CONNECT = (
     ("could not translate|failed to resolve|not known", "check the destination's host ({c.host})"),
     ("Connection refused|No such file", "check host and port, and that PostgreSQL runs and listens there"),
     ("timeout expired|connection timeout|No route|unreachable", "check host and firewall, or raise connect_timeout"),
+    ("requested a cleartext password", "set tls.mode to require or more, or have the server ask for scram-sha-256"),
     ("no pg_hba.conf entry", "add a pg_hba.conf entry, or set tls.mode"),
     ("does not support SSL", "set tls.mode to prefer or disable"),
     ("certificate verify failed|root certificate", "set tls.ca to the authority of the certificate, if that is valid"),

@@ -27,6 +27,7 @@ from instep.destinations.postgres.wire import Arrow, answers, open_arrow
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.staged import StagingArea
 from instep.errors import ConnectError, InstepError
+from instep.stage.libpq import proof_of_password
 from instep.stage.patience import LIBPQ, Silence, patient
 
 APPLICATION = "instep"
@@ -96,6 +97,7 @@ def conninfo(config: PostgresConfig) -> Iterator[str]:
             "sslrootcert": ssl.get_default_verify_paths().cafile if checked else config.sslrootcert,
             "sslcert": config.sslcert, "sslkey": f"/proc/self/fd/{key.fileno()}" if config.sslkey else "",
             "connect_timeout": config.connect_timeout,
+            "require_auth": proof_of_password(config.sslmode, config.host),
         }  # fmt: skip
         kept = {k: v for k, v in given.items() if v not in ("", 0, None)}
         yield make_conninfo("", **kept, **LIBPQ, application_name=APPLICATION, client_encoding="UTF8")

@@ -15,6 +15,7 @@ from instep.sources.postgres.tls import refusal
 from instep.sources.private_file import as_file, private_file
 from instep.sources.server import ServerConfig
 from instep.sources.ssh import Way, through
+from instep.stage.libpq import proof_of_password
 from instep.stage.patience import ENDLESS, LIBPQ, SILENT, patient
 
 if TYPE_CHECKING:
@@ -60,15 +61,10 @@ def conninfo(config: PostgresConfig, way: Way | None = None, key: str = "") -> s
         "sslkey": key,
         "connect_timeout": config.connect_timeout,
         "options": config.options,
-        "require_auth": "" if _may_tell(config) else "!password",
+        "require_auth": "" if config.ssh else proof_of_password(config.sslmode, config.host),
     }
     kept = {k: v for k, v in given.items() if v not in ("", 0)}
     return make_conninfo("", **kept, **LIBPQ, application_name=config.application_name, client_encoding="UTF8")
-
-
-def _may_tell(config: PostgresConfig) -> bool:
-    """Whether a server that asks for the password itself, and no proof of it, is told: where nobody else hears."""
-    return config.sslmode.startswith(("require", "verify")) or bool(config.ssh) or config.host.startswith("/")
 
 
 def _authorities(config: PostgresConfig) -> str:
