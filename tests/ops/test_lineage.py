@@ -30,8 +30,10 @@ from openlineage.client.generated.schema_dataset import SchemaDatasetFacetFields
 from instep.bootstrap import App, open_project
 from instep.ops.lineage import AGAIN, TURN, NotTaken
 from instep.project.load import load
+from instep.schema.table import Catalog
 from instep.store.store import Store
 from instep.sync.run import Wanted, sync
+from postgres_server import Database
 from receivers import Web, web
 
 FILE = """\
@@ -274,6 +276,50 @@ def test_a_table_that_is_dropped_is_told(on_file: Lake) -> None:
         on_file.sync()
     on_file.send()
     assert _lifecycle(judged_dataset([one for one in on_file.lines() if "dataset" in one][-1])) == "DROP box"
+
+
+def _told(lake: Lake, done: int) -> list[str]:
+    lake.send()
+    return [_lifecycle(judged_dataset(one)) for one in lake.lines()[done:] if "dataset" in one]
+
+
+def test_a_renamed_table_whose_columns_change_is_not_a_new_one(on_file: Lake, postgres: Database) -> None:
+    """Two tables swap their names, too: each change is told of its own table."""
+    config = postgres.config
+    place = f"{{type: postgres, host: 127.0.0.1, port: {config.port}, database: {config.database}, user: {config.user}"
+    file = on_file.folder / "instep.yml"
+    file.write_text(file.read_text().replace("{type: sqlite, path: shop.db}", f"{place}, password: '${{env:PG}}'}}"))
+    on_file.folder.joinpath(".env").write_text(f"PG={config.password}\n")
+    on_file.app.project = load(on_file.folder)
+    postgres.execute("create table box (id int primary key, n int); create table a (id int primary key, of_a int)")
+    postgres.execute("create table b (id int primary key, of_b text)")
+    on_file.sync()
+    on_file.send()
+    done = len(on_file.lines())
+    postgres.execute("alter table box rename to crate; alter table crate add column size int, add column height int")
+    postgres.execute("alter table a rename to c; alter table b rename to a; alter table c rename to b")
+    postgres.execute("alter table a add column more int")
+    run = on_file.sync()
+    told = ["RENAME a from b", "RENAME b from a", "RENAME crate from box", "ALTER a", "ALTER crate", "ALTER crate"]
+    assert sorted(_told(on_file, done)) == sorted(told)
+    done = len(on_file.lines())
+    on_file.command(f"undo {run}")
+    told = ["RENAME a from b", "RENAME b from a", "RENAME box from crate", "ALTER b", "ALTER box", "ALTER box"]
+    assert sorted(_told(on_file, done)) == sorted(told)
+
+
+def test_the_catalogs_of_one_version_are_read_once(on_file: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_file.sql(";".join(f"create table more_{n} (id integer primary key)" for n in range(4)))
+    on_file.sync()
+    read, catalog = list[int | None](), on_file.app.store.accepted.catalog
+
+    def reading(connection: str, version: int | None = None) -> Catalog:
+        read.append(version)
+        return catalog(connection, version)
+
+    monkeypatch.setattr(on_file.app.store.accepted, "catalog", reading)
+    assert _told(on_file, 0) == [f"CREATE {name}" for name in ("box", "item", "more_0", "more_1", "more_2", "more_3")]
+    assert read == [1, 1], "for the tables that came, and for the end of the run"
 
 
 def _lifecycle(event: DatasetEvent) -> str:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from instep.egress.http import post
 from instep.errors import InstepError
 from instep.logs import clean
 from instep.model import Run, TableRun
-from instep.ops.lineage_changes import CHANGES, altered
+from instep.ops.lineage_changes import CHANGES, Versions, altered
 from instep.ops.lineage_tables import LineageTables
 from instep.ops.openlineage import State, dataset_event, event, facet, run_id
 from instep.project.project import Project
@@ -67,6 +68,10 @@ class Lineage:
     settings: LineageSettings
     guard: Guard
 
+    @cached_property
+    def _versions(self) -> Versions:
+        return Versions(self.project, self.store)
+
     def send(self, seconds: float = 60.0) -> int:
         """Sends what is new, unless another process does; begins with no event after so many seconds. Answers how many
         events went out. Raises NotTaken if the receiver fails: what is left comes later."""
@@ -102,7 +107,7 @@ class Lineage:
     def documents(self, logged: LoggedEvent) -> list[dict[str, Any]]:
         """What one event says; nothing for a run that is forgotten, or a connection that is not in the project."""
         if logged.type in CHANGES:
-            return [dataset_event(logged.at, told) for told in altered(self.project, self.store, logged)]
+            return [dataset_event(logged.at, told) for told in altered(self._versions, self.store, logged)]
         try:
             run = self.store.runs.get(logged.data["run"])
         except InstepError:
