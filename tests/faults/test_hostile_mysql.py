@@ -3,6 +3,7 @@ and no text of it moves the cursor of a terminal."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ connections:
 TOLD = ESCAPES.replace("{password}", SECRET)
 STRANGE = "does not speak as MySQL does"
 GIVEN_AWAY = "the server asks for the password itself"
+PACKAGE = "/shop: 'pynacl' package is required"
+"""What an honest server may ask for is no fault of it."""
 TABLES = b"information_schema.tables"
 LIE = b"\xff\xff\x3f"
 """A length of 4 MB."""
@@ -67,6 +70,7 @@ CASES: list[tuple[str, Act, str, str]] = [
     ("password in clear, no TLS wanted", switching(b"mysql_clear_password"), "disable", GIVEN_AWAY),
     ("a question for it", switching(b"dialog", b"\2Password: "), "prefer", GIVEN_AWAY),
     ("the old proof", switching(b"mysql_old_password", b"12345678"), "prefer", GIVEN_AWAY),
+    ("a proof that needs a package", switching(b"client_ed25519", bytes(32)), "prefer", PACKAGE),
     ("an unknown proof", switching(b"\x1b[2Jproof"), "prefer", "the login method is not supported"),
     ("a file, at the login", let_in(lambda c, n, _: infile(c, n)), "prefer", "no word from the server"),
     ("a file, for a setting", settings(infile), "prefer", STRANGE),
@@ -84,6 +88,7 @@ def test_a_server(
 ) -> None:
     monkeypatch.setenv("DB_PASSWORD", SECRET)
     monkeypatch.setattr("instep.stage.patience.MOST", 8 << 20)
+    monkeypatch.setitem(sys.modules, "nacl", None)  # it may be installed
     with hostile(act) as server:
         tmp_path.joinpath("instep.yml").write_text(PROJECT.format(port=server.port, tls=tls))
         said = run(capsys, "--project", str(tmp_path), "source", "test")

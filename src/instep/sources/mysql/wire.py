@@ -32,12 +32,16 @@ _PADDING = bytes(9)
 _COLUMNS = 4096
 """More has no table."""
 MALFORMED = 2027
+_FILE = "LOAD_LOCAL"
 Positions = npt.NDArray[np.int64]
 
 
 @contextmanager
 def spoken() -> Iterator[None]:
-    """What pymysql stumbles over, where it takes an answer apart, as an error of its own: the server's fault."""
+    """What pymysql stumbles over, where it takes an answer apart, as an error of its own: the server's fault.
+
+    Its RuntimeErrors are told as they are, but for a file that is asked for: a package that is missing is ours to add.
+    """
     from pymysql.err import InternalError, OperationalError
 
     try:
@@ -45,6 +49,8 @@ def spoken() -> Iterator[None]:
     except OperationalError:
         raise
     except (struct.error, LookupError, ValueError, TypeError, AttributeError, AssertionError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and _FILE not in str(error):
+            raise
         raise OperationalError(MALFORMED, f"malformed packet: {error}") from None
     except InternalError as error:
         if error.args and isinstance(error.args[0], int):
