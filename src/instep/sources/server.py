@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from instep.errors import quoted
+from instep.errors import ReadError, quoted
 from instep.sources.private_file import carried
 from instep.sources.ssh import Ssh
 
+T = TypeVar("T")
 _LATE = 2.0
-OVERRUN = "the server goes on sending after statement_timeout"
+"""Seconds that a server may take to end a statement."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,20 @@ class ServerConfig:
         """Certificates go along: a task may run where their files are not."""
         return {**self.__dict__, **{name: carried(getattr(self, name)) for name in self.CERTIFICATES}}
 
-    def overrun(self, began: float) -> bool:
-        """Whether a statement that began then (`time.monotonic`) goes on, although the server should have ended it."""
-        return bool(self.statement_timeout) and time.monotonic() - began > self.statement_timeout + _LATE
+    def in_time(self, batches: Iterator[T], table: str) -> Iterator[T]:
+        """The batches of one statement; a ReadError if the server goes on with it, although it should have ended it.
+        What is done with a batch before the next one is asked for does not count."""
+        waited, end = 0.0, object()
+        while True:
+            asked = time.monotonic()
+            batch: Any = next(batches, end)
+            waited += time.monotonic() - asked
+            if batch is end:
+                return
+            if self.statement_timeout and waited > self.statement_timeout + _LATE:
+                said = "the server goes on sending after statement_timeout"
+                raise ReadError(f"{table}: {said}", hint="raise it if the query needs longer")
+            yield batch
 
     @property
     def place(self) -> str:

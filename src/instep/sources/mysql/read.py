@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.errors import ReadError
 from instep.schema.types import Binary, Boolean, DataType, Decimal, Float, Int, TimestampTz, parse
 from instep.sources.mysql.connect import MySqlConfig, transaction, translated
 from instep.sources.mysql.wire import RowStream
-from instep.sources.server import OVERRUN
 from instep.stage.spec import Chunk, Limits
 
 if TYPE_CHECKING:
@@ -50,14 +47,11 @@ class MySqlSession:
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Batches of 65,536 rows or 32 MB. Each column of the query is named by its data type."""
         with translated(self.config, f"{self.config.place}, reading {chunk.table}"):
-            began = time.monotonic()
             stream = RowStream(self.connection, chunk.query)
             kinds = [parse(name) for name in stream.names]
             names = [str(position) for position in range(len(kinds))]
             try:
-                for block in stream.blocks(BATCH_ROWS):
-                    if self.config.overrun(began):
-                        raise ReadError(f"{chunk.table}: {OVERRUN}", hint="raise it if the query needs longer")
+                for block in self.config.in_time(stream.blocks(BATCH_ROWS), chunk.table):
                     columns = [convert(kind, values) for kind, values in zip(kinds, block, strict=True)]
                     yield pa.RecordBatch.from_arrays(columns, names)
             finally:

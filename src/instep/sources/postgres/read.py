@@ -7,7 +7,6 @@ first: one connection per task, many chunks on it.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from instep.errors import ConnectError, InstepError, ReadError
 from instep.sources.postgres.connect import PostgresConfig, dial, set_statement, translate
 from instep.sources.postgres.sql import literal
 from instep.sources.postgres.types import DIMENSIONS
-from instep.sources.server import OVERRUN
 from instep.stage.patience import Patience, Silence, within
 from instep.stage.spec import Chunk, Limits
 
@@ -95,11 +93,8 @@ class PostgresReadSession:
         import pyarrow as pa
 
         try:
-            began = time.monotonic()
             with closing(self._patience.each(self._batches(chunk.query))) as batches:
-                for batch in batches:
-                    if self._config.overrun(began):
-                        raise self._failure(OVERRUN, _CANCELLED, chunk)
+                for batch in self._config.in_time(batches, chunk.table):
                     yield unwrap(batch)
         except adbc_driver_manager.Error as error:
             raise self._failure(str(error), error.sqlstate or "", chunk) from None
@@ -143,7 +138,6 @@ def _server_said(text: str) -> str:
 
 
 _TOO_LARGE = re.compile("exceeds maximum allowed length|invalid memory alloc request size|Cannot enlarge string buffer")
-_CANCELLED = "57014"
 _BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
 
 
