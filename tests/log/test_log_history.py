@@ -12,9 +12,10 @@ from log_world import LogWorld
 
 from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestination
 from instep.model import TableSettings
+from instep.schema.policy import Rule
 from mariadb import MariaDatabase
 from postgres_server import Database
-from sync_world import World
+from sync_world import World, preset
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -57,4 +58,19 @@ def test_mariadb(mariadb: MariaDatabase, tmp_path: Path) -> None:
     world = BinlogWorld.of(mariadb, tmp_path, into(tmp_path))
     world.settings = {"t": replace(LOG)}
     check(world)
+    world.close()
+
+
+def test_another_key_waits(database: Database, tmp_path: Path) -> None:
+    """By the old key a new row would be the next version of one that the source still has."""
+    world = LogWorld.of(database, tmp_path, into(tmp_path))
+    world.settings = {"t": LOG}
+    world.run("CREATE TABLE t (id int PRIMARY KEY, b int NOT NULL)", "INSERT INTO t VALUES (1, 0), (2, 0)")
+    world.sync()
+    world.policy = preset("allow_all", Rule(("key.changed",), "apply"))
+    world.run("ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (id, b)",
+              "INSERT INTO t VALUES (1, 1)")  # fmt: skip
+    [one] = world.sync().tables
+    assert (one.status, "its versions have the old one" in one.error) == ("paused", True), one
+    assert world.rows("t", "id", "b") == [(1, 0), (2, 0)]
     world.close()

@@ -159,6 +159,24 @@ def test_another_key_is_refused_and_a_rebuild_keeps_a_copy(from_postgres: World)
     assert len(world.rows_at(place, "id", "a", deleted=True)) == 3
 
 
+def test_what_comes_by_a_cursor_waits_for_another_key(world: World) -> None:
+    """By the old key a new row would be the next version of one that the source still has."""
+    world.settings = {"t": replace(HISTORY, cursor="u")}
+    table = "id INTEGER NOT NULL, b INTEGER NOT NULL, a TEXT, u INTEGER"
+    world.run(f"CREATE TABLE t ({table}, PRIMARY KEY (id))", "INSERT INTO t VALUES (1, 0, 'x', 1), (2, 0, 'y', 5)")
+    done(world)
+    world.policy = preset("allow_all", Rule(("key.changed",), "apply"))
+    world.run(f"CREATE TABLE new ({table}, PRIMARY KEY (id, b))", "INSERT INTO new SELECT * FROM t", "DROP TABLE t",
+              "ALTER TABLE new RENAME TO t", "INSERT INTO t VALUES (1, 1, 'one', 10)")  # fmt: skip
+    for _ in range(2):
+        [one] = world.sync().tables
+        assert (one.status, "its versions have the old one" in one.error) == ("paused", True), one
+    assert versions(world, "id", "b", "a") == [(1, 0, "x", 1, None), (2, 0, "y", 1, None)]
+    rekey.carry_out(world.pipe, rekey.prepare(world.pipe, "main.t", ["id", "b"], "rebuild"))
+    done(world)
+    assert versions(world, "id", "b", "a") == [(1, 0, "x", 1, None), (1, 1, "one", 1, None), (2, 0, "y", 1, None)]
+
+
 def test_a_column_is_filled_in_place(world: World) -> None:
     """By a cursor, so that rows that do not change are not read."""
     world.settings = {"t": replace(HISTORY, cursor="u")}

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from instep.errors import ProjectError
 from instep.schema.change import KeyChanged, KeyRemoved, TableReplaced
 from instep.schema.names import destination_ref
 from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Table
-from instep.sync.choose import why_no_history
+from instep.sync.choose import choose, why_no_history
+from instep.sync.detection.chosen import settings_of
 from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe, Ref
 
@@ -50,15 +52,26 @@ def goes_on(pipe: Pipe, after: Catalog) -> list[str]:
     return [f"{t.path}: it goes on keeping its history, which `history: false` does not take away: {way}" for t in left]
 
 
-def rekeyed(decisions: Sequence[Decision], accepted: Catalog) -> dict[Ref, str]:
+def rekeyed(pipe: Pipe, decisions: Sequence[Decision]) -> dict[Ref, str]:
     """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not let in,
-    whatever was decided, and rows that come one by one would be taken for versions of others."""
+    whatever was decided, and rows that come in part would be taken for versions of others. Where the whole table is
+    read, rows that share the old key are noticed. A table that another one has replaced is not read at all."""
     places, keys = Places.of(decisions), dict[Ref, tuple[str, ...]]()
     for one in (d.change for d in decisions if d.applied):
         if isinstance(one, KeyChanged | KeyRemoved):
             keys[places.after(one)] = one.after if isinstance(one, KeyChanged) else ()
+    accepted = pipe.store.accepted.catalog(pipe.name)
     tables = ((accepted.get(ref), key) for ref, key in keys.items())
-    return {t.ref: _why(t) for t, key in tables if t is not None and t.history and set(t.key) != set(key)}
+    mixed = (t for t, key in tables if t is not None and t.history and set(t.key) != set(key))
+    return {t.ref: _why(t) for t in mixed if _comes_in_part(pipe, t)}
+
+
+def _comes_in_part(pipe: Pipe, table: Table) -> bool:
+    """Settings that the table cannot follow fail it later, with the reason."""
+    try:
+        return choose(table, settings_of(pipe, table)).partial
+    except ProjectError:
+        return False
 
 
 def _why(table: Table) -> str:

@@ -122,9 +122,7 @@ class Pass:
         paused = self.pipe.store.pauses.tables(self.pipe.name)
         held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
         held |= self.detection.drift.held(self.detection.decisions)
-        if isinstance(self.follow, Streaming):
-            other = rekeyed(self.detection.decisions, self.pipe.store.accepted.catalog(self.pipe.name))
-            held |= {ref: ("paused", why) for ref, why in other.items()}
+        held |= {ref: ("paused", why) for ref, why in rekeyed(self.pipe, self.detection.decisions).items()}
         return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
 
     def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
