@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
+from instep.events import SelectionChanged
 from instep.schema.selection import Pattern, Selection
 from sync_world import preset
 
@@ -64,6 +65,17 @@ def test_what_was_kept_as_hashes_stays_so(world: ConnectorWorld) -> None:
     world.answer("approved", "column.added")
     world.play(CHECKPOINT)
     assert world.rows("t", "b", "n") == [(digest(CANARY), digest("5"))]
+
+
+def test_a_column_that_was_hashed_while_it_waited_is_hashed_once(world: ConnectorWorld) -> None:
+    """What was kept before is in clear, what was kept after is a hash."""
+    world.play(*rows((1, CANARY, 5)))
+    world.store.events.add(SelectionChanged("shop", "t.b", "hashed", "ann"))
+    world.selection = Selection(masked=frozenset({"t.b"}))
+    world.play(*rows((2, CANARY, 5)))
+    world.answer("approved", "column.added")
+    world.play(*rows((3, CANARY, 5)))
+    assert world.rows("t", "b") == [(digest(CANARY),)] * 3
 
 
 @pytest.mark.parametrize("waits", ["new table", "paused table"])

@@ -8,6 +8,7 @@ is loaded, and until that is done no load writes over them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit
@@ -91,8 +92,19 @@ def _kept(pipe: Pipe, table: Table, column: Column, backfill: Backfill) -> Kept:
     known = pipe.store.discoveries.get(pipe.name)
     source = known.catalog.get(table.ref) if known else None
     was = source.by_name.get(name) if source else None
-    late = ".".join(filter(None, (*table.ref, column.name))) in on.masked
+    late = _hashed_since(pipe, table, column, backfill)
     return Kept(name, column.type, Hashing(was.type if was else String(), pipe.salt, late))
+
+
+def _hashed_since(pipe: Pipe, table: Table, column: Column, backfill: Backfill) -> bool:
+    """Whether all its values were kept in clear: it was let in hashed, and nothing had it hashed before."""
+    path, on = ".".join(filter(None, (*table.ref, column.name))), pipe.selected_before
+    if path not in on.masked or hashed(replace(on, masked=frozenset()), table.ref, column.name):
+        return False
+    answered = pipe.store.reviews.get(backfill.change).decided_at if backfill.change else None
+    switched = pipe.store.events.latest(connection=pipe.name, types=("selection.changed",), limit=1_000_000)
+    told = (e for e in switched if (e.data["object"], e.data["choice"]) == (path, "hashed"))
+    return not any(answered is None or e.at < answered for e in told)
 
 
 def _name(pipe: Pipe, backfill: Backfill) -> str:
