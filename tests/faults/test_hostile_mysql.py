@@ -13,13 +13,14 @@ from faults.hostile_mysql import FILE, OK, at, error, greeting, header, let_in, 
 from faults.hostile_postgres import ESCAPES, GARBAGE, MOVES, cut, says
 from said import run
 
+WAIT = 30
 SECRET = "kö'rrekt horse"
 PROJECT = """\
 version: 1
 project: shop
 sources:
   db: {{type: mysql, host: 127.0.0.1, port: {port}, database: shop, user: u, tls: {{mode: {tls}}},
-       password: "${{env:DB_PASSWORD}}", connect_timeout: 1, read_timeout: 1}}
+       password: "${{env:DB_PASSWORD}}", connect_timeout: {login}, read_timeout: {quiet}}}
 destinations:
   lake: {{type: iceberg, warehouse: lake}}
 connections:
@@ -56,13 +57,10 @@ def settings(then: object) -> Act:
 
 
 CASES: list[tuple[str, Act, str, str]] = [
-    ("never answers", Client.silence, "prefer", "no answer in time"),
-    ("drips", lambda c: c.drip(greeting()), "prefer", "no answer in time"),
     ("garbage", says(GARBAGE), "prefer", STRANGE),
     ("a greeting of garbage", says(packet(0, GARBAGE)), "prefer", STRANGE),
     ("an empty greeting", says(packet(0, b"")), "prefer", STRANGE),
     ("a version that is none", says(greeting(version=b"\x1b[2J"), then=Client.hear), "prefer", STRANGE),
-    ("a length that lies", says(LIE + b"\0" + greeting()[4:]), "prefer", "no answer in time"),
     ("cut off", says(greeting()[:30], then=cut), "prefer", "the login was cut off"),
     ("an error with escapes", says(error(0, TOLD)), "prefer", r"\x1b[2J\x1b]0;owned\x07 first\r\nerror: second"),
     ("no TLS", says(greeting()), "require", "no TLS connection"),
@@ -72,25 +70,47 @@ CASES: list[tuple[str, Act, str, str]] = [
     ("the old proof", switching(b"mysql_old_password", b"12345678"), "prefer", GIVEN_AWAY),
     ("a proof that needs a package", switching(b"client_ed25519", bytes(32)), "prefer", PACKAGE),
     ("an unknown proof", switching(b"\x1b[2Jproof"), "prefer", "the login method is not supported"),
-    ("a file, at the login", let_in(lambda c, n, _: infile(c, n)), "prefer", "no word from the server"),
     ("a file, for a setting", settings(infile), "prefer", STRANGE),
     ("a file, for the catalog", at(TABLES, infile), "prefer", "it asks for a file of this machine"),
     ("a catalog without end", at(TABLES, endless), "prefer", "the catalog has no end"),
     ("a catalog that is none", at(TABLES, lambda c, n: c.say(packet(n, OK))), "prefer", STRANGE),
-    ("a setting never answered", settings(lambda c, _: c.silence()), "prefer", "no word from the server for 1 s"),
     ("a setting with rows without end", settings(endless_small), "prefer", "has no end: it was cut off after 8 MB"),
 ]
+SILENT: list[tuple[str, Act, int, int, str]] = [
+    ("never answers", Client.silence, 1, WAIT, "no answer in time"),
+    ("drips", lambda c: c.drip(greeting()), 1, WAIT, "no answer in time"),
+    ("a length that lies", says(LIE + b"\0" + greeting()[4:]), 1, WAIT, "no answer in time"),
+    ("a file, at the login", let_in(lambda c, n, _: infile(c, n)), WAIT, 1, "no word from the server"),
+    ("a setting never answered", settings(lambda c, _: c.silence()), WAIT, 1, "no word from the server for 1 s"),
+]
+"""With the seconds for each word of the login and for others: few, where silence is the fault."""
 
 
 @pytest.mark.parametrize(("act", "tls", "word"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_a_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, act: Act, tls: str, word: str
 ) -> None:
+    told(tmp_path, capsys, monkeypatch, act, word, tls=tls)
+
+
+@pytest.mark.parametrize(("act", "login", "quiet", "word"), [c[1:] for c in SILENT], ids=[c[0] for c in SILENT])
+def test_a_silent_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    act: Act, login: int, quiet: int, word: str,
+) -> None:  # fmt: skip
+    told(tmp_path, capsys, monkeypatch, act, word, login=login, quiet=quiet)
+
+
+def told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, act: Act, word: str,
+    tls: str = "prefer", login: int = WAIT, quiet: int = WAIT,
+) -> None:  # fmt: skip
+    """`source test` says `word`, and nothing that it should not."""
     monkeypatch.setenv("DB_PASSWORD", SECRET)
     monkeypatch.setattr("instep.stage.patience.MOST", 8 << 20)
     monkeypatch.setitem(sys.modules, "nacl", None)  # it may be installed
     with hostile(act) as server:
-        tmp_path.joinpath("instep.yml").write_text(PROJECT.format(port=server.port, tls=tls))
+        tmp_path.joinpath("instep.yml").write_text(PROJECT.format(port=server.port, tls=tls, login=login, quiet=quiet))
         said = run(capsys, "--project", str(tmp_path), "source", "test")
         heard = server.heard
     assert said.code == 4, said
