@@ -147,6 +147,21 @@ def test_what_is_required_beside_the_connector_is_known_by_its_content(tmp_path:
     assert len(set(map(tuple, seen))) == 4
 
 
+@pytest.mark.parametrize(("file", "counts"), [
+    ("package/a.py", True), ("egg-info/a.py", True), ("package/build.py", True), ("lib.egg-info/PKG-INFO", False),
+    ("src/lib.egg-info/PKG-INFO", False), ("build/lib/a.py", False), ("package/__pycache__/a.pyc", False),
+])  # fmt: skip
+def test_what_an_installation_writes_is_no_other_content(tmp_path: Path, file: str, counts: bool) -> None:
+    """Wherever the connector is."""
+    place = tmp_path / "build" / "lib"
+    place.mkdir(parents=True)
+    place.joinpath("setup.py").write_text("1")
+    before = list(contents(place.parent, ["./lib"]))
+    place.joinpath(file).parent.mkdir(parents=True, exist_ok=True)
+    place.joinpath(file).write_text("2")
+    assert (list(contents(place.parent, ["./lib"])) != before) == counts
+
+
 def test_requirements_that_cannot_be_read(tmp_path: Path) -> None:
     tmp_path.joinpath("pyproject.toml").write_text("[project")
     with pytest.raises(ProjectError, match=r"pyproject\.toml"):

@@ -94,9 +94,15 @@ def contents(folder: Path, wanted: Sequence[str]) -> Iterator[str]:
         place = folder / _EDITABLE.sub("", line)
         if not _IS_PATH.search(line) or place.resolve() == folder.resolve():
             continue
-        files = sorted(f for f in place.rglob("*") if not _MADE.intersection(f.parts)) if place.is_dir() else [place]
-        told = [(str(f.relative_to(place)), hashlib.sha256(f.read_bytes()).hexdigest()) for f in files if f.is_file()]
+        files = sorted(place.rglob("*")) if place.is_dir() else [place]
+        named = [(f, f.relative_to(place)) for f in files if f.is_file()]
+        told = [(str(n), hashlib.sha256(f.read_bytes()).hexdigest()) for f, n in named if not _made(n)]
         yield json.dumps(told)
+
+
+def _made(file: Path) -> bool:
+    """Whether an installation has written it."""
+    return any(part in _MADE or part.endswith(".egg-info") for part in file.parts)
 
 
 def installs_drivers(config: ConnectorConfig) -> bool:
