@@ -216,6 +216,22 @@ def test_a_delivery_that_comes_late_has_its_tries_first(hooked: tuple[Compat, We
     assert (arrived.error, len(receiver.documents)) == ("", 4)
 
 
+def test_after_days_without_a_worker_earlier_tries_do_not_count(hooked: tuple[Compat, Web]) -> None:
+    compat, receiver = hooked
+    name, sender, times = due(compat, receiver)
+    receiver.answers, tries = [(500, {})] * 30, len(HOOK_BACKOFF)
+    for _ in range(tries):
+        [failed] = sender.send()
+        times[0] = failed.again or times[0]
+    times[0] += timedelta(days=2)
+    [failed] = sender.send()
+    assert (failed.delivery.attempt, compat.data("GET", f"/webhooks/{name}")["active"]) == (tries + 1, True)
+    assert failed.again is not None
+    assert failed.again - times[0] <= timedelta(seconds=HOOK_BACKOFF[0])
+    receiver.answers, times[0] = [], failed.again
+    assert [one.error for one in sender.send()] == [""]
+
+
 def test_a_hook_is_tried_when_it_is_made_and_when_somebody_asks(hooked: tuple[Compat, Web]) -> None:
     compat, receiver = hooked
     body = {"url": receiver.url, "events": ["sync_end"], "secret": SECRET}

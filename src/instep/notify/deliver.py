@@ -92,8 +92,8 @@ class Sender:
     def _failed(self, delivery: Delivery, error: InstepError, seconds: float) -> Result:
         refused = error if isinstance(error, NotDelivered) else None
         hook = delivery.channel.startswith(PREFIX)
-        end = self._begun(delivery) + HOOK_PATIENCE if hook else None
-        again = self.again(delivery.attempt, refused.after if refused else 0.0, end)
+        begun, tries = self._day(delivery) if hook else (None, delivery.attempt)
+        again = self.again(tries, refused.after if refused else 0.0, begun + HOOK_PATIENCE if begun else None)
         with self.store.transaction():
             self.store.outbox.failed(
                 delivery, error.message, seconds=seconds, code=refused.code if refused else 0, again=again
@@ -102,19 +102,20 @@ class Sender:
                 self.store.outbox.close(delivery.channel, error.message)  # a hook that never answers is switched off
         return Result(delivery, error.message, again)
 
-    def _begun(self, delivery: Delivery) -> datetime:
-        """When the tries of a delivery have begun, of which the present one is the last."""
-        begun = self.now()
+    def _day(self, delivery: Delivery) -> tuple[datetime, int]:
+        """When the tries of a delivery have begun, of which the present one is the last, and how many these are."""
+        begun, tries = self.now(), 1
         for earlier in reversed(self.store.outbox.attempts(delivery.number)):
             if begun - earlier.at > SILENCE:
                 break
-            begun = earlier.at
-        return begun
+            begun, tries = earlier.at, tries + 1
+        return begun, tries
 
     def again(self, attempt: int, after: float = 0.0, end: datetime | None = None) -> datetime | None:
         """When an attempt that has failed is followed by the next one: up to a fifth earlier or later than planned, and
-        not before the receiver wants it; None after the last. A hook has an `end`: its steps are never longer than
-        planned, and what the receiver wants later than that is tried at the end, for the last time."""
+        not before the receiver wants it; None after the last. A hook has an `end`, and its attempts count from when
+        these tries began: its steps are never longer than planned, and what the receiver wants later than that is
+        tried at the end, for the last time."""
         steps = HOOK_BACKOFF if end else BACKOFF
         now = self.now()
         if attempt > len(steps) or (end and now >= end):
