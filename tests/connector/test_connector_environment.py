@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sdk_world import World, written
 
 from instep.errors import ProjectError, SetupError
+from instep.sources.connector import environment
 from instep.sources.connector.environment import contents, interpreter, requirements
 
 LOOKS = """
@@ -82,6 +84,59 @@ def test_requirements_are_installed(world: World) -> None:
     (row,) = sync.records("t")
     assert (row["tiny"], row["requests"], row["pyarrow"]) == (True, True, False)
     assert row["sdk"].endswith("sources/connector/sdk/fivetran_connector_sdk/__init__.py")
+
+
+BACKEND = """
+import os, zipfile
+def build_wheel(folder, settings=None, metadata=None):
+    name, info = "local-1.0-py3-none-any.whl", "local-1.0.dist-info"
+    with zipfile.ZipFile(os.path.join(folder, name), "w") as file:
+        file.writestr("local.py", f"SAW = {sorted(os.environ)!r}")
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: local\\nVersion: 1.0\\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        file.writestr(f"{info}/RECORD", "local.py,,\\n")
+    return name
+"""
+
+
+def local_package(folder: Path) -> Path:
+    """A package that needs no index to be built; its module tells what its build saw."""
+    folder.mkdir(parents=True)
+    folder.joinpath("backend.py").write_text(BACKEND)
+    folder.joinpath("pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+    )
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("without_ours", [False, True])
+def test_pip_is_shadowed_by_no_module_of_the_connector_and_shows_builds_nothing_of_ours(
+    world: World, monkeypatch: pytest.MonkeyPatch, without_ours: bool
+) -> None:
+    index = world.folder / "index"
+    index.joinpath("tiny").mkdir(parents=True)
+    index.joinpath("tiny", "index.html").write_text(f"<a href='{tiny_wheel(index / 'tiny').name}'>tiny</a>")
+    folder = written(world.folder / "source", LOOKS, requirements__txt="./local\ntiny\n")
+    local_package(folder / "local")
+    for name in ("types", "enum", "token", "re", "pip", "venv", "ensurepip"):
+        folder.joinpath(f"{name}.py").write_text("raise RuntimeError('a module of the connector')\n")
+    config = replace(world.config(folder), environments=str(world.folder / "environments"))
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("OUR_PASSWORD", "hidden")
+    if without_ours:
+        monkeypatch.setattr(environment, "_has_pip", lambda: False)
+        monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    else:
+        settings = world.folder / "settings" / "pip" / "pip.conf"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(f"[global]\nindex-url = {index.as_uri()}\n")
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(settings.parent.parent))
+        monkeypatch.delenv("PIP_INDEX_URL", raising=False)
+    python = interpreter(config)
+    said = subprocess.run([python, "-I", "-c", "import local, tiny; print(local.SAW)"], capture_output=True, text=True)
+    assert "'PATH'" in said.stdout, said.stderr
+    assert "OUR_PASSWORD" not in said.stdout
 
 
 @pytest.mark.slow

@@ -23,13 +23,10 @@ from typing import Any
 from instep.errors import ProjectError, ReadError, SetupError
 from instep.logs import clean, hide, names_secret
 from instep.sources.connector.config import MIB, ConnectorConfig
-from instep.sources.connector.environment import INSTALLATION, installs_drivers, interpreter
+from instep.sources.connector.environment import INSTALLATION, PASSED, installs_drivers, interpreter
 from instep.sources.connector.frames import Frame, Frames
 from instep.sources.connector.segment import LogLine
 
-_PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-           "CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
-           "http_proxy", "https_proxy", "all_proxy", "no_proxy")  # fmt: skip
 _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _PATIENCE = 30.0  # seconds that a process without a pipe to us may take to end, and to give back what it holds
@@ -114,7 +111,7 @@ class Child:
 
     def _environment(self) -> dict[str, str]:
         """Nothing of ours, which holds secrets, but where to find programs, certificates and proxies."""
-        passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        passed = {name: os.environ[name] for name in PASSED if name in os.environ}
         said = {
             "HOME": self._scratch,
             "TMPDIR": self._scratch,

@@ -10,7 +10,6 @@ import codecs
 import fcntl
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -27,6 +26,11 @@ from instep.logs import clean
 from instep.sources.connector.config import ConnectorConfig
 
 INSTALLATION = "drivers/installation.sh"
+PASSED = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+          "CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+          "http_proxy", "https_proxy", "all_proxy", "no_proxy")  # fmt: skip
+"""The variables of ours that code of a connector may see, and of its requirements."""
+_PIP_READS = re.compile(r"HOME|TMPDIR|(?:XDG|PIP)_\w+")
 _VERSION = 1
 _OFFERED = ("requests", "urllib3", "idna", "certifi", "charset-normalizer")
 _OURS = re.compile(r"fivetran[-_.]connector[-_.]sdk", re.IGNORECASE)
@@ -133,21 +137,31 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _make(folder: Path, base: str, wanted: Sequence[str], source: Path, name: str) -> None:
-    ours = importlib.util.find_spec("pip") is not None
-    _run([base, "-m", "venv", *(["--without-pip"] if ours or not wanted else []), str(folder)], name)
+    ours = bool(wanted) and _has_pip()
+    _run([base, "-I", "-m", "venv", *(["--without-pip"] if ours or not wanted else []), str(folder)], name)
     if wanted:
         for file, text in {"requirements.txt": "\n".join(wanted), "constraints.txt": _REFUSED}.items():
             (folder / file).write_text(text + "\n", encoding="utf-8")
         python = str(folder / "bin" / "python")
-        pip = [sys.executable, "-m", "pip", "--python", python] if ours else [python, "-m", "pip"]
+        pip = [sys.executable, "-I", "-m", "pip", "--python", python] if ours else [python, "-I", "-m", "pip"]
         files = ["-r", str(folder / "requirements.txt"), "-c", str(folder / "constraints.txt")]
         _run([*pip, "install", "-q", "--no-input", "--disable-pip-version-check", *files], name, source)
     _offer(folder)
 
 
+def _has_pip() -> bool:
+    """Whether our interpreter has a pip where `-I` looks for it, which passes over the packages of a user."""
+    return subprocess.run([sys.executable, "-I", "-c", "import pip"], capture_output=True, check=False).returncode == 0
+
+
 def _run(command: Sequence[str], name: str, place: Path | None = None) -> None:
+    """In `place`, whose modules must not stand before those of Python: `command` has `-I`. Packages that are built are
+    code of others, so it sees of our variables what connectors see, and what pip is configured by."""
+    env = {key: value for key, value in os.environ.items() if key in PASSED or _PIP_READS.fullmatch(key)}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=place)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=place, env=env
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"connector {name}: its virtual environment cannot be made: {error}", hint=_HINT) from error
     if done.returncode:
