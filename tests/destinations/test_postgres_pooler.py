@@ -74,6 +74,18 @@ def test_certificates_are_checked(
             assert to.tables() == []
 
 
+def test_a_pooler_that_asks_for_the_password_itself_is_told_it_over_tls(
+    postgres: Database, tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("instep.stage.libpq.is_near", lambda _: False)
+    files = {"client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key"}
+    with pooled(postgres, certificates, auth_type="plain", client_tls_sslmode="allow", **files) as way:
+        shop = Warehouse(postgres, tmp_path)
+        shop.to = PostgresDestination(replace(config_of(postgres, tmp_path), port=way.port))
+        shop.append({"id": 1, "name": "1"})
+        assert shop.rows("id") == [(1,)]
+
+
 def test_a_client_s_certificate_is_shown(postgres: Database, tmp_path: Path, certificates: Path) -> None:
     settings = {
         "client_tls_sslmode": "verify-full", "client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ssl
 import struct
 from collections.abc import Callable
 
 from faults.hostile import Act, Client
 
-CAPABILITIES = 0x00BFF7DF & ~0x800
-"""All but TLS."""
+TLS = 0x800
+CAPABILITIES = 0x00BFF7DF & ~TLS
 FILE = "/etc/hostname"
 
 
@@ -20,8 +21,8 @@ def error(number: int, text: str, code: int = 1105) -> bytes:
     return packet(number, b"\xff" + struct.pack("<H", code) + b"#HY000" + text.encode())
 
 
-def greeting(plugin: bytes = b"mysql_native_password", version: bytes = b"8.4.0") -> bytes:
-    low, high = struct.pack("<H", CAPABILITIES & 0xFFFF), struct.pack("<H", CAPABILITIES >> 16)
+def greeting(plugin: bytes = b"mysql_native_password", version: bytes = b"8.4.0", tls: int = 0) -> bytes:
+    low, high = struct.pack("<H", CAPABILITIES & 0xFFFF | tls), struct.pack("<H", CAPABILITIES >> 16)
     return packet(
         0,
         b"\x0a" + version + b"\0" + struct.pack("<I", 7) + b"12345678\0" + low + b"\x2d\x02\0" + high
@@ -39,11 +40,14 @@ OK = b"\0\0\0\2\0\0\0"
 EOF = b"\xfe\0\0\2\0"
 
 
-def switching(plugin: bytes, more: bytes = b"") -> Act:
+def switching(plugin: bytes, more: bytes = b"", tls: ssl.SSLContext | None = None) -> Act:
     """A login that asks for another proof than the first one, and lets nobody in."""
 
     def act(client: Client) -> None:
-        client.say(greeting())
+        client.say(greeting(tls=TLS if tls else 0))
+        if tls:
+            taken(client)
+            client.link = tls.wrap_socket(client.link, server_side=True)
         number, _ = taken(client)
         client.say(packet(number + 1, b"\xfe" + plugin + b"\0" + more))
         number, _ = taken(client)

@@ -3,14 +3,19 @@ and no text of it moves the cursor of a terminal."""
 
 from __future__ import annotations
 
+import ssl
 import sys
 from pathlib import Path
 
 import pytest
 
+from certificates import make_certificates
 from faults.hostile import Act, Client, hostile
 from faults.hostile_mysql import FILE, OK, at, error, greeting, header, let_in, packet, row, switching
 from faults.hostile_postgres import ESCAPES, GARBAGE, MOVES, cut, says
+from instep.errors import ConnectError
+from instep.sources.mysql.connect import MySqlConfig
+from instep.sources.mysql.source import MySqlSource
 from said import run
 
 WAIT = 30
@@ -109,6 +114,7 @@ def told(
     monkeypatch.setenv("DB_PASSWORD", SECRET)
     monkeypatch.setattr("instep.stage.patience.MOST", 8 << 20)
     monkeypatch.setitem(sys.modules, "nacl", None)  # it may be installed
+    monkeypatch.setattr("instep.sources.mysql.connect.is_near", lambda _: False)
     with hostile(act) as server:
         tmp_path.joinpath("instep.yml").write_text(PROJECT.format(port=server.port, tls=tls, login=login, quiet=quiet))
         said = run(capsys, "--project", str(tmp_path), "source", "test")
@@ -122,3 +128,24 @@ def told(
     assert not [line for line in text.splitlines() if line.startswith("error")]
     assert SECRET.encode() not in heard
     assert Path(FILE).read_bytes().strip() not in heard
+
+
+TOLD_ITSELF = [(b"mysql_clear_password", b""), (b"dialog", b"\2Password: ")]
+
+
+@pytest.mark.parametrize("tls", [True, False], ids=["over TLS", "on this machine"])
+@pytest.mark.parametrize(("plugin", "more"), TOLD_ITSELF)
+def test_where_nobody_hears_the_password_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugin: bytes, more: bytes, tls: bool
+) -> None:
+    shown = None
+    if tls:
+        make_certificates(tmp_path)
+        shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        shown.load_cert_chain(tmp_path / "good.pem", tmp_path / "good.key")
+        monkeypatch.setattr("instep.sources.mysql.connect.is_near", lambda _: False)
+    with hostile(switching(plugin, more, shown)) as server:
+        config = MySqlConfig("127.0.0.1", "shop", "u", port=server.port, password=SECRET, connect_timeout=30)
+        with pytest.raises(ConnectError, match="refuses this user and password"):
+            MySqlSource(config).discover()
+    assert SECRET.encode() in server.heard

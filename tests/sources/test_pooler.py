@@ -123,6 +123,25 @@ def test_tls(table: Database, certificates: Path, shown: str, change: Change, ca
 
 
 @pytest.mark.slow
+def test_a_pooler_that_asks_for_the_password_itself(
+    table: Database, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that asks PAM or LDAP does. On another machine it is told over TLS alone."""
+    files = {"client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key"}
+    with pooled(table, auth_type="plain") as bare:
+        assert PostgresSource(replace(bare, sslmode="disable")).fingerprint()
+        monkeypatch.setattr("instep.stage.libpq.is_near", lambda _: False)
+        for mode in ("disable", "prefer"):
+            with pytest.raises(ConnectError, match="the password itself over a connection without TLS") as told:
+                PostgresSource(replace(bare, sslmode=mode)).fingerprint()
+            assert "set tls.mode to require" in told.value.hint
+    with pooled(table, certificates, auth_type="plain", client_tls_sslmode="allow", **files) as way:
+        assert rows(way) == 1000
+        with pytest.raises(ConnectError, match="wrong user or password"):
+            PostgresSource(replace(way, password="other")).fingerprint()
+
+
+@pytest.mark.slow
 def test_a_client_s_certificate_is_shown_and_its_key_on_no_disk(table: Database, certificates: Path) -> None:
     files = {
         "client_tls_cert_file": "good.pem", "client_tls_key_file": "good.key", "client_tls_ca_file": "ca.pem",

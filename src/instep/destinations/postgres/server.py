@@ -27,7 +27,7 @@ from instep.destinations.postgres.wire import Arrow, answers, open_arrow
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.staged import StagingArea
 from instep.errors import ConnectError, InstepError
-from instep.stage.libpq import proof_of_password
+from instep.stage.libpq import opened, proof_of_password
 from instep.stage.patience import LIBPQ, Silence, patient
 
 APPLICATION = "instep"
@@ -233,7 +233,7 @@ def _translated(config: PostgresConfig) -> Iterator[None]:
 def _open(config: PostgresConfig) -> psycopg.Connection[Any]:
     try:
         with conninfo(config) as info:
-            return patient(config.read_timeout).connect(info, prepare_threshold=None)
+            return opened(info, lambda given: patient(config.read_timeout).connect(given, prepare_threshold=None))
     except psycopg.Error as error:
         found = clear(config, str(error), error.sqlstate or "")
         raise ConnectError(found.message, hint=found.hint) from None
@@ -241,7 +241,7 @@ def _open(config: PostgresConfig) -> psycopg.Connection[Any]:
 
 def _open_arrow(config: PostgresConfig) -> Arrow:
     with _translated(config), conninfo(config) as info:
-        return open_arrow(info, config.read_timeout)
+        return opened(info, lambda given: open_arrow(given, config.read_timeout))
 
 
 class _Lost(Exception):

@@ -16,6 +16,7 @@ from instep.sources.private_file import as_file, private_file
 from instep.sources.server import ServerConfig
 from instep.sources.ssh import Way, through
 from instep.stage import patience
+from instep.stage.near import is_near
 from instep.stage.patience import KEEPALIVES, Silence, within
 
 if TYPE_CHECKING:
@@ -116,9 +117,9 @@ def _open(config: MySqlConfig, way: Way, key: str) -> Any:
         write_timeout=config.connect_timeout or None,  # the one that TLS shakes hands under
         program_name=config.application_name,
         defer_connect=True,
-        auth_plugin_map=_refused(config),
         **_tls(config, key),
     )
+    connection._auth_plugin_map = _Refusals(connection, near=bool(config.ssh) or is_near(config.host))
     _login(config, connection, socket.create_connection((way.address, way.port)) if way.port else None)
     connection.counted = False
     connection._read_timeout = connection._write_timeout = config.read_timeout or None
@@ -169,20 +170,29 @@ def _bounded() -> Any:
 
 _TOO_LARGE = 2020
 _TELLS = 2061
+_TELLING = ("mysql_clear_password", "dialog")
+"""Those that send the password itself."""
 
 
-def _refused(config: MySqlConfig) -> dict[str, Any]:
-    """The ways to log in that nobody may ask for. The password itself goes only where nobody else hears it."""
+class _Refusals:
+    """The ways to log in that nobody may ask for, as pymysql looks them up. The password itself goes only where nobody
+    else hears it: over TLS, or `near`."""
 
-    class Refused:
-        def __init__(self, connection: Any) -> None:
-            """As pymysql makes them."""
+    def __init__(self, connection: Any, *, near: bool) -> None:
+        self._connection, self._near = connection, near
 
-        def authenticate(self, packet: Any) -> Any:
-            raise driver().OperationalError(_TELLS, "no answer was given")
+    def get(self, name: str | bytes) -> type[_Refused] | None:
+        plugin = name if isinstance(name, str) else name.decode(errors="replace")
+        heard = not (self._near or self._connection._secure)
+        return _Refused if plugin == "mysql_old_password" or (heard and plugin in _TELLING) else None
 
-    secret = config.ssl.startswith(("require", "verify")) or config.ssh
-    return dict.fromkeys(("mysql_old_password", *(() if secret else ("mysql_clear_password", "dialog"))), Refused)
+
+class _Refused:
+    def __init__(self, connection: Any) -> None:
+        """As pymysql makes them."""
+
+    def authenticate(self, packet: Any) -> Any:
+        raise driver().OperationalError(_TELLS, "no answer was given")
 
 
 def _timeout(connection: pymysql.Connection[Any], seconds: float) -> str:
@@ -306,7 +316,7 @@ _CONNECT = {
     ),
     _TELLS: (
         "the server asks for the password itself over a connection without TLS, or for a proof that gives it away",
-        "set tls.mode to require or more, or use another authentication plugin for this user",
+        "give the server TLS and set tls.mode to require, or use another authentication plugin for this user",
     ),
     2059: ("the login method is not supported", "use another authentication plugin for this user"),
     2026: ("no TLS connection", "check the source's tls settings and the server's certificate"),

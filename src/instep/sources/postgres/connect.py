@@ -15,7 +15,7 @@ from instep.sources.postgres.tls import refusal
 from instep.sources.private_file import as_file, private_file
 from instep.sources.server import ServerConfig
 from instep.sources.ssh import Way, through
-from instep.stage.libpq import proof_of_password
+from instep.stage.libpq import opened, proof_of_password
 from instep.stage.patience import ENDLESS, LIBPQ, SILENT, patient
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def dial(config: PostgresConfig, open: Callable[[str], Opened]) -> Opened:
         through(config.ssh, config.host, config.port, config.connect_timeout) as way,
     ):
         try:
-            return open(conninfo(replace(config, sslrootcert=authority, sslcert=certificate), way, key))
+            return opened(conninfo(replace(config, sslrootcert=authority, sslcert=certificate), way, key), open)
         except Exception as error:
             way.explain()
             if _UNTRUSTED in str(error):
@@ -175,7 +175,7 @@ def translate(
 _CONNECT = (
     ("password authentication failed", "wrong user or password", "check the source's user and password"),
     ("server requested a cleartext password", "the server asks for the password itself over a connection without TLS",
-     "set tls.mode to require or more, or have the server ask for scram-sha-256"),
+     "give the server TLS and set tls.mode to require, connect through ssh, or have it ask for scram-sha-256"),
     (ENDLESS, "no answer in time", "check host and port: a server that makes a login this long is broken or hostile"),
     ("incorrect server signature", "the server does not know the password: it is not the one it says it is",
      "check host and port, and set tls.mode to verify-full"),
