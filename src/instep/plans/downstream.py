@@ -39,12 +39,6 @@ class Downstream:
         return bool(self.manifest or self.sql)
 
 
-def reported(pipe: Any, found: Preview, models: list[Model], change: str) -> Report:
-    from instep.sync.impact import report
-
-    return report(pipe, found, models, change)
-
-
 def configured(app: App, connection: str, dialect: str = "") -> Downstream:
     """What `downstream` of the connection says; paths are relative to the project's folder."""
     said, root = app.project.connection(connection).downstream, app.project.root
@@ -99,8 +93,10 @@ def downstream_lines(app: App, connection: str, found: Preview) -> list[Line]:
     where = configured(app, connection)
     if not where or not found.detection.decisions:
         return []
+    from instep.sync.impact import report
+
     try:
-        outcomes = reported(app.pipe(connection), found, read_models(where), "").outcomes
+        outcomes = report(app.pipe(connection), found, read_models(where), "").outcomes
     except InstepError as error:
         return [(f"downstream models are not judged: {error.message}", "yellow")]
     return list(_outcome_lines(outcomes))

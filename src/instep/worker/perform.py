@@ -226,9 +226,10 @@ def _test(app: App, job: Job) -> Ended:
         theirs = _reached(app, destination)
         app.store.setups.reached(destination, _wrong(theirs))
         checks += theirs
+    wrong = _wrong(checks)
     if whole:
-        app.store.setups.tested(job.connection, _wrong(checks))
-    return Ended(result={"checks": [asdict(c) for c in checks], "ok": not _wrong(checks)})
+        app.store.setups.tested(job.connection, wrong)
+    return Ended(result={"checks": [asdict(c) for c in checks], "ok": not wrong})
 
 
 def _reached(app: App, destination: str) -> list[Check]:
