@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from api_world import Api
 
-from instep.model import Job
+from instep.api.matrix import DEEDS, NEEDS
+from instep.control.keys import ROLES
+from instep.model import Job, JobKind
+from instep.store.jobs import ONE_S_OWN, TWO_PEOPLE
 
 
 def ask(api: Api, kind: str, body: dict[str, Any] | None = None, name: str = "eu", **more: Any) -> Any:
@@ -102,6 +105,51 @@ def test_a_job_ends_and_begins_again_by_request(api: Api) -> None:
     ]  # fmt: skip
     for verb in ("cancel", "retry"):
         assert api.call("POST", f"/queue/j-none/{verb}").status_code == 404
+
+
+def failed(api: Api, kind: JobKind, **more: Any) -> Job:
+    job, _ = api.store.jobs.enqueue("eu", kind, **more)
+    api.store.jobs.cancel(job.id, "bo")
+    return api.store.jobs.get(job.id)
+
+
+AGAIN_TAKES: list[tuple[JobKind, dict[str, Any], str]] = [
+    *((kind, {}, NEEDS[route]) for kind, route in DEEDS.items()),
+    ("sync", {"drop_columns": ["main.a.b"]}, "approver"),
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "role"), AGAIN_TAKES)
+def test_trying_again_takes_what_asking_takes(api: Api, kind: JobKind, options: dict[str, Any], role: str) -> None:
+    """Whoever may do it, and did not ask for it, is refused where a word counts for one person alone."""
+    job = failed(api, kind, options=options, who="eve (k-1)")
+    at = f"/queue/{job.id}/retry"
+    for less in ROLES[1 : ROLES.index(role)]:  # type: ignore[arg-type]
+        said = api.call("POST", at, less)
+        assert (said.status_code, said.json()["code"]) == (403, "forbidden")
+        entry = next(iter(api.store.audit.page()))
+        assert (entry.action, entry.detail) == ("access.refused", {"role": less, "needed": role})
+    assert api.store.jobs.get(job.id).status == "cancelled"
+    said = api.call("POST", at, role)
+    assert said.status_code == (409 if kind in ONE_S_OWN else 200), said.text
+    if kind in ONE_S_OWN:
+        assert "was asked for by eve (k-1)" in said.json()["detail"]
+        assert ONE_S_OWN[kind] in said.json()["hint"]
+
+
+def test_whoever_asked_may_try_again(api: Api) -> None:
+    asked = api.call("POST", "/connections/eu/quarantine/discard", "approver", {"ids": ["a" * 16]})
+    assert asked.status_code == 202, asked.text
+    job = asked.json()["id"]
+    api.store.jobs.cancel(job, "bo")
+    assert api.call("POST", f"/queue/{job}/retry", "admin").status_code == 409
+    assert api.call("POST", f"/queue/{job}/retry", "approver").json()["job"]["status"] == "queued"
+
+
+def test_every_kind_of_job_has_its_route() -> None:
+    assert set(DEEDS) == set(get_args(JobKind))
+    assert set(DEEDS.values()) <= set(NEEDS)
+    assert set(ONE_S_OWN) == {*TWO_PEOPLE, "delete"}
 
 
 def test_pages_counts_and_whose_they_are(api: Api) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
@@ -11,7 +12,8 @@ from fastapi import Depends, Request, Response
 from instep.api.matrix import NEEDS, PREFIX, WHOLE
 from instep.api.problems import Problem
 from instep.api.server import Caller, Server
-from instep.control.keys import authenticate, may
+from instep.control.keys import Role, authenticate, may
+from instep.store.store import Store
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="instep", Basic realm="instep"'}
 
@@ -72,15 +74,25 @@ def route_name(request: Request) -> str:
 
 
 def _check_role(server: Server, found: Caller, route: str) -> None:
-    needed = NEEDS.get(route, "admin")
-    if not may(found.key.role, needed):
-        server.store.audit.add(found.who, "access.refused", route, {"role": found.key.role, "needed": needed})
-        why = f"{route} needs the role {needed}; API key {found.key.id} is {found.key.role}"
-        raise Problem(403, "forbidden", why, "use another key, or ask an admin for one")
+    check_role(server, found, route, NEEDS.get(route, "admin"))
     if found.scoped and route in WHOLE:
-        server.store.audit.add(found.who, "access.refused", route, {"groups": list(found.key.groups)})
+        refused(server.store, found.who, route, {"groups": list(found.key.groups)})
         why = f"{route} is about the whole server; API key {found.key.id} is for {', '.join(found.key.groups)}"
         raise Problem(403, "forbidden", why, "use a key without groups")
+
+
+def check_role(server: Server, found: Caller, route: str, needed: Role) -> None:
+    """Problem 403 for less than the role that is needed. Not to be called in a transaction, which would take its entry
+    in the audit log back."""
+    if not may(found.key.role, needed):
+        refused(server.store, found.who, route, {"role": found.key.role, "needed": needed})
+        why = f"{route} needs the role {needed}; API key {found.key.id} is {found.key.role}"
+        raise Problem(403, "forbidden", why, "use another key, or ask an admin for one")
+
+
+def refused(store: Store, who: str, route: str, detail: Mapping[str, Any]) -> None:
+    """Writes down that a key was not let in, by either API."""
+    store.audit.add(who, "access.refused", route, detail)
 
 
 Who = Annotated[Caller, Depends(caller)]

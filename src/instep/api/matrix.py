@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from instep.control.keys import Role
+from instep.model import Job, JobKind
 
 PREFIX = "/api/v1"
 
@@ -80,7 +81,7 @@ NEEDS: Mapping[str, Role] = {
     "GET /queue": "viewer",
     "GET /queue/{job}": "viewer",
     "POST /queue/{job}/cancel": "operator",
-    "POST /queue/{job}/retry": "operator",
+    "POST /queue/{job}/retry": "operator",  # and more by what the job does: `again`
     "GET /status": "viewer",
     "GET /connections/{connection}/status": "viewer",
     "GET /connections/{connection}/schema": "viewer",
@@ -113,6 +114,26 @@ NEEDS: Mapping[str, Role] = {
     "GET /audit": "admin",
     "GET /audit/check": "admin",
 }
+_AT = "POST /connections/{connection}"
+DEEDS: Mapping[JobKind, str] = {
+    "sync": f"{_AT}/sync", "backfill": f"{_AT}/backfills", "maintain": f"{_AT}/maintain", "verify": f"{_AT}/verify",
+    "detect": f"{_AT}/detect", "refresh": f"{_AT}/detect", "reload": f"{_AT}/detect", "test": f"{_AT}/detect",
+    "plan": f"{_AT}/plans", "impact": f"{_AT}/impact", "apply": f"{_AT}/apply", "undo": f"{_AT}/undo",
+    "map": f"{_AT}/map", "set_key": f"{_AT}/set-key", "set_cursor": f"{_AT}/set-cursor",
+    "savepoints": f"{_AT}/savepoints", "restore": f"{_AT}/restore", "replay": f"{_AT}/quarantine/replay",
+    "discard": f"{_AT}/quarantine/discard", "erase": f"{_AT}/quarantine/erase",
+    "delete": "DELETE /connections/{connection}", "rollout": "POST /rollouts/{rollout}/resume",
+}  # fmt: skip
+"""The route that asks for each kind of job, or for what is most like it."""
+
+
+def again(job: Job) -> Role:
+    """What trying a job again takes: what asking for it takes. A sync may be told to drop columns, too."""
+    if job.options.get("drop_columns"):
+        return "approver"
+    return NEEDS[DEEDS[job.kind]]
+
+
 OPEN = frozenset(
     {"GET /healthz", "GET /readyz", f"GET {PREFIX}/openapi.json", f"GET {PREFIX}/docs", f"GET {PREFIX}/docs.css"}
 )

@@ -39,6 +39,12 @@ or is a person's own decision, which runs, or is refused because of the pause, w
 TWO_PEOPLE: frozenset[JobKind] = frozenset(("apply", "undo", "discard", "set_key", "set_cursor", "restore"))
 """What may be carried out only for the second person who asks for it, so that everybody's request is a job of its own:
 one that runs for another person would count for that one alone."""
+ONE_S_OWN: Mapping[JobKind, str] = {
+    "apply": "instep apply", "undo": "instep undo", "discard": "instep quarantine discard",
+    "set_key": "instep table set-key", "set_cursor": "instep table set-cursor", "restore": "instep restore",
+    "delete": "instep connection delete",
+}  # fmt: skip
+"""What counts for whoever asked for it, so that nobody else tries it again, and the command that asks anew."""
 LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "plan", "impact"))
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time."""
@@ -199,12 +205,18 @@ class Jobs:
 
     def retry(self, job_id: str, who: str) -> Job:
         """Puts a job that failed, died or was cancelled back into the queue with all its attempts; where one of its
-        kind waits already that one is answered. Raises Conflict for one that is under way or done."""
+        kind waits already that one is answered. Raises Conflict for one that is under way or done, and for what
+        counts for whoever asked for it, if that is somebody else."""
         with self._db.write() as transaction:
             job = self._get(transaction, job_id)
             if job.status not in ("failed", "dead", "cancelled"):
                 raise Conflict(
                     f"job {job.id} is {job.status}: there is nothing to try again", hint="see `instep queue`"
+                )
+            if job.kind in ONE_S_OWN and who != job.who:
+                raise Conflict(
+                    f"job {job.id} ({job.kind}) was asked for by {job.who or 'nobody'}, for whom alone it counts",
+                    hint=f"ask for it again: `{ONE_S_OWN[job.kind]}`",
                 )
             if twin := _waiting(transaction, job.connection, job.kind, job.key):
                 return twin

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.responses import Response
 
-from instep.api.access import The, Who
+from instep.api.access import The, Who, check_role
 from instep.api.common import name, router
+from instep.api.matrix import again
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
 from instep.api.server import Caller, Server
@@ -75,7 +76,9 @@ def cancel(the: The, who: Who, job: JobId, writes: Writes) -> Response:
 
 @routes.post("/queue/{job}/retry", response_model=JobChanged)
 def retry(the: The, who: Who, job: JobId, writes: Writes) -> Response:
-    """Puts one that failed, died or was cancelled back into the queue."""
+    """Puts one that failed, died or was cancelled back into the queue. It takes the role that asking for it takes; what
+    takes two people, and the end of a connection, only whoever asked for it may try again."""
+    check_role(the, who, "POST /queue/{job}/retry", again(_known(the, who, job)))
     return _changed(the, who, job, writes, "job.retry", the.store.jobs.retry)
 
 
