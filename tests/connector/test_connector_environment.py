@@ -117,7 +117,7 @@ def test_pip_is_shadowed_by_no_module_of_the_connector_and_shows_builds_nothing_
     index = world.folder / "index"
     index.joinpath("tiny").mkdir(parents=True)
     index.joinpath("tiny", "index.html").write_text(f"<a href='{tiny_wheel(index / 'tiny').name}'>tiny</a>")
-    folder = written(world.folder / "source", LOOKS, requirements__txt="./local\ntiny\n")
+    folder = written(world.folder / "source", LOOKS, requirements__txt="-e ./local[x] ; python_version > '3'\ntiny\n")
     local_package(folder / "local")
     for name in ("types", "enum", "token", "re", "pip", "venv", "ensurepip"):
         folder.joinpath(f"{name}.py").write_text("raise RuntimeError('a module of the connector')\n")
@@ -190,7 +190,7 @@ def test_requirements_that_name_themselves(tmp_path: Path) -> None:
 
 
 def test_what_is_required_beside_the_connector_is_known_by_its_content(tmp_path: Path) -> None:
-    wanted = ["requests>=2", "-e ./lib", "tiny-1.0.whl", ".", "./none", "a @ file:///lib"]
+    wanted = ["requests>=2", "-e ./lib", "tiny-1.0.whl", ".", "./none", "a @ https://host/lib"]
     package = tmp_path / "lib" / "package"
     package.mkdir(parents=True)
     seen = [list(contents(tmp_path, wanted))]
@@ -205,8 +205,10 @@ def test_what_is_required_beside_the_connector_is_known_by_its_content(tmp_path:
 @pytest.mark.parametrize(("file", "counts"), [
     ("package/a.py", True), ("egg-info/a.py", True), ("package/build.py", True), ("lib.egg-info/PKG-INFO", False),
     ("src/lib.egg-info/PKG-INFO", False), ("build/lib/a.py", False), ("package/__pycache__/a.pyc", False),
+    ("files/state.json", False), (".venv/lib/a.py", False), ("sub/.instep/a", False),
+    ("package/files/a.py", True), ("package/build/a.py", True),
 ])  # fmt: skip
-def test_what_an_installation_writes_is_no_other_content(tmp_path: Path, file: str, counts: bool) -> None:
+def test_what_installing_and_trying_writes_is_no_other_content(tmp_path: Path, file: str, counts: bool) -> None:
     """Wherever the connector is."""
     place = tmp_path / "build" / "lib"
     place.mkdir(parents=True)
@@ -215,6 +217,38 @@ def test_what_an_installation_writes_is_no_other_content(tmp_path: Path, file: s
     place.joinpath(file).parent.mkdir(parents=True, exist_ok=True)
     place.joinpath(file).write_text("2")
     assert (list(contents(place.parent, ["./lib"])) != before) == counts
+
+
+BESIDE = ["./lib[x]", "./lib ; python_version > '3'", "./lib[x,y]; python_version > '3'", "lib @ file:./lib",
+          "lib[x] @ file:lib ; python_version > '3'", "lib @ file://{place}/lib", "-e lib[x]"]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", BESIDE)
+def test_what_is_beside_the_connector_is_known_however_it_is_written(tmp_path: Path, line: str) -> None:
+    folder = tmp_path / "a b"
+    folder.joinpath("lib").mkdir(parents=True)
+    wanted = [line.format(place=str(folder).replace(" ", "%20"))]
+    before = list(contents(folder, wanted))
+    folder.joinpath("lib", "a.py").write_text("1")
+    after = list(contents(folder, wanted))
+    assert len(before) == len(after) == 1
+    assert before != after
+
+
+EDITABLE = ["-e ./lib[x]", "--editable=lib ; python_version > '3'", "-e git+https://host/lib", "-e .", "-e none"]
+
+
+def test_an_environment_leads_to_no_folder_of_another_connector(tmp_path: Path) -> None:
+    """What is beside a connector is copied; an environment that links to the connector itself is its own."""
+    seen = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.joinpath("lib").mkdir(parents=True)
+        folder.joinpath("requirements.txt").write_text("\n".join(EDITABLE))
+        wanted = requirements(folder)
+        assert wanted == ("./lib[x]", "./lib ; python_version > '3'", *EDITABLE[2:])
+        seen.append(list(contents(folder, wanted)))
+    assert [one == two for one, two in zip(*seen, strict=True)] == [True, True, False, True]
 
 
 def test_requirements_that_cannot_be_read(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 from instep.errors import ProjectError, SetupError
 from instep.logs import clean
@@ -38,8 +39,12 @@ _GOES_ON = re.compile(r"\\\r?\n")
 _COMMENT = re.compile(r"(^|\s)#.*")
 _NAMES_FILE = re.compile(r"(?:-r|--requirement)[\s=]*(\S.*)")
 _EDITABLE = re.compile(r"^(?:-e|--editable)[\s=]*")
-_IS_PATH = re.compile(r"^(?!.*://)(?:.*/|\.|.*\.(?:whl|zip|tar\.gz)$)")
-_MADE = {"__pycache__", ".git", "build"}
+_NAME = re.compile(r"^[\w.-]+\s*(?:\[[^]]*\])?\s*@\s*")
+_BESIDE_PATH = re.compile(r"\s*;.*|\s+--?\w.*|#.*|\[[^]/]*\]\s*$")
+_FILE = re.compile(r"^file:(?://(?:localhost)?(?=/))?")
+_IS_PATH = re.compile(r"^(?!-|.*://)(?:.*/|\.|.*\.(?:whl|zip|tar\.gz)$)")
+_MADE = {"__pycache__", ".git", ".instep", ".venv"}
+_MADE_ON_TOP = {"build", "files"}
 _REFUSED = "fivetran-connector-sdk<3\nfivetran-connector-sdk-core<0\n"
 _SECONDS = 1800
 _READY = "ready"
@@ -72,7 +77,7 @@ def requirements(folder: Path) -> tuple[str, ...]:
             lines = []
     except (OSError, ValueError) as error:
         raise ProjectError(f"{file}: {error}", hint="correct the connector's requirements") from error
-    return tuple(line for line in lines if not _OURS.match(line))
+    return tuple(_copied(folder, line) for line in lines if not _OURS.match(line))
 
 
 def _lines(file: Path, within: tuple[Path, ...] = ()) -> list[str]:
@@ -93,10 +98,14 @@ def _lines(file: Path, within: tuple[Path, ...] = ()) -> list[str]:
 
 
 def contents(folder: Path, wanted: Sequence[str]) -> Iterator[str]:
-    """Digests of what is required as a file or folder on this machine: another content, another environment."""
+    """Digests of what is required as a file or folder on this machine: another content, another environment. The folder
+    of the connector itself counts as a place, where an environment links to it."""
     for line in wanted:
-        place = folder / _EDITABLE.sub("", line)
-        if not _IS_PATH.search(line) or place.resolve() == folder.resolve():
+        if (place := _local(folder, line)) is None:
+            continue
+        if place.resolve() == folder.resolve():
+            if _EDITABLE.match(line):
+                yield str(place.resolve())
             continue
         files = sorted(place.rglob("*")) if place.is_dir() else [place]
         named = [(f, f.relative_to(place)) for f in files if f.is_file()]
@@ -104,9 +113,32 @@ def contents(folder: Path, wanted: Sequence[str]) -> Iterator[str]:
         yield json.dumps(told)
 
 
+def _local(folder: Path, line: str) -> Path | None:
+    """The file or folder that a line requires, None if it requires something else."""
+    editable = _EDITABLE.match(line)
+    named = _NAME.sub("", _EDITABLE.sub("", line))
+    path = _FILE.sub("", named)
+    for _ in range(2):  # extras stand before a marker
+        path = _BESIDE_PATH.sub("", path).strip()
+    if named.startswith("file:"):
+        return folder / unquote(path)
+    return folder / path if _IS_PATH.search(path) or (editable and "://" not in path) else None
+
+
+def _copied(folder: Path, line: str) -> str:
+    """Without `-e` where it names a package beside the connector: an environment that links to it would lead all who
+    require the same content to the folder of the first."""
+    place = _local(folder, line)
+    if not _EDITABLE.match(line) or place is None or not place.exists() or place.resolve() == folder.resolve():
+        return line
+    bare = _EDITABLE.sub("", line)
+    return bare if _IS_PATH.search(bare) or "file:" in bare else f"./{bare}"
+
+
 def _made(file: Path) -> bool:
-    """Whether an installation has written it."""
-    return any(part in _MADE or part.endswith(".egg-info") for part in file.parts)
+    """Whether an installation or a trial has written it."""
+    on_top = _MADE_ON_TOP.intersection(file.parts[:1])
+    return bool(on_top) or any(part in _MADE or part.endswith(".egg-info") for part in file.parts)
 
 
 def installs_drivers(config: ConnectorConfig) -> bool:
