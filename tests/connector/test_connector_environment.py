@@ -14,6 +14,7 @@ from sdk_world import World, written
 
 from instep.errors import ProjectError, SetupError
 from instep.sources.connector import environment
+from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.environment import contents, interpreter, requirements
 
 LOOKS = """
@@ -38,13 +39,13 @@ def interpreter_of(minor: int) -> str | None:
     return path if subprocess.run([path, "-c", "import venv"], capture_output=True).returncode == 0 else None
 
 
-def tiny_wheel(folder: Path) -> Path:
+def tiny_wheel(folder: Path, version: str = "1.0") -> Path:
     """A package with one module, as pip installs it."""
-    wheel = folder / "tiny-1.0-py3-none-any.whl"
-    info = "tiny-1.0.dist-info"
+    wheel = folder / f"tiny-{version}-py3-none-any.whl"
+    info = f"tiny-{version}.dist-info"
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr("tiny.py", "VALUE = 1\n")
-        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
         file.writestr(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
@@ -109,6 +110,28 @@ def local_package(folder: Path) -> Path:
     return folder
 
 
+def alone(world: World, folder: Path) -> ConnectorConfig:
+    """With environments that no other test has made."""
+    return replace(world.config(folder), environments=str(world.folder / "environments"))
+
+
+@pytest.mark.slow
+def test_constraints_hold_and_count_with_their_content(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = world.folder / "index"
+    index.mkdir(parents=True)
+    for version in ("1.0", "1.1"):
+        tiny_wheel(index, version)
+    monkeypatch.setenv("PIP_FIND_LINKS", index.as_uri())
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    folder = written(world.folder / "a source", LOOKS, requirements__txt="-r more/base.txt\n")
+    folder.joinpath("more").mkdir()
+    folder.joinpath("more", "base.txt").write_text("tiny\n-c pins.txt\n")
+    for version in ("1.0", "1.1"):
+        folder.joinpath("more", "pins.txt").write_text(f"tiny=={version}\n")
+        python = interpreter(alone(world, folder))
+        assert list(python.parent.parent.glob(f"lib/*/site-packages/tiny-{version}.dist-info"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("without_ours", [False, True])
 def test_pip_is_shadowed_by_no_module_of_the_connector_and_shows_builds_nothing_of_ours(
@@ -121,7 +144,7 @@ def test_pip_is_shadowed_by_no_module_of_the_connector_and_shows_builds_nothing_
     local_package(folder / "local")
     for name in ("types", "enum", "token", "re", "pip", "venv", "ensurepip"):
         folder.joinpath(f"{name}.py").write_text("raise RuntimeError('a module of the connector')\n")
-    config = replace(world.config(folder), environments=str(world.folder / "environments"))
+    config = alone(world, folder)
     monkeypatch.chdir(folder)
     monkeypatch.setenv("OUR_PASSWORD", "hidden")
     if without_ours:
@@ -167,14 +190,19 @@ def test_what_cannot_be_installed_is_told(world: World) -> None:
         (
             "requirements.txt",
             "-r more/base.txt\na @ https://host/a.zip#sha256=00\n",
-            ("b", "./c", "a @ https://host/a.zip#sha256=00"),
+            ("b", "-c more/pins.txt", "./c", "a @ https://host/a.zip#sha256=00"),
+        ),
+        (
+            "requirements.txt",
+            "-r https://host/r.txt\n--constraint=https://host/c.txt\n--constraint pins.txt\n",
+            ("-r https://host/r.txt", "--constraint=https://host/c.txt", "-c pins.txt"),
         ),
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_requirements(tmp_path: Path, file: str, text: str, expected: tuple[str, ...], encoding: str) -> None:
     tmp_path.joinpath("more").mkdir()
-    tmp_path.joinpath("more", "base.txt").write_text("b\n--requirement=least.txt\n")
+    tmp_path.joinpath("more", "base.txt").write_text("b\n-c pins.txt\n--requirement=least.txt\n")
     tmp_path.joinpath("more", "least.txt").write_text("./c # beside the connector\n")
     if file == "pyproject.toml" or text.startswith("\ufeff"):
         encoding = "utf-8"
@@ -220,7 +248,8 @@ def test_what_installing_and_trying_writes_is_no_other_content(tmp_path: Path, f
 
 
 BESIDE = ["./lib[x]", "./lib ; python_version > '3'", "./lib[x,y]; python_version > '3'", "lib @ file:./lib",
-          "lib[x] @ file:lib ; python_version > '3'", "lib @ file://{place}/lib", "-e lib[x]"]  # fmt: skip
+          "lib[x] @ file:lib ; python_version > '3'", "lib @ file://{place}/lib", "-e lib[x]",
+          "-c lib/a.py"]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", BESIDE)

@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,8 @@ _OFFERED = ("requests", "urllib3", "idna", "certifi", "charset-normalizer")
 _OURS = re.compile(r"fivetran[-_.]connector[-_.]sdk", re.IGNORECASE)
 _GOES_ON = re.compile(r"\\\r?\n")
 _COMMENT = re.compile(r"(^|\s)#.*")
-_NAMES_FILE = re.compile(r"(?:-r|--requirement)[\s=]*(\S.*)")
+_NAMES_FILE = re.compile(r"(?:-r|--requirement)[\s=]*((?!.*://)\S.*)")
+_CONSTRAINED = re.compile(r"(?:-c|--constraint)[\s=]*((?!.*://)\S.*)")
 _EDITABLE = re.compile(r"^(?:-e|--editable)[\s=]*")
 _NAME = re.compile(r"^[\w.-]+\s*(?:\[[^]]*\])?\s*@\s*")
 _BESIDE_PATH = re.compile(r"\s*;.*|\s+--?\w.*|#.*|\[[^]/]*\]\s*$")
@@ -70,7 +72,7 @@ def requirements(folder: Path) -> tuple[str, ...]:
     the SDK itself, which is ours."""
     try:
         if (file := folder / "requirements.txt").is_file():
-            lines = _lines(file)
+            lines = _lines(file, folder)
         elif (file := folder / "pyproject.toml").is_file():
             lines = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {}).get("dependencies", [])
         else:
@@ -80,8 +82,9 @@ def requirements(folder: Path) -> tuple[str, ...]:
     return tuple(_copied(folder, line) for line in lines if not _OURS.match(line))
 
 
-def _lines(file: Path, within: tuple[Path, ...] = ()) -> list[str]:
-    """Without comments; a line that goes on after a backslash is one, and a file that is named stands for its lines."""
+def _lines(file: Path, folder: Path, within: tuple[Path, ...] = ()) -> list[str]:
+    """Without comments; a line that goes on after a backslash is one, and a file that is named stands for its lines.
+    Files of constraints are named from `folder` on."""
     data = file.read_bytes()
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # as PowerShell writes what it redirects
     found: list[str] = []
@@ -91,7 +94,9 @@ def _lines(file: Path, within: tuple[Path, ...] = ()) -> list[str]:
             other = file.parent / named[1]
             if other.resolve() in within:
                 raise ValueError(f"{other.name} names itself")
-            found += _lines(other, (*within, file.resolve()))
+            found += _lines(other, folder, (*within, file.resolve()))
+        elif named := _CONSTRAINED.fullmatch(bare):
+            found.append(f"-c {os.path.relpath(file.parent / named[1], folder)}")
         elif bare:
             found.append(bare)
     return found
@@ -114,7 +119,9 @@ def contents(folder: Path, wanted: Sequence[str]) -> Iterator[str]:
 
 
 def _local(folder: Path, line: str) -> Path | None:
-    """The file or folder that a line requires, None if it requires something else."""
+    """The file or folder that a line names, None if it names something else."""
+    if constraints := _CONSTRAINED.fullmatch(line):
+        return folder / constraints[1]
     editable = _EDITABLE.match(line)
     named = _NAME.sub("", _EDITABLE.sub("", line))
     path = _FILE.sub("", named)
@@ -133,6 +140,12 @@ def _copied(folder: Path, line: str) -> str:
         return line
     bare = _EDITABLE.sub("", line)
     return bare if _IS_PATH.search(bare) or "file:" in bare else f"./{bare}"
+
+
+def _told_pip(folder: Path, line: str) -> str:
+    """pip looks for constraints beside the file that names them, which is a copy in the environment."""
+    named = _CONSTRAINED.fullmatch(line)
+    return f"-c {shlex.quote(str((folder / named[1]).resolve()))}" if named else line
 
 
 def _made(file: Path) -> bool:
@@ -172,7 +185,8 @@ def _make(folder: Path, base: str, wanted: Sequence[str], source: Path, name: st
     ours = bool(wanted) and _has_pip()
     _run([base, "-I", "-m", "venv", *(["--without-pip"] if ours or not wanted else []), str(folder)], name)
     if wanted:
-        for file, text in {"requirements.txt": "\n".join(wanted), "constraints.txt": _REFUSED}.items():
+        told = [_told_pip(source, line) for line in wanted]
+        for file, text in {"requirements.txt": "\n".join(told), "constraints.txt": _REFUSED}.items():
             (folder / file).write_text(text + "\n", encoding="utf-8")
         python = str(folder / "bin" / "python")
         pip = [sys.executable, "-I", "-m", "pip", "--python", python] if ours else [python, "-I", "-m", "pip"]
