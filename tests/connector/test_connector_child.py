@@ -259,6 +259,22 @@ def test_a_connector_that_cannot_be_loaded(world: World, code: str, words: str) 
     assert ("requirements.txt" in sync.error.hint) is ("ModuleNotFoundError" in words)
 
 
+@pytest.mark.parametrize("wrapper", ["*args, **named", "configuration, state"])
+def test_an_update_behind_a_wrapper_is_known_by_the_wrapper(world: World, wrapper: str) -> None:
+    sync = world.sync(
+        f"""
+        import functools
+        def inner(config, before):
+            op.upsert("t", {{"id": 1}})
+        @functools.wraps(inner)
+        def update({wrapper}):
+            inner({{}}, {{}})
+        """
+    )
+    assert sync.error is None
+    assert sync.records("t") == [{"id": 1}]
+
+
 def test_a_folder_without_a_connector(world: World) -> None:
     assert isinstance(world.sync(world.folder).error, ProjectError)
 

@@ -57,7 +57,7 @@ class Connector:
     def _check_signature(self, configuration: dict[str, Any], state: dict[str, Any]) -> None:
         """TypeError where update() cannot be called by the names that it is called with."""
         try:
-            signature = inspect.signature(self.update_method)
+            signature = inspect.signature(self.update_method, follow_wrapped=False)  # the wrapper is what is called
         except ValueError:
             return  # some callables of C have none
         try:
