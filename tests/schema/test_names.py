@@ -83,7 +83,18 @@ def test_a_name_that_nothing_can_hold_is_refused_with_its_place(what: str, name:
     assert "public.t" in str(refused.value)
     with pytest.raises(SchemaError, match="a table of schema 'public'"):
         assign(Catalog((table(name, "a"),)), NAMING)
-    assert why in unusable(Catalog((table("t", name),)))["public", "t", name]
+    assert why in unusable(Catalog((table("t", name),)), Catalog())["public", "t", name]
+
+
+def test_a_long_name_is_shortened_and_an_endless_one_stays_out_unless_it_is_accepted() -> None:
+    question, endless = "Which? " * 1000, "n" * 65_537
+    (alias,) = columns_of(question)
+    assert len(alias.encode()) <= NAMING.max_bytes
+    seen = Catalog((table("t", question, endless), table(endless, "a")))
+    assert unusable(seen, Catalog()) == dict.fromkeys(
+        [("public", "t", endless), ("public", endless)], "it has a name of 65,537 characters (65,536 are the most)"
+    )
+    assert unusable(seen, seen) == {}
 
 
 TWINS = [

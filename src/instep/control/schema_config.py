@@ -193,7 +193,7 @@ class Named:
 def named(place: Place, naming: Naming, detailed: Set[Ref] | None = None) -> Named:
     """What is accepted keeps its name; the rest is shown the one that it would be given today. Columns are named in
     the `detailed` tables only (None: in all)."""
-    wrong = unusable(place.known)
+    wrong = unusable(place.known, place.accepted)
     fit = Catalog.of(_fitting(place, wrong, detailed))
     try:
         return Named({t.ref: t for t in assign(fit, naming).tables}, wrong)

@@ -23,8 +23,9 @@ from instep.schema.types import String
 
 SYSTEM = ("synced", "deleted", "id", "meta", "extra", "valid_from", "valid_to", "current")
 HASH = 8
-LONGEST = 1_000
-"""Characters of a name at the source: none that a person gave has more."""
+LONGEST = 65_536
+"""Characters of a name at the source: questions of a survey and keys of documents have hundreds or thousands."""
+_SHOWN = 200
 ROW_ID = "_instep_id"
 """What the row id is called at a source whose tables have it as their key."""
 _ROW_ID = "row id"
@@ -90,7 +91,7 @@ def check_name(name: str, what: str) -> None:
     """Raises SchemaError, naming `what`, for a name that no destination can hold."""
     if why := _flaw(name):
         raise SchemaError(
-            f"{what} {why}: {name[:LONGEST]!r}", hint="rename it in the source, or exclude it in the project file"
+            f"{what} {why}: {name[:_SHOWN]!r}", hint="rename it in the source, or exclude it in the project file"
         )
 
 
@@ -110,13 +111,15 @@ def _flaw(name: str) -> str:
     return ""
 
 
-def unusable(catalog: Catalog) -> dict[tuple[str, ...], str]:
-    """(schema, table) or (schema, table, column) to why no destination can hold its name."""
+def unusable(catalog: Catalog, accepted: Catalog) -> dict[tuple[str, ...], str]:
+    """(schema, table) or (schema, table, column) to why no destination can hold its name. What is accepted has one."""
     found: dict[tuple[str, ...], str] = {}
     for table in catalog.tables:
-        if why := _flaw(table.name) or (table.schema and _flaw(table.schema)):
+        known = accepted.get(table.ref)
+        if known is None and (why := _flaw(table.name) or (table.schema and _flaw(table.schema))):
             found[table.ref] = f"it {why}"
-        found |= {(*table.ref, c.name): f"it {why}" for c in table.columns if (why := _flaw(c.name))}
+        flawed = {c.name: why for c in table.columns if (why := _flaw(c.name))}
+        found |= {(*table.ref, n): f"it {why}" for n, why in flawed.items() if not known or n not in known.by_name}
     return found
 
 

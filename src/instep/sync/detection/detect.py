@@ -156,7 +156,7 @@ def detect(
     switches = store.switches.of(pipe.name)
     chosen = sides(pipe.said, switches, discovery.catalog, accepted, discovery.identity)
     pipe = replace(pipe, selection=chosen.now, before=chosen.before)
-    closed = {**unusable(discovery.catalog), **discovery.denied}
+    closed = {**unusable(discovery.catalog, accepted), **discovery.denied}
     access = restrict(discovery.catalog, accepted, closed, pipe.selection)
     source = _settled(pipe, access.source, accepted)
     answers = store.reviews.standing(pipe.name)
