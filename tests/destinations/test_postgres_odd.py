@@ -132,6 +132,7 @@ SAID: list[tuple[str, str, type[InstepError], str]] = [
     ('password authentication failed for user "loader"', "28P01", ConnectError, "user and password"),
     ('database "shop" does not exist', "3D000", ConnectError, "database (shop)"),
     ("could not translate host name", "", ConnectError, "host (db.example)"),
+    ("the login was not finished within 10 s", "", ConnectError, "firewall"),
     ("server closed the connection unexpectedly", "", ConnectError, "ended the connection"),
     ("something nobody knows", "08P01", ConnectError, "server's log"),
     ("something nobody knows", "XX000", DestinationError, "server's log"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from instep.stage.patience import Patience, Silence, patient
 from postgres_server import Database
@@ -100,3 +103,16 @@ def test_psycopg_waits_for_words_not_for_the_whole(postgres: Database) -> None:
         with pytest.raises(psycopg.OperationalError, match=r"no word from the server for 0\.5 s"):
             connection.execute("SELECT pg_sleep(20)")
         assert connection.closed
+
+
+@pytest.mark.slow
+def test_each_address_of_a_host_has_a_time_of_its_own(postgres: Database) -> None:
+    """Two that take connections and say nothing come before the one that is at work."""
+    from instep.sources.postgres.connect import conninfo
+
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+        ports = [one.getsockname()[1], two.getsockname()[1], postgres.config.port]
+        given = conninfo(replace(postgres.config, connect_timeout=4))
+        hosts = {"host": ",".join(["127.0.0.1"] * 3), "port": ",".join(map(str, ports))}
+        with patient(60).connect(make_conninfo(given, **hosts)) as connection:
+            assert connection.info.port == postgres.config.port

@@ -125,17 +125,34 @@ MOST = 1 << 30
 @lru_cache
 def patient(seconds: float) -> type[psycopg.Connection[Any]]:
     """psycopg's connection, which raises OperationalError, and is closed, when the server is silent for so long or says
-    more than MOST at once. Its login ends in time, whatever the server has this side compute."""
+    more than MOST at once. Its login ends in time, whatever the server has this side compute; each address of a host
+    has a time of its own."""
     import psycopg
+
+    logins = threading.local()
 
     class Patient(psycopg.Connection[Any]):
         @classmethod
         def connect(cls, conninfo: str = "", **more: Any) -> Any:
             limit = float(psycopg.conninfo.conninfo_to_dict(conninfo).get("connect_timeout") or 0)
+            patience = Patience(limit and limit + _GRACE)
+
+            def login() -> Any:
+                logins.next = patience.heard
+                return super(Patient, cls).connect(conninfo, **more)
+
             try:
-                return within(limit and limit + _GRACE, lambda: super(Patient, cls).connect(conninfo, **more))
+                return patience.call(login)
             except Silence:
                 raise psycopg.OperationalError(f"{ENDLESS} {limit:g} s") from None
+            finally:
+                patience.close(lambda: None)
+
+        @classmethod
+        def _connect_gen(cls, *given: Any, **more: Any) -> Any:
+            """Called for each address."""
+            logins.next()
+            return super()._connect_gen(*given, **more)
 
         def wait(self, gen: Any, *given: Any, **more: Any) -> Any:
             return super().wait(_within(gen, seconds, self), *given, **more)

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from instep.errors import Conflict, ConnectError, DestinationError, InstepError, SchemaError
-from instep.stage.patience import SILENT
+from instep.stage.patience import ENDLESS, SILENT
 
 if TYPE_CHECKING:
     from instep.destinations.postgres.server import PostgresConfig
@@ -16,7 +16,8 @@ _CONNECT = (
     ('database ".*" does not exist', "check the destination's database ({c.database})"),
     ("could not translate|failed to resolve|not known", "check the destination's host ({c.host})"),
     ("Connection refused|No such file", "check host and port, and that PostgreSQL runs and listens there"),
-    ("timeout expired|connection timeout|No route|unreachable", "check host and firewall, or raise connect_timeout"),
+    (f"timeout expired|connection timeout|{ENDLESS}|No route|unreachable",
+     "check host and firewall, or raise connect_timeout"),
     ("requested a cleartext password",
      "give the server TLS and set tls.mode to require, or have it ask for scram-sha-256"),
     ("no pg_hba.conf entry", "add a pg_hba.conf entry, or set tls.mode"),

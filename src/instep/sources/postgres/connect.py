@@ -176,7 +176,7 @@ _CONNECT = (
     ("password authentication failed", "wrong user or password", "check the source's user and password"),
     ("server requested a cleartext password", "the server asks for the password itself over a connection without TLS",
      "give the server TLS and set tls.mode to require, connect through ssh, or have it ask for scram-sha-256"),
-    (ENDLESS, "no answer in time", "check host and port: a server that makes a login this long is broken or hostile"),
+    (ENDLESS, "no answer in time", "check host, port and firewall, and what answers there, or raise connect_timeout"),
     ("incorrect server signature", "the server does not know the password: it is not the one it says it is",
      "check host and port, and set tls.mode to verify-full"),
     ("no password supplied", "the server asks for a password", "set the source's password"),
