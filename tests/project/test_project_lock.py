@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from instep.errors import ProjectError
+from instep.project.documents import InvalidObject
 from instep.project.lock import lock_diff, lock_file, lock_text, read_lock, write_lock
 
 COLUMNS = [{"name": "id", "type": "int64", "nullable": False}, {"name": "no", "type": "decimal(10,2)"}]
@@ -75,3 +76,13 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     tmp_path.joinpath("schemas").write_text("a file")
     with pytest.raises(ProjectError, match="cannot be written"):
         write_lock(tmp_path, DOCUMENT)
+
+
+@pytest.mark.parametrize("name", ["../c", "/tmp/c", "a/b", "", ".."])
+def test_a_name_that_is_none_leads_out_of_no_folder(tmp_path: Path, name: str) -> None:
+    """It may be what a server answers."""
+    with pytest.raises(InvalidObject):
+        write_lock(tmp_path, {**DOCUMENT, "connection": name})
+    with pytest.raises(InvalidObject):
+        read_lock(tmp_path, name)
+    assert list(tmp_path.iterdir()) == []

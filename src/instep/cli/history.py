@@ -224,8 +224,9 @@ def lock(
     from instep.schema.lock import lock_document
 
     with open_desk() as desk:
-        found, root = desk.schema(connection, "accepted", None), desk.folder
-    version, name = found.version, found.version.connection
+        name, root = desk.connection(connection), desk.folder
+        found = desk.schema(name, "accepted", None)
+    version = found.version
     document = lock_document(name, found.catalog)
     lines = lock_lines(root, document, "accepted")
     if not check and lines:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from instep.errors import ProjectError
+from instep.project.documents import check_name
 from instep.schema.lock import FORMAT_VERSION
 
 FOLDER = "schemas"
@@ -18,6 +19,8 @@ _HEAD = "# What connection {name} has accepted. Written by `instep schema lock`:
 
 
 def lock_file(root: Path, connection: str) -> Path:
+    """InvalidObject for what is no name: a server's word must not lead out of the folder."""
+    check_name("connection", connection)
     return root / FOLDER / f"{connection}.lock.yml"
 
 
