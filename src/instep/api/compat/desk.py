@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import Request
 
-from instep.api.access import address_of, credentials
+from instep.api.access import address_of, credentials, refused
 from instep.api.compat.envelope import Refusal, not_found
 from instep.api.compat.ports import Caller, Item, Job, Ports
 from instep.api.compat.services import no_source
@@ -25,15 +25,23 @@ BUSY = "The job that this takes is still going."
 class Desk:
     ports: Ports
     caller: Caller
+    route: str
+
+    def may(self, role: str) -> bool:
+        return RANKS[self.caller.role] >= RANKS[role]
 
     def allow(self, role: str) -> None:
-        if RANKS[self.caller.role] < RANKS[role]:
+        """Refusal: 403 for less than this role. Not to be called in a transaction, which would take its entry in the
+        audit log back."""
+        if not self.may(role):
+            refused(self.ports.store, self.caller.name, self.route, {"role": self.caller.role, "needed": role})
             raise Refusal(403, f"Your key has the role {self.caller.role}; this takes {role}.")
 
     def allow_whole(self) -> None:
         """For what is about the whole server: an administrator of some groups is not let in."""
         self.allow("admin")
         if self.caller.groups:
+            refused(self.ports.store, self.caller.name, self.route, {"groups": sorted(self.caller.groups)})
             raise Refusal(403, "Your key is for some groups; this takes an administrator of all.")
 
     def sees(self, group: str, tags: frozenset[str] = frozenset()) -> bool:
