@@ -56,15 +56,16 @@ def parse(model: type[M], found: Any) -> M:
     if not isinstance(found, dict):
         raise Refusal(400, "The body must be a JSON object.")
     try:
-        return model.model_validate(_without_null(found))
+        return model.model_validate(without_null(found))
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         raise Refusal(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
-def _without_null(value: Any) -> Any:
+def without_null(value: Any) -> Any:
+    """The JSON value without the members of objects that are null, at any depth."""
     if isinstance(value, dict):
-        return {k: _without_null(v) for k, v in value.items() if v is not None}
+        return {k: without_null(v) for k, v in value.items() if v is not None}
     return value
 
 

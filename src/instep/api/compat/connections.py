@@ -19,7 +19,7 @@ from instep.api.compat.bodies import (
     check_way,
     left_out,
 )
-from instep.api.compat.body import parse
+from instep.api.compat.body import parse, without_null
 from instep.api.compat.connection import instant, network, shown, sync_line, times
 from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
@@ -90,7 +90,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """It is tested again only if that was asked for."""
     item = desk.connection(id)
     wanted = parse(Change, body)
-    desk.allow(of_change(wanted.model_fields_set))
+    desk.allow(of_change(set(body) if item.kind == "foreign" else wanted.model_fields_set))  # all of it is kept
     if not set(body) - TEST_ONLY:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
     check_frequency(wanted.sync_frequency)
@@ -271,7 +271,9 @@ def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]
 
 
 def _kept_fields(body: Mapping[str, Any], read: NewConnection | Change, without: Set[str]) -> dict[str, Any]:
-    """A body as it was sent, but for what was understood of it, and for fields that are not its sender's."""
+    """A body as it was sent, but for what was understood of it, for nulls, which leave a field as it is, and for fields
+    that are not its sender's."""
+    body = without_null(body)
     nested = {name for name, value in body.items() if isinstance(value, Mapping)}
     known = read.model_dump(exclude_unset=True, exclude=nested)
     return {k: known.get(k, v) for k, v in body.items() if k not in without}
