@@ -9,6 +9,7 @@ from compat_world import Compat
 
 from instep.api.compat.desk import RANKS
 from instep.api.compat.matrix import NEEDS, of_change
+from instep.control.kept import Kept
 
 VALUES = {
     "{id}": "shop", "{schema}": "main", "{table}": "item", "{column}": "name", "{group}": "lake", "{user}": "user_x",
@@ -33,8 +34,12 @@ def test_who_has_less_is_refused(compat: Compat, route: str) -> None:
         path = path.replace(said, value)
     for role, rank in RANKS.items():
         if rank < RANKS[NEEDS[route]]:
-            answer = compat.ask(method, path, {}, 403, auth=compat.key(role))
+            given = compat.key(role)
+            answer = compat.ask(method, path, {}, 403, auth=given)
             assert answer["message"] == f"Your key has the role {role}; this takes {NEEDS[route]}."
+            entry = next(iter(compat.store.audit.page()))
+            assert (entry.action, entry.target) == ("access.refused", route.replace(" ", " /v1"))
+            assert (entry.detail, given[0] in entry.actor) == ({"role": role, "needed": NEEDS[route]}, True)
 
 
 CHANGES = [
@@ -53,3 +58,32 @@ def test_what_is_changed_says_who_may(compat: Compat, name: str, body: dict[str,
     for less in below:
         compat.ask("PATCH", "/connections/shop", body, 403, auth=compat.key(less))
     compat.ask("PATCH", "/connections/shop", body, auth=compat.key(role))
+
+
+@pytest.mark.parametrize("mode", ["EXCLUDE", "INCLUDE"])
+def test_a_look_that_switches_takes_who_may_switch(compat: Compat, mode: str) -> None:
+    path, operator = "/connections/shop/schemas/reload", compat.key("operator")
+    compat.ask("POST", path, {"exclude_mode": mode}, 403, auth=operator)
+    assert compat.worker.ended == []
+    compat.ask("POST", path, auth=operator)
+    compat.ask("POST", path, {"exclude_mode": mode}, auth=compat.key("approver"))
+
+
+def test_who_may_not_have_the_source_looked_at_gets_what_the_last_look_found(compat: Compat) -> None:
+    compat.ask("POST", "/connections/shop/schemas/reload")
+    compat.sql("alter table item add column price real")
+    path = "/connections/shop/schemas/main/tables/item/columns"
+    before = len(compat.worker.ended)
+    assert "price" not in compat.data("GET", path, auth=compat.key("viewer"))["columns"]
+    assert len(compat.worker.ended) == before
+    assert "price" in compat.data("GET", path, auth=compat.key("operator"))["columns"]
+
+
+@pytest.mark.parametrize("body", [{"config": None}, {"config": {"token": None}}, {"note": "x"}])
+def test_what_is_kept_of_one_without_a_source_is_nobody_s_to_wipe(compat: Compat, body: dict[str, Any]) -> None:
+    """A null leaves as it is what it names, and of such a connection everything that is sent is kept."""
+    made = {"group_id": "lake", "service": "itunes_connect", "config": {"schema": "apps", "token": "t"}}
+    compat.ask("POST", "/connections", made, 201)
+    compat.ask("PATCH", "/connections/apps", body, 403, auth=compat.key("operator"))
+    compat.ask("PATCH", "/connections/apps", body)
+    assert Kept(compat.store).opened("foreign", "apps")["config"] == made["config"]

@@ -20,7 +20,7 @@ NEEDS: Mapping[str, Role] = {
     "PATCH /connections/{id}/state": "approver",
     f"POST {_SCHEMAS}": "approver",
     f"PATCH {_SCHEMAS}": "approver",
-    f"POST {_SCHEMAS}/reload": "operator",
+    f"POST {_SCHEMAS}/reload": "operator",  # and more by what it switches: `of_reload`
     f"POST {_SCHEMAS}/drop-columns": "approver",
     f"POST {_SCHEMAS}/tables/resync": "operator",
     f"PATCH {_SCHEMAS}/{{schema}}": "approver",
@@ -55,3 +55,8 @@ def of_change(fields: Collection[str]) -> Role:
     if "config" in fields or "auth" in fields:
         return "admin"
     return "operator" if set(fields) <= _WORK else "approver"
+
+
+def of_reload(mode: str) -> Role:
+    """What a look at the source takes that leaves switches as they are (PRESERVE), or sets them all."""
+    return "operator" if mode == "PRESERVE" else "approver"

@@ -13,6 +13,7 @@ from instep.api.compat.body import Wire, parse
 from instep.api.compat.described import says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, success
+from instep.api.compat.matrix import of_reload
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.tree import ColumnBody, ConfigBody, SchemaBody, TableBody, columns, tree
 from instep.api.compat.wire import ColumnsOut, SchemasOut
@@ -72,6 +73,7 @@ def reload(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """Looks at the source; then, if asked to, switches all schemas and tables on or off."""
     desk.ours(id)
     mode = parse(ReloadBody, body).exclude_mode
+    desk.allow(of_reload(mode))
     desk.run(id, "reload", {}, key="reload")
     if mode != "PRESERVE":
         place = desk.place(id)
@@ -108,9 +110,10 @@ def modify_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked
 
 @router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
 def retrieve_columns(id: Name, schema: Name, table: Name, desk: Asked) -> JSONResponse:
-    """As the source has them now."""
+    """As the source has them now, for who may ask for a look at it, else as the last look found them."""
     desk.ours(id)
-    desk.run(id, "reload", {}, key="reload")
+    if desk.may("operator"):
+        desk.run(id, "reload", {}, key="reload")
     found = table_columns(desk.place(id), desk.naming(id), (schema, table))
     if found is None:
         raise NotListed(f"connection {id} has no table {schema}.{table}", hint="see the schema config for its tables")
