@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 from remote_world import World
 
+from instep.bootstrap import open_project
 from instep.cli.desk import HERE, REMOTE, WHY
 from instep.cli.main import main
+from instep.errors import Conflict
 from instep.remote.client import Client
 from instep.remote.follow import Follower
 from instep.remote.key import Key
+from instep.remote.there_rows import ROUNDS, RowsThere
+from instep.remote.work import Works
 from instep.sync.progress import Silent
+from instep.sync.run import Wanted, sync
 from said import every_command
 
 
@@ -40,6 +45,56 @@ def test_a_sync_a_detection_and_a_decision(world: World) -> None:
     assert queued["status"] == "queued"
     assert world.ok("queue", "cancel", queued["id"], "--output", "json").json["job"]["status"] == "cancelled"
     assert world.here("sync", "--no-wait").code == 1
+
+
+def _loads(world: World, *values: str) -> None:
+    """The next load of the item, whose number is none."""
+    for value in values:
+        world.sql("update item set name = 'VALUE', size = 'VALUE' where id = 1".replace("VALUE", value))
+        with open_project(world.folder) as app:
+            assert sync(app.pipe("shop"), Wanted(), engine=app.engine("shop")).status == "done"
+
+
+ERASING = ("quarantine", "discard", "main.item", "--key", '{"id": 1}', "--yes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [1, ROUNDS])
+def test_what_a_run_holds_of_a_row_meanwhile_is_erased_too(world: World, more: int) -> None:
+    world.sql("alter table item add column size integer")
+    assert world.here("apply", "--yes").code == 0
+    _loads(world, "small")
+    values = iter([f"size {number}" for number in range(more)])
+
+    def watch() -> AbstractContextManager[Silent]:
+        """A sync comes between the look and the job."""
+        _loads(world, *(value for value in [next(values, "")] if value))
+        world.work()
+        return nullcontext(Silent())
+
+    client = Client(world.url, Key(world.key), "0.1.0")
+    rows = RowsThere(Works(client, Follower(client, watch, str), str), lambda _: pytest.fail("it is no sync"))
+    if more == ROUNDS:
+        with pytest.raises(Conflict, match=f"{ROUNDS} entries of this row were erased, and 1 more are held"):
+            rows.erase("shop", "main.item", {"id": "1"})
+    else:
+        assert rows.erase("shop", "main.item", {"id": "1"}) == 1 + more
+        assert world.ok("quarantine", "list", "--all", "--output", "json").json["total"] == 0
+
+
+def test_while_a_run_is_alive_nobody_says_that_nothing_is_held(world: World) -> None:
+    world.sql("alter table item add column size integer")
+    assert world.here("apply", "--yes").code == 0
+    _loads(world, "small")
+    with world.store() as store:
+        run = store.runs.claim("shop", "sync")
+        here, there = world.here(*ERASING), world.there(*ERASING)
+        assert here.code == there.code == 5
+        assert "a sync is running" in there.err
+        assert there.err.rpartition("error: ")[2] == here.err.rpartition("error: ")[2]
+        store.runs.finish(run, "done", "")
+    with world.working():
+        assert world.ok(*ERASING).out == "erased 1\n"
 
 
 def test_keys_are_made_and_ended(world: World) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.control.backfills import Cancelled
+from instep.errors import Conflict
 from instep.remote.client import part
 from instep.remote.desks import Restoring
 from instep.remote.follow import error_of
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 IDS = 10_000
 """How many one request may name."""
+ROUNDS = 3
+"""How often what is held of a row is looked up and erased: a run in between may hold more of it."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,32 @@ class RowsThere:
         return list(self.works.done(connection, "quarantine/discard", asked).result["discarded"])
 
     def erase(self, connection: str, table: str, key: Mapping[str, str | None]) -> int:
-        """The key is looked up and kept nowhere: what the queue and the audit log hold are ids of entries."""
-        path = f"/connections/{part(connection)}/quarantine/matches"
-        ids = self.works.client.post(path, {"table": table, "key": dict(key)})["ids"]
-        parts = ({"table": table, "ids": ids[at : at + IDS]} for at in range(0, len(ids), IDS))
-        return sum(int(self.works.done(connection, "quarantine/erase", asked).result["erased"]) for asked in parts)
+        """The key is looked up and kept nowhere: what the queue and the audit log hold are ids of entries. Raises
+        Conflict while a run is under way, and if the row is held again and again."""
+        erased = 0
+        for _ in range(ROUNDS):
+            ids = self._matches(connection, table, key, erased)
+            if not ids:
+                return erased
+            parts = ({"table": table, "ids": ids[at : at + IDS]} for at in range(0, len(ids), IDS))
+            erased += sum(int(self.works.done(connection, "quarantine/erase", one).result["erased"]) for one in parts)
+        if left := self._matches(connection, table, key, erased):
+            raise Conflict(
+                f"{erased:,} entries of this row were erased, and {len(left):,} more are held in {table} by now",
+                hint=f"`instep pause {connection}`, then erase them",
+            )
+        return erased
+
+    def _matches(self, connection: str, table: str, key: Mapping[str, str | None], erased: int) -> list[str]:
+        asked = {"table": table, "key": dict(key)}
+        try:
+            found = self.works.client.post(f"/connections/{part(connection)}/quarantine/matches", asked)
+        except Conflict as error:
+            if not erased:
+                raise
+            said = f"{erased:,} entries of this row were erased, and more may be held: {error.message}"
+            raise Conflict(said, hint=error.hint) from None
+        return list(found["ids"])
 
     def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
         from instep.sync.verify import Verdict

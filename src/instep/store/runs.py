@@ -60,14 +60,17 @@ class Runs:
             )  # fmt: skip
             return run
 
+    def check_idle(self, connection: str) -> None:
+        """Raises RunInProgress while a run of the connection is alive, as `claim` does."""
+        with self._db.read() as transaction:
+            _under_way(transaction, connection, self._db.now())
+
     def _take_over(self, transaction: Connection, connection: str, now: datetime) -> None:
         where = (runs.c.connection == connection, runs.c.status == "running")
-        row = transaction.execute(select(runs).where(*where)).first()
+        row = _under_way(transaction, connection, now)
         if row is None:
             return
         gone = Owner(row.host, row.pid, row.pid_started).gone
-        if not gone and row.lease_until > now:
-            raise _in_progress(row)
         silent = f"no sign of life since {row.lease_until - self.lease:%H:%M:%S} UTC"
         why = f"process {row.pid} has ended" if gone else silent
         error = f"interrupted: {why}"
@@ -200,6 +203,15 @@ def _next_fence(transaction: Connection, connection: str) -> int:
 def _run_id(now: datetime) -> str:
     """Sorts by time; safe in file names."""
     return f"r-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _under_way(transaction: Connection, connection: str, now: datetime) -> Row[Any] | None:
+    """The run that has not ended, if it is dead; RunInProgress if it is alive."""
+    where = (runs.c.connection == connection, runs.c.status == "running")
+    row = transaction.execute(select(runs).where(*where)).first()
+    if row is not None and row.lease_until > now and not Owner(row.host, row.pid, row.pid_started).gone:
+        raise _in_progress(row)
+    return row
 
 
 def _in_progress(row: Row[Any]) -> RunInProgress:

@@ -62,8 +62,8 @@ def discard_held(the: The, who: Who, connection: ConnectionName, asked: Discardi
 
 @routes.post("/connections/{connection}/quarantine/matches", response_model=Matches)
 def match_held(the: The, who: Who, connection: ConnectionName, asked: Matching) -> Any:
-    """The ids of what is held of a row, settled entries too. Nothing is written, and the key is kept nowhere: not in
-    an address, not in the audit log."""
+    """The ids of what is held of a row, settled entries too; 409 while a run of the connection is alive, which may hold
+    more of it. Nothing is written, and the key is kept nowhere: not in an address, not in the audit log."""
     from instep.sync.held.quarantine import of_row
 
     return {"ids": of_row(the.app.pipe(the.connection(who, connection)), asked.table, asked.key)}

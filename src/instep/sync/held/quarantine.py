@@ -48,12 +48,15 @@ class Holding:
         return [e for e in self.found.entries if e.status == "held"]
 
 
-def holdings(pipe: Pipe, only: Collection[str] = (), run: Run | None = None) -> Iterator[Holding]:
+def holdings(
+    pipe: Pipe, only: Collection[str] = (), run: Run | None = None, *, idle: bool = False
+) -> Iterator[Holding]:
     """The quarantines that are not empty, of all tables or of those with these paths. `run`: the one that asks, for
-    which what dead runs left is swept first. Raises InstepError for an unknown table."""
+    which what dead runs left is swept first. `idle`: no run is alive, so that one that has not ended is dead. Raises
+    InstepError for an unknown table."""
     known = pipe.store.runs.history(pipe.name, limit=KEPT_RUNS)
-    running = {r.id for r in known if r.status == "running"}
-    ended_badly = [r for r in known if r.status not in ("running", "done")]
+    running = {r.id for r in known if r.status == "running" and not idle}
+    ended_badly = [r for r in known if r.status != "done" and r.id not in running]
     dead = dead_runs(pipe, run) if run is not None else []
     for table, ref in _tables(pipe, only):
         state = pipe.destination.state(ref)
@@ -129,8 +132,12 @@ def _named(tables: Collection[str], ids: Collection[str]) -> str:
 
 
 def of_row(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> list[str]:
-    """The ids of a table's entries, settled ones too, of the rows with this key (texts by column)."""
-    return [e.id for holding in holdings(pipe, [table]) for e in holding.found.entries if _is_of(pipe, e, key)]
+    """The ids of a table's entries, settled ones too, of the rows with this key (texts by column).
+
+    Raises RunInProgress while a run of the connection is alive, whose entries are not known yet."""
+    pipe.store.runs.check_idle(pipe.name)
+    found = holdings(pipe, [table], idle=True)
+    return [e.id for holding in found for e in holding.found.entries if _is_of(pipe, e, key)]
 
 
 def erase(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> int:
