@@ -16,7 +16,7 @@ from instep.model import TableSettings
 from instep.schema.selection import Pattern, Selection
 from instep.sync.changes.restore import prepare, restore, savepoints
 from postgres_server import Database
-from sync_world import counts, preset
+from sync_world import counts, cursor, preset
 
 pytestmark = pytest.mark.server
 
@@ -273,5 +273,27 @@ def test_a_table_that_is_put_back_follows_on(database: Database, tmp_path: Path)
     restore(world.pipe, made, [path])
     assert world.differing() != {}
     world.sync()
+    assert world.differing() == {}
+    world.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [TableSettings(mode="log"), cursor("v")], ids=["by the log", "by another cursor"])
+def test_a_table_that_is_put_back_to_before_it_was_read_otherwise(database: Database, tmp_path: Path, how: TableSettings) -> None:
+    world = LogWorld.of(database, tmp_path, IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"))))
+    world.settings["doc"] = cursor("n")
+    world.run("CREATE TABLE doc (id int PRIMARY KEY, n int, v int)", "INSERT INTO doc VALUES (1, 1, 7), (2, 2, 8)")
+    world.sync()
+    world.settings["doc"] = how
+    world.run("INSERT INTO doc VALUES (3, 1, 9)")
+    world.sync()
+    world.answer("approved")
+    world.sync()
+    path = world.accepted("doc").path
+    made = prepare(world.pipe, path, savepoints(world.pipe, path)[1][-1].id)
+    assert ("column" in made.point.cursor, made.rows) == (True, 2)
+    assert "the next sync reads the whole table again" in made.lines
+    restore(world.pipe, made, [path])
+    assert counts(world.sync(), "doc")[0] == 3
     assert world.differing() == {}
     world.close()

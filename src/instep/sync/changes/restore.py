@@ -84,7 +84,7 @@ class Restoring:
 
 def _reads(now: str, then: str) -> str:
     old, new = (json.loads(text) if text else None for text in (then, now))
-    if old is None:
+    if old is None or (new is not None and old.get("column") != new.get("column")):
         return "the next sync reads the whole table again"
     if "log" in old:
         return "the next sync reads the log from there on, or the whole table if the server has it no more"
