@@ -7,7 +7,7 @@ is loaded, and until that is done no load writes over them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from instep.crash import crashpoint
@@ -18,7 +18,7 @@ from instep.model import Run, TableRun
 from instep.schema.names import destination_ref
 from instep.schema.selection import hashed
 from instep.schema.table import Column, Table
-from instep.schema.types import String
+from instep.schema.types import DataType, String
 from instep.sources.stream import Streams
 from instep.store.backfills import Backfill
 from instep.sync.changes.extras import EXTRA, is_read, waiting
@@ -72,7 +72,7 @@ def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], 
     crashpoint("promote.before")
     destination.claim(ref, run.fence)
     extra = f"{pipe.naming.prefix}extra"
-    columns = {c.alias or c.name: _kept(pipe, table, c, b) for b in backfills for c in [table.by_name[b.column]]}
+    columns = _columns(pipe, table, backfills)
     done = destination.promote(ref, columns, extra, Commit(run.id, run.fence))
     names = ", ".join(b.column for b in backfills)
     if done.rows:
@@ -84,16 +84,27 @@ def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], 
     crashpoint("promote.done")
 
 
-def _kept(pipe: Pipe, table: Table, column: Column, backfill: Backfill) -> Kept:
-    """The kept values of a column. They were kept as they came unless the column was to be hashed by then."""
-    name, on = _name(pipe, backfill), pipe.selected_before
-    if not hashed(on, table.ref, column.name):
-        return Kept(name, column.type)
+def _columns(pipe: Pipe, table: Table, backfills: Iterable[Backfill]) -> dict[str, Kept]:
+    """By destination column. The source's types matter where one is hashed, and are read once: discoveries are large."""
+    wanted = [(table.by_name[b.column], b) for b in backfills]
+    any_hashed = any(hashed(pipe.selected_before, table.ref, c.name) for c, _ in wanted)
+    types = _types_at_source(pipe, table) if any_hashed else {}
+    return {c.alias or c.name: _kept(pipe, table, c, b, types) for c, b in wanted}
+
+
+def _types_at_source(pipe: Pipe, table: Table) -> dict[str, DataType]:
     known = pipe.store.discoveries.get(pipe.name)
     source = known.catalog.get(table.ref) if known else None
-    was = source.by_name.get(name) if source else None
+    return {c.name: c.type for c in source.columns} if source else {}
+
+
+def _kept(pipe: Pipe, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]) -> Kept:
+    """The kept values of a column. They were kept as they came unless the column was to be hashed by then."""
+    name = _name(pipe, backfill)
+    if not hashed(pipe.selected_before, table.ref, column.name):
+        return Kept(name, column.type)
     late = _hashed_since(pipe, table, column, backfill)
-    return Kept(name, column.type, Hashing(was.type if was else String(), pipe.salt, late))
+    return Kept(name, column.type, Hashing(types.get(name, String()), pipe.salt, late))
 
 
 def _hashed_since(pipe: Pipe, table: Table, column: Column, backfill: Backfill) -> bool:
