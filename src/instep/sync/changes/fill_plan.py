@@ -221,7 +221,8 @@ def estimated(pipe: Pipe, path: str, columns: Collection[str]) -> tuple[Estimate
     table, names = check_columns(pipe, path, columns)
     known = pipe.store.discoveries.get(pipe.name)
     rows, size = known.stats.get(table.ref, (0, 0)) if known else (0, 0)
-    if why := next((w for n in names if (w := why_whole(pipe, table, n))), ""):
+    if names and isinstance(pipe.source, Streams):
+        why = why_whole(pipe, table, names[0])
         return replace(estimate_whole(pipe, table, rows, size), whole=why), ""
     if not names:
         return estimate_whole(pipe, table, rows, size), ""
