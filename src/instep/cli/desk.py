@@ -57,7 +57,7 @@ WHY = {
     "policy import": "it writes keys for the instep.yml of a project",
     "contract": "it reads and writes files of the project",
     "migration": "it reads files of the project",
-    "table": "it looks at the tables of the destination, which a server does not open",
+    "table": "a server has no route for it",
     "notify": "channels are tried, and notices sent, by the project's own commands",
     "export": "it writes what the store keeps, sealed secrets included",
     "import": "it writes into the store, secrets included",
