@@ -279,7 +279,9 @@ def test_a_table_that_is_put_back_follows_on(database: Database, tmp_path: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [TableSettings(mode="log"), cursor("v")], ids=["by the log", "by another cursor"])
-def test_a_table_that_is_put_back_to_before_it_was_read_otherwise(database: Database, tmp_path: Path, how: TableSettings) -> None:
+def test_a_table_that_is_put_back_to_before_it_was_read_otherwise(
+    database: Database, tmp_path: Path, how: TableSettings
+) -> None:
     world = LogWorld.of(database, tmp_path, IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"))))
     world.settings["doc"] = cursor("n")
     world.run("CREATE TABLE doc (id int PRIMARY KEY, n int, v int)", "INSERT INTO doc VALUES (1, 1, 7), (2, 2, 8)")

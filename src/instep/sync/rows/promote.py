@@ -85,7 +85,7 @@ def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], 
 
 
 def _columns(pipe: Pipe, table: Table, backfills: Iterable[Backfill]) -> dict[str, Kept]:
-    """By destination column. The source's types matter where one is hashed, and are read once: discoveries are large."""
+    """By destination column. The source's types matter where one is hashed, and are read once: a discovery is big."""
     wanted = [(table.by_name[b.column], b) for b in backfills]
     any_hashed = any(hashed(pipe.selected_before, table.ref, c.name) for c, _ in wanted)
     types = _types_at_source(pipe, table) if any_hashed else {}
