@@ -94,7 +94,7 @@ def test_an_up_to_date_database_opens_without_alembic(url: str) -> None:
         "assert not heavy & sys.modules.keys()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 1
+    assert float(done.stdout) < 0.3
 
 
 def test_a_new_database_is_made_without_alembic(url: str) -> None:

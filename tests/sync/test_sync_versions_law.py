@@ -65,7 +65,7 @@ def test_law(make_world: MakeWorld) -> None:
     world.destination = destination
     tables = iter(range(1000))
 
-    @settings(max_examples=6, derandomize=True)
+    @settings(max_examples=6)
     @given(st.lists(EDITS, min_size=2, max_size=4))
     def law(syncs: list[list[tuple[str, int, str | None]]]) -> None:
         names = {f"t{next(tables)}": how for how in SETTINGS}
