@@ -267,6 +267,8 @@ class _Sync:
                 if backfill.scope != EXTRA and (backfill.table in whole or backfill.number in served):
                     settle(pipe, backfill)
                     pipe.store.backfills.done(backfill.number)
+                    if isinstance(self.follow, Streaming) and backfill.table not in cursors:
+                        pipe.store.cursors.forget(pipe.name, backfill.table)
         crashpoint("sync.noted")
         return tables
 

@@ -167,6 +167,7 @@ def carry_out(pipe: Pipe, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[
         ref = destination_ref(made.table, pipe.naming)
         pipe.destination.claim(ref, run.fence)
         place, rows = _keep(pipe, run, made, ref)
+        _want_rows(pipe, made)
         crashpoint("apply.table.before")
         version = apply_plan(pipe, run, made.plan, {})
         _accept(pipe, made, version, place, rows)
@@ -198,9 +199,19 @@ def _keep(pipe: Pipe, run: Run, made: Rekeying, ref: Ref) -> tuple[Ref | None, i
     raise Conflict(f"{'.'.join(ref)} has too many copies", hint=f"purge some: `instep table purge {made.table.path}`")
 
 
+def _want_rows(pipe: Pipe, made: Rekeying) -> None:
+    """A stream is asked for the rows of a table that is to have none of its own any more, before they go: a crash in
+    between must not take its next rows for all of them. A database is read."""
+    if made.way == "rekey" or not isinstance(pipe.source, Streams):
+        return
+    change = made.settles[0].id if made.settles else ""
+    with pipe.transaction():
+        why = f"its key is ({', '.join(made.key)}) now"
+        pipe.store.backfills.want(pipe.name, made.table.ref, why=why, change=change)
+
+
 def _accept(pipe: Pipe, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
-    """The choice, the copy and the changes that it answers, in one transaction. A stream is asked for the rows of a
-    table that has none of its own any more; a database is read."""
+    """The choice, the copy and the changes that it answers, in one transaction."""
     store, ref = pipe.store, made.table.ref
     with pipe.transaction():
         if made.own:
@@ -210,9 +221,6 @@ def _accept(pipe: Pipe, made: Rekeying, version: int, place: Ref | None, rows: i
         if place is not None:
             store.copies.add(pipe.name, ref, place, why=f"before the key ({', '.join(made.key)})", rows=rows)
         settle(pipe, made.settles)
-        if made.way != "rekey" and isinstance(pipe.source, Streams):
-            change = made.settles[0].id if made.settles else ""
-            store.backfills.want(pipe.name, ref, why=f"its key is ({', '.join(made.key)}) now", change=change)
         store.events.add(KeyChosen(pipe.name, made.table.path, made.key, made.way, pipe.who, version))
 
 

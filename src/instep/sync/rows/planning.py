@@ -33,6 +33,8 @@ from instep.sync.rows.loads import Load, keep_rows, plan_load
 from instep.sync.rows.outcome import Outcome, Wanted
 from instep.sync.rows.streaming import Streaming
 
+_SENT_AGAIN = "the next sync lets the connector send everything again"
+
 
 @dataclass(frozen=True)
 class Pass:
@@ -84,7 +86,7 @@ class Pass:
                 self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
                 continue
             if isinstance(self.follow, Streaming) and self.follow.is_late(ref, anew):
-                self._leave(ref, "paused", "it is built anew: the next sync lets the connector send everything again")
+                self._leave(ref, "paused", f"it is built anew: {_SENT_AGAIN}")
                 continue
             if (why := waiting.get(ref)) and not (isinstance(self.follow, Streaming) and not self.follow.anew):
                 self.outcome.note(f"{read.table.path}: {why}, so the whole table is read again")
@@ -93,6 +95,9 @@ class Pass:
                 sweep(self.pipe, dead, load.ref, state)
             except InstepError as error:
                 self._leave(ref, "failed", str(error))
+                continue
+            if isinstance(self.follow, Streaming) and self.follow.is_lost(ref, state):
+                self._leave(ref, "paused", f"its rows are gone from the destination: {_SENT_AGAIN}")
                 continue
             if self.follow is not None and self.follow.is_idle(load):
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "done", load.choice.mode)

@@ -161,6 +161,20 @@ class Streaming:
         """Whether the table is to be built anew, for which this run does not bring all of its rows."""
         return ref in rebuilt and (not self.anew or ref in self.missed)
 
+    def is_lost(self, ref: Ref, state: LoadState | None) -> bool:
+        """Whether the table's rows are gone from the destination, and this run does not bring all of them: the whole
+        table is asked for then, so that its next rows are not taken for its first ones."""
+        if (
+            state is not None
+            or self.anew
+            or self.stream.from_start
+            or ref not in self.pipe.store.cursors.of(self.pipe.name)
+        ):
+            return False
+        with self.pipe.transaction():
+            self.pipe.store.backfills.want(self.pipe.name, ref, why="its rows are gone from the destination")
+        return True
+
     def is_idle(self, load: Load) -> bool:
         return False
 
