@@ -129,3 +129,15 @@ def test_a_table_that_is_wanted_whole_as_a_run_begins(make_connector: MakeConnec
     assert (world.rows("u", "id"), waiting(world)) == ([(2,)], [("u", "table")])
     world.play(CHECKPOINT)
     assert (world.rows("u", "id"), waiting(world)) == ([(1,), (2,)], [])
+
+
+def test_a_key_that_is_approved_while_its_table_waits_already(world: ConnectorWorld) -> None:
+    """The old rows go: by the new key they would stay beside the new ones."""
+    world.declared = TWO
+    world.play(CHECKPOINT)
+    world.store.backfills.want("shop", ("", "t"), why="for a test")
+    world.answer("approved")
+    world.steps = [*upserts("t", {"id": 1, "part": 7}), CHECKPOINT]
+    world.play()
+    world.play()
+    assert (world.rows("t", "id", "part"), waiting(world)) == ([(1, 7)], [])

@@ -49,9 +49,10 @@ class Backfills:
         why: str = "",
         change: str = "",
         scope: Scope | None = None,
+        instead: bool = False,
     ) -> bool:
         """Asks for a column, or for the whole table without one, unless `scope` says; False if that is waiting
-        already."""
+        already. `instead`: what waits for the same is called off, because this one asks for more of it."""
         c = backfills.c
         scope = scope or ("column" if column else "table")
         same = (
@@ -60,7 +61,9 @@ class Backfills:
         )  # fmt: skip
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
-            if transaction.execute(select(c.number).where(*same)).first():
+            if instead:
+                transaction.execute(update(backfills).where(*same).values(status="cancelled", ended=self._db.now()))
+            elif transaction.execute(select(c.number).where(*same)).first():
                 return False
             transaction.execute(
                 insert(backfills).values(

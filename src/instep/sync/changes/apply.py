@@ -213,7 +213,8 @@ def _want_backfill(pipe: Pipe, decision: Decision, review: Review, was: Table | 
     scope, column = wanted
     why = f"{review.summary}, with what changed since it was first seen" if scope == "since" else review.summary
     ref = Places.of(made.decisions).after(decision.change)
-    pipe.store.backfills.want(pipe.name, ref, column=column, why=why, change=review.id, scope=scope)
+    instead = review.kind in REBUILDS  # a wish of another kind would let the old rows stay
+    pipe.store.backfills.want(pipe.name, ref, column=column, why=why, change=review.id, scope=scope, instead=instead)
 
 
 def backfill_of(pipe: Pipe, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:

@@ -207,7 +207,7 @@ def _want_rows(pipe: Pipe, made: Rekeying) -> None:
     change = made.settles[0].id if made.settles else ""
     with pipe.transaction():
         why = f"its key is ({', '.join(made.key)}) now"
-        pipe.store.backfills.want(pipe.name, made.table.ref, why=why, change=change)
+        pipe.store.backfills.want(pipe.name, made.table.ref, why=why, change=change, instead=bool(change))
 
 
 def _accept(pipe: Pipe, made: Rekeying, version: int, place: Ref | None, rows: int) -> None:
