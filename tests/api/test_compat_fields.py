@@ -126,9 +126,25 @@ def test_a_column_is_hashed_though_no_client_has_a_word_for_salt(compat: Compat)
     assert str(salt) not in str(compat.data("GET", SHOP))
 
 
+def hashing(*columns: str) -> dict[str, Any]:
+    return {"schemas": {"main": {"tables": {"item": {"columns": {c: {"hashed": True} for c in columns}}}}}}
+
+
+def test_a_config_made_before_the_source_was_seen_brings_its_salt(compat: Compat) -> None:
+    compat.ask("POST", f"{SHOP}/schemas", hashing("name"))
+    assert compat.app.project.connection("shop").salt
+
+
+def test_a_patch_that_is_refused_leaves_no_salt(compat: Compat) -> None:
+    compat.ask("POST", f"{SHOP}/schemas/reload", {})
+    compat.ask("PATCH", f"{SHOP}/schemas", hashing("name", "nope"), 404)
+    assert not compat.app.project.connection("shop").salt
+
+
 def test_one_that_a_file_manages_has_its_salt_there(tmp_path: Any) -> None:
     with compatible(tmp_path, "{}", file=PROJECT.removeprefix("engine: inline\n")) as compat:
         compat.sql("create table item (id integer primary key, name text)")
+        assert "no salt" in compat.ask("POST", f"{SHOP}/schemas", hashing("name"), 409)["message"]
         compat.ask("POST", f"{SHOP}/schemas/reload", {})
         column = f"{SHOP}/schemas/main/tables/item/columns/name"
         assert "no salt" in compat.ask("PATCH", column, {"hashed": True}, 409)["message"]

@@ -233,12 +233,17 @@ def _check_role(place: Place, target: Target, what: str, hint: str) -> None:
         raise Blocked(f"{target.path} is in the {role} of its table and cannot be {what}", hint=hint)
 
 
-def _check_hash(place: Place, target: Target) -> None:
+def check_salt(place: Place, path: str) -> None:
+    """Blocked where there is no salt to hash the column of this path with."""
     if not place.salted:
         raise Blocked(
-            f"connection {place.connection} has no salt to hash {target.path} with",
+            f"connection {place.connection} has no salt to hash {path} with",
             hint="write `salt: ${env:INSTEP_SALT}` under the connection in instep.yml and set it in .env",
         )
+
+
+def _check_hash(place: Place, target: Target) -> None:
+    check_salt(place, target.path)
     table = target.table
     if table and (accepted := place.accepted.get(table.ref)) and not accepted.retained:
         hint = "old and new rows would have different keys: hash keys and cursors before the first load, in instep.yml"

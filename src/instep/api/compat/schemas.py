@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import Any, Literal
 
 from fastapi import APIRouter
@@ -14,13 +15,14 @@ from instep.api.compat.described import says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, success
 from instep.api.compat.matrix import of_reload
+from instep.api.compat.ports import Item
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.tree import ColumnBody, ConfigBody, SchemaBody, TableBody, columns, tree
 from instep.api.compat.wire import ColumnsOut, SchemasOut
 from instep.control.resync import droppable
 from instep.control.schema_config import schema_config, table_columns
 from instep.control.schema_patch import ConfigPatch, NotListed, SchemaPatch, TablePatch, patched, precreated, switched
-from instep.control.selections import switch
+from instep.control.selections import Place, check_salt, switch
 from instep.events import SelectionChanged
 
 router = APIRouter(prefix="/connections/{id}/schemas")
@@ -51,13 +53,17 @@ def retrieve(id: Name, desk: Asked) -> JSONResponse:
 @router.post("", **says(dict[str, Any], takes=ConfigBody))
 def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """Before the first look at the source: kept for what will be found there, and answered as it was sent."""
-    desk.ours(id)
-    wanted = parse(ConfigBody, body).patch()
-    if desk.place(id).known.tables:
-        raise Refusal(409, f"Connection '{id}' has a schema config already.", hint="PATCH it")
+    item, wanted = desk.ours(id), parse(ConfigBody, body).patch()
     chosen, store, who = precreated(wanted), desk.ports.store, desk.caller.name
-    _set(desk, id, {} if wanted.handling is None else {"schema_change_handling": wanted.handling, "policy": None})
     with store.transaction():
+        place, salt = _with_salt(desk.place(id), item, wanted)
+        if place.known.tables:
+            raise Refusal(409, f"Connection '{id}' has a schema config already.", hint="PATCH it")
+        for one in chosen:
+            if one.hashed:
+                check_salt(place, one.path)
+        handling = {} if wanted.handling is None else {"schema_change_handling": wanted.handling, "policy": None}
+        _set(desk, id, {**handling, **salt})
         store.switches.set(id, chosen, who)
         store.events.add(*(SelectionChanged(id, s.path, "on" if s.enabled else "off", who) for s in chosen))
     return success("Schema configuration has been created", body)
@@ -139,17 +145,23 @@ def _whole(desk: Desk, id: str, message: str) -> JSONResponse:
 
 def _patch(desk: Desk, id: str, patch: ConfigPatch, message: str) -> JSONResponse:
     """Everything is checked before anything is changed."""
-    item, place = desk.ours(id), desk.place(id)
-    config = schema_config(place, desk.naming(id))
-    if config is None:
-        return _whole(desk, id, message)
-    if _hashes(patch) and not place.salted and not item.in_file:
-        _set(desk, id, {"salt": secrets.token_urlsafe(32)})  # no client has a word for it
-        place = desk.place(id)
-    made = patched(place, config, patch)
-    _set(desk, id, dict(made.settings))
-    switch(place, made.steps, desk.caller.name)
+    item = desk.ours(id)
+    with desk.ports.store.transaction():
+        place, salt = _with_salt(desk.place(id), item, patch)
+        config = schema_config(place, desk.naming(id))
+        if config is not None:
+            made = patched(place, config, patch)
+            _set(desk, id, {**made.settings, **salt})
+            switch(place, made.steps, desk.caller.name)
     return _whole(desk, id, message)
+
+
+def _with_salt(place: Place, item: Item, patch: ConfigPatch) -> tuple[Place, dict[str, object]]:
+    """The place with a salt, where the first column is hashed, and the setting that makes it so: no client has a word
+    for one. To be called in the transaction that keeps it, so that there is one for good."""
+    if place.salted or item.in_file or not _hashes(patch):
+        return place, {}
+    return replace(place, salted=True), {"salt": secrets.token_urlsafe(32)}
 
 
 def _hashes(patch: ConfigPatch) -> bool:
