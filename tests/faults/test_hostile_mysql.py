@@ -11,7 +11,7 @@ import pytest
 
 from certificates import make_certificates
 from faults.hostile import Act, Client, hostile
-from faults.hostile_mysql import FILE, OK, at, error, greeting, header, let_in, packet, row, switching
+from faults.hostile_mysql import EOF, FILE, OK, at, error, greeting, header, let_in, packet, row, switching
 from faults.hostile_postgres import ESCAPES, GARBAGE, MOVES, cut, says
 from instep.errors import ConnectError
 from instep.sources.mysql.connect import MySqlConfig
@@ -57,6 +57,12 @@ def endless_small(client: Client, number: int) -> None:
     client.flood(b"".join(row(number + 3 + n, "x" * 200) for n in range(256)))
 
 
+def tables(*values: bytes) -> Act:
+    """The catalog begins with a row of these texts, as they are on the wire."""
+    names = header(1, "schema", "name", "kind", "comment", "h")
+    return at(TABLES, lambda c, _: c.say(names + packet(7, b"".join(values)) + packet(8, EOF)))
+
+
 def settings(then: object) -> Act:
     return at(b"SET SESSION time_zone", then)  # type: ignore[arg-type]
 
@@ -79,6 +85,9 @@ CASES: list[tuple[str, Act, str, str]] = [
     ("a file, for the catalog", at(TABLES, infile), "prefer", "it asks for a file of this machine"),
     ("a catalog without end", at(TABLES, endless), "prefer", "the catalog has no end"),
     ("a catalog that is none", at(TABLES, lambda c, n: c.say(packet(n, OK))), "prefer", STRANGE),
+    ("a catalog of bytes", tables(*[b"\1\xff"] * 5), "prefer", STRANGE),
+    ("a catalog without digests", tables(*[b"\1z"] * 5), "prefer", STRANGE),
+    ("a catalog of NULL", tables(*[b"\xfb"] * 5), "prefer", STRANGE),
     ("a setting with rows without end", settings(endless_small), "prefer", "has no end: it was cut off after 8 MB"),
 ]
 SILENT: list[tuple[str, Act, int, int, str]] = [

@@ -117,3 +117,11 @@ def test_a_broken_stream_is_refused_or_read_within_its_bounds(body: bytes, width
     except (ReadError, IndexError):
         return
     assert sum(len(v or b"") for c in columns for v in c.to_pylist()) <= len(body)
+
+
+@pytest.mark.parametrize("size", [2**31, 2**63 - 1, 2**63, 2**64 - 1])
+def test_a_length_of_more_than_arrow_holds_is_refused(size: int) -> None:
+    from instep.errors import ReadError
+
+    with pytest.raises(ReadError, match="not in MySQL's text protocol"):
+        _columns(b"\0\0\0\0\xfe" + size.to_bytes(8, "little") + b"z" * 9, [4], 2)

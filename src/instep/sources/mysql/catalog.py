@@ -18,7 +18,7 @@ from instep.sources.base import Discovery, TableStats
 from instep.sources.mysql.connect import MySqlConfig, driver, first, is_mariadb, run
 from instep.sources.mysql.sql import literal, matches
 from instep.sources.mysql.types import Native, column_type
-from instep.sources.mysql.wire import MALFORMED, RowStream
+from instep.sources.mysql.wire import MALFORMED, RowStream, spoken
 from instep.stage import patience
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def _parts(config: MySqlConfig) -> tuple[_Part, _Part, _Part]:
     )
 
 
+@spoken()
 def read_catalog(connection: pymysql.Connection[Any], config: MySqlConfig) -> Discovery:
     """Every selected table in a handful of queries."""
     objects, rows, keys = (_fetch(connection, part.rows) for part in _parts(config))
@@ -113,6 +114,7 @@ def _fetch(connection: pymysql.Connection[Any], query: str) -> list[Row]:
     return rows
 
 
+@spoken()
 def read_fingerprint(connection: pymysql.Connection[Any], config: MySqlConfig) -> str:
     """Counts and XORs of digests of what `read_catalog` reads, computed in the server."""
     return _joined(tuple(map(int, first(connection, part.digest))) for part in _parts(config))

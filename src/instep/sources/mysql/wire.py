@@ -198,7 +198,7 @@ def _lengths(octets: npt.NDArray[np.uint8], at: Positions) -> tuple[Positions, P
             places = at[long, None] + np.arange(1, size + 1)
             length[long] = (octets[places].astype(np.int64) << (8 * np.arange(size))).sum(axis=1)
             begin[long] += size
-    if length.min() < 0:
+    if length.min() < 0 or length.max() > _MOST:
         raise _broken()
     return begin, length, null if null.any() else None
 
