@@ -115,7 +115,7 @@ def check_secret(server: Running, folder: Path, secret: bytes) -> None:
 
 def content(file: Path) -> bytes:
     """Nothing of a process that has ended."""
-    with suppress(OSError):
+    with suppress(FileNotFoundError, ProcessLookupError):
         return file.read_bytes()
     return b""
 
