@@ -20,6 +20,7 @@ from instep.control.rollouts.flow import Rolling
 from instep.control.rollouts.gates import gates
 from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import SIZES, Group
+from instep.crash import VARIABLE
 from instep.model import Member
 from instep.sync.in_process import InProcess
 
@@ -76,16 +77,18 @@ def test_a_process_that_is_killed_again_and_again(tmp_path: Path, capsys: pytest
     fleet = loaded(tmp_path, capsys, 20)
     fleet.json("rollout", "create", "--on", "main.refunds", "--tag", "shard", "--waves", "3,30%")
     words = [sys.executable, "-c", ADVANCE, "--project", str(fleet.folder), "rollout", "advance", "--all"]
-    kills = 0
-    for done in (0, 2, 7, 12):
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for point in ("rollout.begun", "rollout.ran@3", "rollout.begun@4", "rollout.ran@5"):
+        process = subprocess.Popen(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, VARIABLE: f"{point}=stop"}
+        )
+        while state(process.pid) != "T":
+            assert process.poll() is None, "it has to wait there for its end"
+            time.sleep(0.01)
         with fleet.open() as app:
             [made] = app.store.rollouts.find()
-            while process.poll() is None and not at_work(app.store.rollouts.members(made.id), done):
-                time.sleep(0.01)
+            assert at_work(app.store.rollouts.members(made.id), 0)
         process.send_signal(signal.SIGKILL)
-        kills += process.wait() == -signal.SIGKILL
-    assert kills, "it was through before anybody looked"
+        assert process.wait() == -signal.SIGKILL
     fleet.json("rollout", "advance", "--all")
     found = fleet.json("rollout", "status", "--all")
     assert found["counts"] == {"done": 20}
@@ -116,6 +119,10 @@ def test_workers_that_are_killed_again_and_again(tmp_path: Path, capsys: pytest.
     assert (found["rollout"]["status"], found["counts"]) == ("done", {"done": 6})
     assert [c["attempt"] for c in found["connections"]] == [1] * 6, "no run was failed by a worker's death"
     assert all(fleet.rows(name, "refunds") for name in fleet.names)
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def under_way(app: App, rollout: str) -> bool:
