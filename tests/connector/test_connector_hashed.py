@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ import pytest
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
 from instep.events import SelectionChanged
 from instep.schema.selection import Pattern, Selection
+from instep.schema.switch import Switch
+from instep.sync.progress import Silent
+from instep.sync.run import Wanted, sync
 from sync_world import preset
 
 KEY = [{"table": "t", "primary_key": ["id"]}]
@@ -98,3 +102,39 @@ def test_operations_that_waited_land_hashed_and_leave_no_file(make_connector: Ma
     assert (digest(CANARY),) in world.rows(table, "b")
     assert (world.store.connectors.held("shop"), in_clear(world)) == ([], [])
     assert [p for p in (world.folder / "spool").rglob("*") if p.is_file()] == []
+
+
+class Once(Silent):
+    """Does something before the second group of a run."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act, self.seen = act, 0
+
+    def step(self, text: str) -> None:
+        self.seen += text == "waiting for the connector"
+        if self.seen == 2:
+            self.seen += 1
+            self.act()
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_a_column_that_is_hashed_while_the_connector_runs(make_connector: MakeConnector, approved: bool) -> None:
+    """What is kept of it from then on, and what becomes the column's."""
+    world = make_connector(declared=KEY)
+    world.play(*upserts("t", {"id": 1, "a": "x"}), CHECKPOINT)
+    world.policy, gate = preset("approve"), str(world.folder / "gate")
+    world.play(*rows((1, CANARY, 1)))
+
+    def act() -> None:
+        if approved:
+            world.answer("approved", "column.added")
+        world.store.switches.set("shop", [Switch("", "t", "b", enabled=approved or None, hashed=True)], "test")
+        Path(gate).touch()
+
+    world.steps += [*rows((2, "two", 1)), ["wait", gate], *rows((3, CANARY, 1))]
+    assert sync(world.pipe, Wanted(), Once(act), world.rows_by).status == "done"
+    if approved:
+        assert world.rows("t", "id", "b") == [(1, digest(CANARY)), (2, digest("two")), (3, digest(CANARY))]
+    else:
+        extras = dict(world.rows("t", "id", "_instep_extra"))
+        assert (CANARY in str(extras[3]), digest(CANARY) in str(extras[3])) == (False, True)

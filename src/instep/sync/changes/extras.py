@@ -15,6 +15,7 @@ from instep.schema.selection import column_is_on, hashed
 from instep.schema.table import Catalog, Table
 from instep.sources.stream import Streams
 from instep.store.backfills import Backfill, Scope
+from instep.sync.changes.selected import sides_now
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe, Ref
@@ -49,20 +50,18 @@ def _let_go(detection: Detection) -> dict[Ref, set[str]]:
 def extra_reads(pipe: Pipe, read: TableRead, held: Iterable[str]) -> tuple[ColumnRead, ...]:
     """How a table's extra columns are read: under names that no accepted column has. One that is off by now, or that
     the source has no more, is left out."""
-    if read.table.extra is None:
+    if read.table.extra is None or not (held := tuple(held)):
         return ()
-    taken, found = {c.column.name for c in read.columns}, []
+    taken, found, on = {c.column.name for c in read.columns}, [], sides_now(pipe).now
     for name in held:
         column = read.source.by_name.get(name)
-        if column is None or not column_is_on(pipe.selection, read.source, column)[0]:
+        if column is None or not column_is_on(on, read.source, column)[0]:
             continue
         own = name
         while own in taken:
             own += "'"
         taken.add(own)
-        found.append(
-            ColumnRead(replace(column, name=own, key=0), column, hashed(pipe.selection, read.source.ref, name))
-        )
+        found.append(ColumnRead(replace(column, name=own, key=0), column, hashed(on, read.source.ref, name)))
     return tuple(found)
 
 

@@ -23,6 +23,15 @@ def chosen(selection: Selection, store: Store, connection: str) -> Selection:
     return with_switches(with_switches(selection, switches, accepted, identity), switches, source, identity)
 
 
+def sides_now(pipe: Pipe) -> Sides:
+    """What is selected by now: people may have switched something since the run began."""
+    if not (switches := pipe.store.switches.of(pipe.name)):
+        return Sides(pipe.said, pipe.said)
+    seen = pipe.store.discoveries.get(pipe.name)
+    source, identity = (seen.catalog, seen.identity) if seen else (Catalog(), "")
+    return sides(pipe.said, switches, source, pipe.store.accepted.catalog(pipe.name), identity)
+
+
 def selected_reads(pipe: Pipe, detection: Detection) -> tuple[tuple[TableRead, ...], tuple[Missing, ...]]:
     """The reads, and the accepted tables that cannot be read with why. A column that is switched off has no source,
     so that its old values stay; a table that is off under its name at the source is left out."""

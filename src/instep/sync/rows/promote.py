@@ -16,13 +16,13 @@ from instep.destinations.kept import Hashing, Kept, Promotes
 from instep.errors import InstepError
 from instep.model import Run, TableRun
 from instep.schema.names import destination_ref
-from instep.schema.selection import hashed
+from instep.schema.selection import Selection, hashed
 from instep.schema.table import Column, Table
 from instep.schema.types import DataType, String
 from instep.sources.stream import Streams
 from instep.store.backfills import Backfill
 from instep.sync.changes.extras import EXTRA, is_read, waiting
-from instep.sync.changes.selected import selected_reads
+from instep.sync.changes.selected import selected_reads, sides_now
 from instep.sync.detection.detect import Detection
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.rows.outcome import Outcome
@@ -86,10 +86,9 @@ def _table(pipe: Pipe, run: Run, table: Table, backfills: Collection[Backfill], 
 
 def _columns(pipe: Pipe, table: Table, backfills: Iterable[Backfill]) -> dict[str, Kept]:
     """By destination column. The source's types matter where one is hashed, and are read once: a discovery is big."""
-    wanted = [(table.by_name[b.column], b) for b in backfills]
-    any_hashed = any(hashed(pipe.selected_before, table.ref, c.name) for c, _ in wanted)
-    types = _types_at_source(pipe, table) if any_hashed else {}
-    return {c.alias or c.name: _kept(pipe, table, c, b, types) for c, b in wanted}
+    wanted, on = [(table.by_name[b.column], b) for b in backfills], sides_now(pipe).before
+    types = _types_at_source(pipe, table) if any(hashed(on, table.ref, c.name) for c, _ in wanted) else {}
+    return {c.alias or c.name: _kept(pipe, on, table, c, b, types) for c, b in wanted}
 
 
 def _types_at_source(pipe: Pipe, table: Table) -> dict[str, DataType]:
@@ -98,18 +97,20 @@ def _types_at_source(pipe: Pipe, table: Table) -> dict[str, DataType]:
     return {c.name: c.type for c in source.columns} if source else {}
 
 
-def _kept(pipe: Pipe, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]) -> Kept:
+def _kept(
+    pipe: Pipe, on: Selection, table: Table, column: Column, backfill: Backfill, types: Mapping[str, DataType]
+) -> Kept:
     """The kept values of a column. They were kept as they came unless the column was to be hashed by then."""
     name = _name(pipe, backfill)
-    if not hashed(pipe.selected_before, table.ref, column.name):
+    if not hashed(on, table.ref, column.name):
         return Kept(name, column.type)
-    late = _hashed_since(pipe, table, column, backfill)
+    late = _hashed_since(pipe, on, table, column, backfill)
     return Kept(name, column.type, Hashing(types.get(name, String()), pipe.salt, late))
 
 
-def _hashed_since(pipe: Pipe, table: Table, column: Column, backfill: Backfill) -> bool:
+def _hashed_since(pipe: Pipe, on: Selection, table: Table, column: Column, backfill: Backfill) -> bool:
     """Whether all its values were kept in clear: it was let in hashed, and nothing had it hashed before."""
-    path, on = ".".join(filter(None, (*table.ref, column.name))), pipe.selected_before
+    path = ".".join(filter(None, (*table.ref, column.name)))
     if path not in on.masked or hashed(replace(on, masked=frozenset()), table.ref, column.name):
         return False
     answered = pipe.store.reviews.get(backfill.change).decided_at if backfill.change else None
