@@ -15,6 +15,7 @@ from instep.remote.client import Client
 from instep.remote.follow import Follower
 from instep.remote.key import Key
 from instep.remote.there_rows import ROUNDS, RowsThere
+from instep.remote.there_selections import SelectionsThere
 from instep.remote.work import Works
 from instep.sync.progress import Silent
 from instep.sync.run import Wanted, sync
@@ -95,6 +96,18 @@ def test_while_a_run_is_alive_nobody_says_that_nothing_is_held(world: World) -> 
         store.runs.finish(run, "done", "")
     with world.working():
         assert world.ok(*ERASING).out == "erased 1\n"
+
+
+def test_what_is_switched_is_what_was_shown(world: World) -> None:
+    """A column that comes in before the answer fits the pattern, but nobody has seen it."""
+    assert world.here("detect").code == 0
+    selections = SelectionsThere(Client(world.url, Key(world.key), "0.1.0"))
+    made = selections.switching("shop", "off", [], ["*.item.name*"])
+    world.sql("alter table item add column name_of_owner text")
+    assert world.here("detect").code == 0
+    selections.switch(made)
+    with world.store() as store:
+        assert [s.path for s in store.switches.of("shop")] == ["main.item.name"]
 
 
 def test_keys_are_made_and_ended(world: World) -> None:

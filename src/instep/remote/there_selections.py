@@ -24,10 +24,12 @@ class SelectionsThere:
     def switching(self, connection: str, verb: Verb, objects: Sequence[str], matching: Sequence[str]) -> Switching:
         asked = {"verb": verb, "objects": list(objects), "matching": list(matching)}
         found = self._ask(connection, asked, dry_run=True)
-        return Switching(connection, verb, [record(Turned, one) for one in found["objects"]], asked)
+        return Switching(connection, verb, [record(Turned, one) for one in found["objects"]])
 
     def switch(self, made: Switching) -> None:
-        self._ask(made.connection, made.made, dry_run=False)
+        """What was shown and no more: a pattern may fit other objects by now."""
+        asked = {"verb": made.verb, "objects": [one.object for one in made.objects]}
+        self._ask(made.connection, asked, dry_run=False)
 
     def _ask(self, connection: str, asked: Mapping[str, Any], *, dry_run: bool) -> Any:
         return self.client.post(f"/connections/{part(connection)}/selection", asked, dry_run=dry_run)

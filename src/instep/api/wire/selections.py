@@ -10,7 +10,9 @@ from pydantic import Field
 from instep.api.wire.base import Asked, Dry, Said
 from instep.control.selections import Verb
 
-Paths = Annotated[list[Annotated[str, Field(min_length=1, max_length=1000)]], Field(max_length=1000)]
+Path = Annotated[str, Field(min_length=1, max_length=1000)]
+Paths = Annotated[list[Path], Field(max_length=10_000)]
+Patterns = Annotated[list[Path], Field(max_length=1000)]
 
 
 class ListedOut(Said):
@@ -41,7 +43,7 @@ class Switching(Asked):
 
     verb: Verb
     objects: Paths = Field([])
-    matching: Paths = Field([])
+    matching: Patterns = Field([])
 
 
 class TurnedOut(Said):
