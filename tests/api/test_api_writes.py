@@ -318,7 +318,9 @@ def _asked_of(needs: Dependant) -> Iterator[object]:
         yield from _asked_of(one)
 
 
-READS = {f"POST /connections/{{connection}}/policy/{what}" for what in ("simulation", "test")}
+READS = {
+    f"POST /connections/{{connection}}/{what}" for what in ("policy/simulation", "policy/test", "quarantine/matches")
+}
 """What is asked with a document and changes nothing."""
 
 
