@@ -26,13 +26,13 @@ demo: $(STAMP) ## two databases change under a running pipeline: plan, quarantin
 connector-demo: $(STAMP) ## five syncs of a connector whose records change shape: plan, decision and result of each
 	@$(BIN)/instep connector demo --project connector-demo
 
-test: setup-test ## all tests but the crash and load suites
+test: setup-test ## all tests but the slow ones
 	@$(BIN)/pytest -m "not slow" -n 2 --dist loadgroup
 
 test-fast: setup-test ## the tests that need neither JVM nor server, with fewer random examples
 	@$(BIN)/pytest -m "not slow and not spark and not server" -n 2 --dist loadgroup --hypothesis-profile=fast
 
-test-slow: setup-test ## crash points and load
+test-slow: setup-test ## crash points, load, and what becomes of each change (docs/changes.md)
 	@$(BIN)/pytest -m slow -n 2 --dist loadgroup
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, sizes

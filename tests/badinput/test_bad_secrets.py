@@ -45,6 +45,7 @@ def arguments() -> bytes:
     return found
 
 
+@pytest.mark.slow
 def test_a_secret_stays_where_it_was_put(place: Place, postgres: Database, tmp_path: Path) -> None:
     postgres.execute(f"CREATE ROLE canary LOGIN SUPERUSER PASSWORD '{CANARY}'")
     try:

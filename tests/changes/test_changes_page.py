@@ -22,7 +22,7 @@ from instep.schema.preset import PRESETS, SUSPECTED, choice
 from sync_world import World
 
 CELLS = [(scenario, source) for source in SOURCES for scenario in SCENARIOS if source in scenario.change]
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 WRITE = os.environ.get("INSTEP_WRITE_PAGES") == "1"
 
 

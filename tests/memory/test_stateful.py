@@ -67,9 +67,8 @@ def run(machine: type[Machine], number: int, examples: int, steps: int = STEPS, 
     (seed(number)(test) if FIXED else test)()
 
 
-@pytest.mark.parametrize(
-    "part", [pytest.param(n, marks=pytest.mark.slow) if n else n for n in range(PARTS // len(MACHINES))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS // len(MACHINES)))
 @pytest.mark.parametrize("machine", MACHINES)
 def test_promises_hold(machine: type[Machine], part: int) -> None:
     """Each part is a search of its own, so that two processes can share them."""

@@ -39,6 +39,7 @@ def answered(twins: Twins, *words: str, column: str = "price", code: int = 0) ->
     assert alike(here.json) == alike(there.json), words
 
 
+@pytest.mark.slow
 def test_a_plan_its_application_and_an_undo(twins: Twins) -> None:
     begun(twins)
     for more in ((), JSON, ("--ddl", "--all", "--sample", "0")):
@@ -135,6 +136,7 @@ def test_what_is_held(twins: Twins) -> None:
     twins.both("quarantine", "replay", code=3)
 
 
+@pytest.mark.slow
 def test_a_comparison_of_both_sides(twins: Twins) -> None:
     twins.both("apply", "--yes", *JSON)
     twins.both("verify", code=1)
@@ -154,6 +156,7 @@ def test_a_comparison_of_both_sides(twins: Twins) -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_tables_are_kept_in_order(twins: Twins) -> None:
     twins.both("apply", "--yes", *JSON)
     twins.both("sync", *JSON)
@@ -256,7 +259,8 @@ def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten(twins: Twin
     assert twins.far.ok("detector", "status", "mine", *JSON).json["detector"]["frequency"] == 1800
 
 
-@pytest.mark.parametrize("detects", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("detects", [False, True])
 @pytest.mark.parametrize("twins", [FLEET], indirect=True)
 def test_a_rollout(twins: Twins, detects: bool) -> None:
     for name in ("shop", "eu"):

@@ -65,6 +65,7 @@ def test_a_table_is_emptied_or_kept_for_its_key(twins: Twins) -> None:
     assert "the old table is kept as" in twins.both("table", "set-key", "main.ware", "sku", "--rebuild")[1].out
 
 
+@pytest.mark.slow
 def test_a_cursor_is_set(twins: Twins) -> None:
     loaded(twins)
     words = ("table", "set-cursor", "main.ware")
@@ -142,6 +143,7 @@ def test_what_keeps_no_snapshots_is_refused(twins: Twins) -> None:
 VIEWS = PROJECT.replace("{policy: careful}", "{policy: careful, downstream: {sql: [views]}}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("twins", [VIEWS], indirect=True)
 def test_what_breaks_downstream(twins: Twins, tmp_path: Path) -> None:
     for folder in (twins.near.folder, twins.far.folder, tmp_path):

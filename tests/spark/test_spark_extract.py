@@ -215,6 +215,7 @@ INTERRUPTED = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_job_and_not_the_session(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path), str(Path(__file__).parent)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

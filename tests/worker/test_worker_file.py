@@ -20,6 +20,7 @@ def broken(shop: Shop) -> None:
     shop.put("connections: [")
 
 
+@pytest.mark.slow
 def test_a_worker_takes_it_in_and_leaves_what_is_wrong(shop: Shop) -> None:
     with shop.working(lanes=1) as worker, shop.store() as store:
         until(lambda: {s.kind for s in store.schedules.all()} == {"detect"})
