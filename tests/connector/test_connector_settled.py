@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, ups
 from instep import crash
 from instep.errors import Blocked
 from instep.schema.selection import Pattern, Selection
+from instep.sources.connector.child import Child
 from instep.sync.progress import Silent
 from instep.sync.run import Wanted, sync
 
@@ -102,6 +104,28 @@ def test_a_run_that_ends_before_its_first_state(
     assert waiting(approved) == [("t", "table")]
     monkeypatch.delenv(crash.VARIABLE)
     check_all_comes(approved)
+
+
+def test_a_run_that_fails_is_closed_by_one_thread_after_the_other(
+    approved: ConnectorWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What two close at once is closed twice, and the second time it may be a file of somebody else."""
+    inside, seen, close = [0], [0], Child.close
+
+    def slowly(child: Child) -> None:
+        inside[0] += 1
+        seen.append(inside[0])
+        child.stop()
+        time.sleep(0.5)
+        close(child)
+        inside[0] -= 1
+
+    monkeypatch.setattr(crash, "_passed", Counter())
+    monkeypatch.setenv(crash.VARIABLE, "sync.staged=raise")
+    monkeypatch.setattr(Child, "close", slowly)
+    with pytest.raises(crash.Crashed):
+        approved.play()
+    assert (max(seen), inside) == (1, [0])
 
 
 def test_the_connection_is_paused_in_mid_run(world: ConnectorWorld) -> None:

@@ -132,10 +132,14 @@ class RemoteSegments:
     def acknowledge(self, segment: Segment) -> None:
         """Nothing: the task did, once the segment was in the exchange."""
 
+    def stop(self) -> None:
+        """From another thread: next() ends soon."""
+        if not self._over:
+            self._closed.set()
+            self._news.set()
+
     def close(self) -> None:
         """Ends the task, if it has not ended, and with it the connector. Nothing is left in the exchange."""
-        if self._closed.is_set():
-            return
         if self._over:
             self._ended.wait(_ENDING)
         self._closed.set()

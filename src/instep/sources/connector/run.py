@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Ref = tuple[str, str]
 GROUP_BYTES = 256 << 20
 """Of files, after which a group takes no more segments."""
+_ENDING = 60.0  # seconds that a child which was ended may take to give back what it holds
 
 
 class ConnectorRun:
@@ -233,6 +234,10 @@ class _Ahead:
         return tuple(found)
 
     def close(self) -> None:
+        """The thread closes what it reads, or is over before that is closed here: a descriptor that is closed under it
+        may be somebody else's by then. One that does not end leaves what the next run sweeps."""
         self._stop.set()
-        self._segments.close()
-        self._thread.join(timeout=30)
+        self._segments.stop()
+        self._thread.join(_ENDING)
+        if not self._thread.is_alive():
+            self._segments.close()
