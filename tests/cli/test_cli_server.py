@@ -21,9 +21,10 @@ import pytest
 from cli_world import Shop
 from sqlalchemy import create_engine, text
 
-from instep.cli.server import check_reach, is_loopback, listening
+from instep.cli.server import check_reach, listening
 from instep.control.keys import authenticate
 from instep.errors import Blocked, InstepError
+from instep.near import is_loopback
 
 WAIT = 60.0
 

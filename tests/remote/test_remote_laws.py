@@ -27,7 +27,8 @@ from instep import errors
 from instep.api.problems import TITLES, Problem, of_error
 from instep.errors import ConnectError, InstepError, SetupError
 from instep.model import Job, JobStatus, Run
-from instep.remote.address import address, is_loopback
+from instep.near import is_loopback
+from instep.remote.address import address
 from instep.remote.client import PATIENCE, TRIES, Client, part
 from instep.remote.follow import Follower
 from instep.remote.follow import error_of as ended

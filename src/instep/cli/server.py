@@ -3,7 +3,6 @@ who may call it and what was done."""
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -18,6 +17,7 @@ from instep.cli.context import confirm, emit, fail, open_app, options, say
 from instep.cli.desk import open_desk
 from instep.cli.log_options import LogFormat, LogLevel
 from instep.errors import Blocked, InstepError, SetupError
+from instep.near import is_loopback
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
@@ -114,19 +114,12 @@ def _worker(opener: Callable[[], App], lanes: int, grace: float) -> WorkerBeside
 
 def check_reach(host: str, behind_proxy: str, insecure_dev: bool) -> None:
     """Blocked for an address that others reach without TLS in between."""
-    if is_loopback(host) or behind_proxy or insecure_dev:
+    if is_loopback(host.strip("[]")) or behind_proxy or insecure_dev:
         return
     raise Blocked(
         f"{host} is reached from other machines, and API keys would travel in clear",
         hint="put a proxy that ends TLS before it and name it with --behind-proxy, or listen on 127.0.0.1",
     )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listening(host: str, port: int) -> socket.socket:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from urllib.parse import urlsplit
 
 from instep.errors import Blocked, InstepError
+from instep.near import is_loopback
 
 PREFIX = "/api/v1"
 
@@ -33,14 +33,6 @@ def address(given: str) -> str:
             hint="use https, which a proxy before the server ends, or a tunnel to this machine (ssh -L)",
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(PREFIX)}"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether what is sent there stays on this machine."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _wrong(why: str) -> InstepError:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from instep.errors import ConnectError
-from instep.remote.address import is_loopback
+from instep.near import is_loopback
 
 CONNECT = 10.0
 READ = 90.0

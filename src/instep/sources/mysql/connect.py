@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError, SetupError
+from instep.near import is_near
 from instep.sources.mysql.wire import MALFORMED, spoken
 from instep.sources.private_file import as_file, private_file
 from instep.sources.server import ServerConfig
 from instep.sources.ssh import Way, through
 from instep.stage import patience
-from instep.stage.near import is_near
 from instep.stage.patience import KEEPALIVES, Silence, within
 
 if TYPE_CHECKING:
