@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from compat_world import Compat
 
-from instep.api.compat.desk import RANKS
 from instep.api.compat.matrix import NEEDS, of_change
 from instep.control.kept import Kept
+from instep.control.keys import ROLES
 
 VALUES = {
     "{id}": "shop", "{schema}": "main", "{table}": "item", "{column}": "name", "{group}": "lake", "{user}": "user_x",
@@ -32,14 +32,13 @@ def test_who_has_less_is_refused(compat: Compat, route: str) -> None:
     method, path = route.split()
     for said, value in VALUES.items():
         path = path.replace(said, value)
-    for role, rank in RANKS.items():
-        if rank < RANKS[NEEDS[route]]:
-            given = compat.key(role)
-            answer = compat.ask(method, path, {}, 403, auth=given)
-            assert answer["message"] == f"Your key has the role {role}; this takes {NEEDS[route]}."
-            entry = next(iter(compat.store.audit.page()))
-            assert (entry.action, entry.target) == ("access.refused", route.replace(" ", " /v1"))
-            assert (entry.detail, given[0] in entry.actor) == ({"role": role, "needed": NEEDS[route]}, True)
+    for role in ROLES[: ROLES.index(NEEDS[route])]:
+        given = compat.key(role)
+        answer = compat.ask(method, path, {}, 403, auth=given)
+        assert answer["message"] == f"Your key has the role {role}; this takes {NEEDS[route]}."
+        entry = next(iter(compat.store.audit.page()))
+        assert (entry.action, entry.target) == ("access.refused", route.replace(" ", " /v1"))
+        assert (entry.detail, given[0] in entry.actor) == ({"role": role, "needed": NEEDS[route]}, True)
 
 
 CHANGES = [
@@ -54,8 +53,7 @@ CHANGES = [
 @pytest.mark.parametrize(("name", "body", "role"), CHANGES, ids=[c[0] for c in CHANGES])
 def test_what_is_changed_says_who_may(compat: Compat, name: str, body: dict[str, Any], role: str) -> None:
     assert of_change(body) == role
-    below = [r for r, rank in RANKS.items() if 0 < rank < RANKS[role]]
-    for less in below:
+    for less in ROLES[1 : ROLES.index(role)]:
         compat.ask("PATCH", "/connections/shop", body, 403, auth=compat.key(less))
     compat.ask("PATCH", "/connections/shop", body, auth=compat.key(role))
 

@@ -12,12 +12,12 @@ from instep.api.access import address_of, credentials, refused
 from instep.api.compat.envelope import Refusal, not_found
 from instep.api.compat.ports import Caller, Item, Job, Ports
 from instep.api.compat.services import no_source
+from instep.control.keys import Role, may
 from instep.control.selections import Place, place_of
 from instep.model import JobKind
 from instep.project.project import Project
 from instep.schema.names import Naming
 
-RANKS: Mapping[str, int] = {"viewer": 0, "operator": 1, "approver": 2, "admin": 3}
 BUSY = "The job that this takes is still going."
 
 
@@ -27,10 +27,10 @@ class Desk:
     caller: Caller
     route: str
 
-    def may(self, role: str) -> bool:
-        return RANKS[self.caller.role] >= RANKS[role]
+    def may(self, role: Role) -> bool:
+        return may(self.caller.role, role)
 
-    def allow(self, role: str) -> None:
+    def allow(self, role: Role) -> None:
         """Refusal: 403 for less than this role. Not to be called in a transaction, which would take its entry in the
         audit log back."""
         if not self.may(role):
