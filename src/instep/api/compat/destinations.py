@@ -31,22 +31,17 @@ _NOTED = {"region", "time_zone_offset"}
 """What has no meaning here, and is told back."""
 
 
-class NewDestination(Wire):
-    group_id: str = Field(min_length=1)
-    service: str = Field(min_length=1)
-    region: str = Field(default="", max_length=100)
-    time_zone_offset: str = Field(default="0", pattern=_OFFSET)
-    config: dict[str, Any] = Field(default_factory=dict)
-    networking_method: str = Field(default="Directly", max_length=100)
-    run_setup_tests: Truth = True
-
-
 class DestinationChange(Wire):
     region: str = Field(default="", max_length=100)
     time_zone_offset: str = Field(default="0", pattern=_OFFSET)
     config: dict[str, Any] = Field(default_factory=dict)
     networking_method: str = Field(default="Directly", max_length=100)
     run_setup_tests: Truth = True
+
+
+class NewDestination(DestinationChange):
+    group_id: str = Field(min_length=1)
+    service: str = Field(min_length=1)
 
 
 @router.get("/destinations", **lists(DestinationOut))
@@ -116,7 +111,7 @@ def _check_network(method: str) -> None:
         raise Refusal(400, f"A destination is reached directly; networking_method {method} is not there.")
 
 
-def _noted_of(wanted: NewDestination | DestinationChange) -> dict[str, Any]:
+def _noted_of(wanted: DestinationChange) -> dict[str, Any]:
     return wanted.model_dump(include=_NOTED, exclude_unset=True)
 
 
