@@ -11,11 +11,10 @@ from instep.schema.change import Change, column_of, table_of
 from instep.schema.extra import not_let_in, over_the_limit, was_extra, with_extra
 from instep.schema.kinds import ColumnAdded
 from instep.schema.read import ColumnRead, TableRead, pair_tables
-from instep.schema.selection import column_is_on, hashed
+from instep.schema.selection import Selection, column_is_on, hashed
 from instep.schema.table import Catalog, Table
 from instep.sources.stream import Streams
 from instep.store.backfills import Backfill, Scope
-from instep.sync.changes.selected import sides_now
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe, Ref
@@ -47,12 +46,12 @@ def _let_go(detection: Detection) -> dict[Ref, set[str]]:
     return found
 
 
-def extra_reads(pipe: Pipe, read: TableRead, held: Iterable[str]) -> tuple[ColumnRead, ...]:
+def extra_reads(on: Selection, read: TableRead, held: Iterable[str]) -> tuple[ColumnRead, ...]:
     """How a table's extra columns are read: under names that no accepted column has. One that is off by now, or that
     the source has no more, is left out."""
-    if read.table.extra is None or not (held := tuple(held)):
+    if read.table.extra is None:
         return ()
-    taken, found, on = {c.column.name for c in read.columns}, [], sides_now(pipe).now
+    taken, found = {c.column.name for c in read.columns}, []
     for name in held:
         column = read.source.by_name.get(name)
         if column is None or not column_is_on(on, read.source, column)[0]:

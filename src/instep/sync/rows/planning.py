@@ -19,7 +19,7 @@ from instep.sync.changes.extras import extra_reads, held_columns, only_copies
 from instep.sync.changes.fill_plan import whole_tables
 from instep.sync.changes.kept_history import rekeyed
 from instep.sync.changes.reselected import want_again
-from instep.sync.changes.selected import selected_reads
+from instep.sync.changes.selected import selected_reads, sides_now
 from instep.sync.detection.chosen import settings_of
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.fill_since import noted
@@ -69,6 +69,7 @@ class Pass:
         waiting = whole_tables(self.pipe)
         dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
         holds, extras = holds_of(self.pipe, self.detection), held_columns(self.pipe, self.detection)
+        on = sides_now(self.pipe).now if extras else self.pipe.selection
         loads = []
         for number, read in enumerate(found):
             ref = read.table.ref
@@ -103,7 +104,7 @@ class Pass:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "done", load.choice.mode)
                 continue
             misfit = self._misfit(load, misfits.get(ref, "quarantine"))
-            extra = extra_reads(self.pipe, read, extras.get(ref, ()))
+            extra = extra_reads(on, read, extras.get(ref, ()))
             copies = only_copies(self.pipe, read)
             loads.append(replace(load, misfit=misfit, holds=holds.get(ref, {}), extra=extra, only_copies=copies))
         return loads
