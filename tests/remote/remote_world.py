@@ -122,6 +122,13 @@ class Twins:
         self.near.sql(script)
         self.far.sql(script)
 
+    def grow(self) -> None:
+        """Two syncs, each with a row more than before."""
+        self.both("apply", "--yes", "--output", "json")
+        for _ in range(2):
+            self.sql("insert into item (name) values ('x')")
+            self.both("sync", "--output", "json")
+
     def both(self, *words: str, code: int = 0) -> tuple[Said, Said]:
         """What is said at the project and over the server, which has to be the same but for what differs anyway."""
         here, there = self.near.here(*words), self.far.there(*words)

@@ -109,10 +109,7 @@ def snapshots(twins: Twins) -> list[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("twins", [ICEBERG], indirect=True)
 def test_rows_are_put_back(twins: Twins) -> None:
-    twins.both("apply", "--yes", *JSON)
-    for _ in range(2):
-        twins.sql("insert into item (name) values ('x')")
-        twins.both("sync", *JSON)
+    twins.grow()
     twins.both("restore", "main.item", "--at", "2020-01-01", "--dry-run", code=1)
     twins.both("restore", "main.items", "--list", code=1)
     now, before, *_ = snapshots(twins)
