@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,17 @@ def test_a_file_in_the_first_local_folder(tmp_path: Path, folders: list[str], el
     if written:
         with pytest.raises(SetupError, match=r"does not see .*run, a folder of the machine that runs instep"):
             check_witness(file)
+
+
+def test_what_a_killed_driver_has_left_goes_after_a_week(tmp_path: Path) -> None:
+    ages = {".seen-old": 8 * 86400, ".seen-new": 6 * 86400, "part.parquet": 8 * 86400}
+    for name, age in ages.items():
+        file = tmp_path / name
+        file.touch()
+        os.utime(file, (time.time() - age,) * 2)
+    with witness([str(tmp_path)], True):
+        pass
+    assert {file.name for file in tmp_path.iterdir()} == {".seen-new", "part.parquet"}
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ _SETTLED, _SETTLING = 1.0, 10.0
 _POLL = 0.1
 _MOST = 64
 """Task slots that are counted on where the cluster grows with the work and has no bound of its own."""
+_FORGOTTEN = 7 * 86400.0  # seconds after which nobody waits for a file of a driver any more
 _counted: dict[int, int] = {}
 
 
@@ -110,6 +111,7 @@ def witness(folders: Iterable[str], elsewhere: bool) -> Iterator[str]:
     file = local / f".seen-{uuid.uuid4().hex}"
     try:
         local.mkdir(parents=True, exist_ok=True)
+        _forget(local)
         file.touch()
     except OSError as error:
         raise StageError(f"cannot write {local}: {error.strerror}", hint="check the folder and its disk") from error
@@ -118,6 +120,14 @@ def witness(folders: Iterable[str], elsewhere: bool) -> Iterator[str]:
     finally:
         with suppress(OSError):
             file.unlink()
+
+
+def _forget(folder: Path) -> None:
+    """What drivers that were killed have left. No extraction takes so long."""
+    for file in folder.glob(".seen-*"):
+        with suppress(OSError):
+            if time.time() - file.stat().st_mtime > _FORGOTTEN:
+                file.unlink()
 
 
 def check_witness(file: str) -> None:
