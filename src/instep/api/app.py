@@ -68,7 +68,7 @@ def create_app(
     rates = rates or Rates()
     app = FastAPI(
         title=_TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None,
-        redirect_slashes=False, generate_unique_id_function=lambda route: route.name,
+        redirect_slashes=False,
     )  # fmt: skip
     app.state.server = Server(
         opened, StoredQueue(opened), rates, listeners or Listeners(), poll, stream,
@@ -76,8 +76,8 @@ def create_app(
     )  # fmt: skip
     opened.store.events.last_number()  # opens the store before the first request
     check_matrix()
-    for routes in ROUTES:
-        app.include_router(routes)
+    for routes in ROUTES:  # as they are: including them builds each anew for every application, at its first request
+        app.router.routes.extend(routes.routes)
     metrics.add_alias(app)
     app.mount(PATH, compatible(opened, rates))
     app.openapi = describe(app)  # type: ignore[method-assign]

@@ -34,7 +34,12 @@ REHEARSED = "It was only rehearsed (`dry_run`)."
 
 def router(tag: str) -> APIRouter:
     """Routes behind a key."""
-    return APIRouter(prefix=PREFIX, tags=[tag], dependencies=[Depends(caller)], responses=PROBLEMS)
+    return open_router(tag, prefix=PREFIX, dependencies=[Depends(caller)], responses=PROBLEMS)
+
+
+def open_router(tag: str, **options: Any) -> APIRouter:
+    """Routes whose operations have the names of their functions."""
+    return APIRouter(tags=[tag], generate_unique_id_function=lambda route: route.name, **options)
 
 
 def name(description: str) -> Any:

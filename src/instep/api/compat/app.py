@@ -52,7 +52,7 @@ def create_compatible(ports: Ports, prefix: str = "") -> FastAPI:
     app.openapi = describe(app, prefix)  # type: ignore[method-assign]
     app.add_api_route("/openapi.json", _description, include_in_schema=False)
     for room in (syncs, schemas, state, connections, groups, destinations, users, webhooks, metadata, lists):
-        app.include_router(room.router)
+        app.router.routes.extend(room.router.routes)  # as they are, not built anew at the first request
     for kind in (Refusal, InstepError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.middleware("http")(_counted)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from instep.api.access import The
+from instep.api.common import open_router
 from instep.api.docs import STYLE, page
 from instep.api.matrix import PREFIX
 from instep.api.wire.health import Health
 from instep.errors import InstepError
 
-routes = APIRouter(tags=["health"])
+routes = open_router("health")
 
 
 @routes.get("/healthz", response_model=Health)
