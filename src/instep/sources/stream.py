@@ -96,6 +96,15 @@ class Stream(Protocol):
         """Of the group's last segment; greater for the empty one."""
         ...
 
+    @property
+    def left(self) -> frozenset[Ref]:
+        """The tables that `leave` was told last, in this run or one before."""
+        ...
+
+    def leave(self, refs: frozenset[Ref]) -> None:
+        """Keeps in mind that operations on these tables were neither taken nor held."""
+        ...
+
     def hold(self, refs: frozenset[Ref]) -> None:
         """Keeps the group's operations on these tables until they go on."""
         ...

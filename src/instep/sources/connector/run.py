@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, Full, Queue
 from threading import Event, Thread
@@ -118,6 +119,15 @@ class ConnectorRun:
     @property
     def came(self) -> frozenset[Ref]:
         return frozenset((t.schema, t.name) for s in self.group for t in s.tables if brought(t))
+
+    @property
+    def left(self) -> frozenset[Ref]:
+        return self.seen.left
+
+    def leave(self, refs: frozenset[Ref]) -> None:
+        if refs != self.seen.left:
+            self.seen = replace(self.seen, left=refs)
+            self.memory.keep_shape(self.seen.to_dict())
 
     def readable(self, folder: str) -> str:
         """Where the files of one of `folders` can be read, until the run ends."""

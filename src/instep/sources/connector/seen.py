@@ -61,7 +61,10 @@ class SeenTable:
 
 @dataclass(frozen=True)
 class Seen:
+    """`left`: tables of which operations were neither taken nor held, and that have not been asked for again since."""
+
     tables: Mapping[Ref, SeenTable] = field(default_factory=dict)
+    left: frozenset[Ref] = frozenset()
 
     def after(self, told: Iterable[SegmentTable]) -> Seen:
         """With what a segment or a declaration has told, which names every declared table."""
@@ -71,7 +74,7 @@ class Seen:
             for ref, t in self.tables.items()
             if ref in now or t.sent or not t.declared
         }
-        return Seen(kept | {ref: _met(kept.get(ref), t) for ref, t in now.items()})
+        return replace(self, tables=kept | {ref: _met(kept.get(ref), t) for ref, t in now.items()})
 
     @property
     def catalog(self) -> Catalog:
@@ -103,14 +106,16 @@ class Seen:
         if (table := self.tables.get(ref)) is None:
             return self
         columns = {name: c for name, c in table.columns.items() if name != column}
-        return Seen({**self.tables, ref: replace(table, columns=columns)})
+        return replace(self, tables={**self.tables, ref: replace(table, columns=columns)})
 
     def to_dict(self) -> dict[str, Any]:
-        return {"tables": [_to_dict(ref, t) for ref, t in sorted(self.tables.items())]}
+        tables = [_to_dict(ref, t) for ref, t in sorted(self.tables.items())]
+        return {"tables": tables, "left": [list(ref) for ref in sorted(self.left)]}
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Seen:
-        return cls(dict(_from_dict(t) for t in said.get("tables", ())))
+        left = frozenset((schema, name) for schema, name in said.get("left", ()))
+        return cls(dict(_from_dict(t) for t in said.get("tables", ())), left)
 
 
 def _met(before: SeenTable | None, now: SegmentTable) -> SeenTable:

@@ -20,6 +20,7 @@ from instep.errors import Blocked
 from instep.model import Run
 from instep.schema.kinds import TableAdded
 from instep.schema.read import TableRead
+from instep.schema.selection import is_on
 from instep.sources.base import Snapshot
 from instep.sources.stream import Operations, Stream, Streams
 from instep.sync.changes.apply import rebuilds
@@ -37,7 +38,9 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 def sent_again(pipe: Pipe, wanted: Wanted, outcome: Outcome) -> bool:
     """Whether some table waits for all of its rows, which only a run from the start brings."""
-    if wanted.tables or not (tables := whole_tables(pipe)):
+    accepted = pipe.store.accepted.catalog(pipe.name)
+    read = {t.ref for t in accepted.tables if not t.retained and is_on(pipe.selected_before, t)[0]}
+    if wanted.tables or not (tables := whole_tables(pipe).keys() & read):
         return False
     names = ", ".join(sorted(".".join(filter(None, ref)) for ref in tables))
     outcome.note(f"{names} waits for all of its rows, so the connector sends everything again")
@@ -151,6 +154,16 @@ class Streaming:
     def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
         """The tables of a pass, and why some do not run."""
         self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
+        self._want_left()
+
+    def _want_left(self) -> None:
+        """Asks for all rows of the tables that are read by now and had operations while they were not."""
+        if back := self.stream.left & self._reads.keys():
+            with self.pipe.transaction():
+                for ref in back:
+                    table = self._reads[ref].table.ref
+                    self.pipe.store.backfills.want(self.pipe.name, table, why="rows came of it while it was off")
+                self.stream.leave(self.stream.left - back)
 
     def is_quiet(self, read: TableRead) -> bool:
         """Whether the group has nothing for the table."""
@@ -203,6 +216,7 @@ class Streaming:
         self._missed |= (self.stream.came & left) - kept
         if self.alone:
             return
+        self.stream.leave(self.stream.left | ((self.stream.came & left) - kept - self._reads.keys()))
         self.stream.hold(kept)
         self.pipe.store.runs.check(self.run)
         self.stream.done(frozenset(loaded), run=self.run.id, fence=self.run.fence)
@@ -226,5 +240,5 @@ class Streaming:
         if decision.needs_review:
             return True
         path = ".".join(filter(None, ref))
-        self.outcome.note(f"{path}: its rows are not kept while it is off; `instep sync --full` sends them again")
+        self.outcome.note(f"{path}: its rows are not kept while it is off; everything is sent again once it is on")
         return False
