@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -161,3 +162,80 @@ def test_every_list_has_a_message_and_both_cursors(compat: Compat, path: str) ->
     found = compat.ask("GET", path)
     assert found["message"].endswith("successfully")
     assert {"items", "next_cursor", "nextCursor"} <= set(found["data"])
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"config": {"schema": "other"}}, "config.schema of a connection is permanent: it is shop"),
+        ({"config": {"schema_prefix": "other", "path": "b.db"}}, "config.schema_prefix of a connection is permanent"),
+        ({"external_secrets_manager_id": "vault"}, "external_secrets_manager_id: the worker connects by itself"),
+        ({"service": "postgres"}, "service of a connection is permanent: it is sqlite"),
+        ({"group_id": "pond"}, "group_id of a connection is permanent: it is lake"),
+    ],
+)
+def test_what_a_connection_is_made_with_stays(compat: Compat, body: dict[str, Any], said: str) -> None:
+    before = compat.data("GET", SHOP)
+    refused = compat.ask("PATCH", SHOP, {**body, "paused": True}, 400)
+    assert (said in refused["message"], refused["code"]) == (True, "InvalidInput")
+    assert compat.data("GET", SHOP) == before, "nothing of it was taken"
+
+
+def test_what_a_connection_is_made_with_may_be_said_again(compat: Compat) -> None:
+    same = {"service": "sqlite", "group_id": "lake", "config": {"schema": "shop"}, "external_secrets_manager_id": ""}
+    assert compat.data("PATCH", SHOP, same)["schema"] == "shop"
+    kept = {"group_id": "lake", "service": "itunes_connect", "external_secrets_manager_id": "vault"}
+    made = compat.data("POST", "/connections", kept, 201)
+    assert made["external_secrets_manager_id"] == "******", "kept as a secret, by its name"
+    path = f"/connections/{made['id']}"
+    assert "permanent" in compat.ask("PATCH", path, {"service": "google_ads"}, 400)["message"]
+    assert compat.data("PATCH", path, {"config": {"schema": "other"}})["schema"] == "other", "nothing is loaded yet"
+
+
+def test_the_word_that_its_client_has_for_a_service_stays(compat: Compat) -> None:
+    config = {"host": "127.0.0.1", "user": "u", "database": "d", "schema_prefix": "erp"}
+    body = {"group_id": "lake", "service": "postgres_rds", "config": config, "run_setup_tests": False}
+    made = compat.data("POST", "/connections", body, 201)
+    assert (made["service"], made["schema"]) == ("postgres_rds", "erp")
+    assert compat.data("PATCH", f"/connections/{made['id']}", {"service": "postgres"})["service"] == "postgres_rds"
+
+
+UNREAD: list[tuple[str, str, dict[str, Any], str]] = [
+    ("PATCH", SHOP, {"pause_after_trial": True, "schedule": {"cron": "* * * * *"}}, "schedule"),
+    ("PATCH", f"{SHOP}/schemas", {"schemas": {"main": {"tables": {"item": {"enabeld": False}}}}},
+     "schemas.main.tables.item.enabeld"),
+    ("PATCH", f"{SHOP}/schemas/main", {"enabled": True, "tabels": {}}, "tabels"),
+    ("PATCH", f"{SHOP}/schemas/main/tables/item", {"enabled": True, "columns": {"name": {"hash": True}}},
+     "columns.name.hash"),
+    ("PATCH", f"{SHOP}/schemas/main/tables/item/columns/name", {"enabled": True, "masked": True}, "masked"),
+    ("POST", f"{SHOP}/schemas/reload", {"mode": "EXCLUDE"}, "mode"),
+    ("POST", f"{SHOP}/sync", {"forced": True}, "forced"),
+    ("POST", f"{SHOP}/resync", {"tables": {"main": ["item"]}}, "tables"),
+    ("PATCH", SHOP, {"sync_frequency": 60, "daily_sync_time": "03:00"}, "daily_sync_time"),
+    ("PATCH", "/groups/lake", {"name": "lake", "colour": "red"}, "colour"),
+    ("PATCH", "/destinations/lake", {"region": "EU", "service": "delta", "run_setup_tests": False}, "service"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body", "named"), UNREAD)
+def test_fields_that_nothing_reads_are_named(
+    compat: Compat, method: str, path: str, body: dict[str, Any], named: str
+) -> None:
+    if "/schemas" in path:
+        compat.ask("POST", f"{SHOP}/schemas/reload", {})
+    assert compat.ask(method, path, body)["message"].endswith(f"settings have no effect here: {named}.")
+
+
+def test_a_tree_that_is_sent_back_as_it_was_read_has_nothing_unknown(compat: Compat) -> None:
+    compat.ask("POST", f"{SHOP}/schemas/reload", {})
+    compat.ask("PATCH", f"{SHOP}/schemas/main/tables/item/columns/name", {"enabled": True})
+    tree = compat.data("GET", f"{SHOP}/schemas")
+    assert compat.ask("PATCH", f"{SHOP}/schemas", tree)["message"] == "Schema configuration has been modified"
+
+
+def test_two_that_are_made_at_the_same_time_get_two_names(compat: Compat) -> None:
+    body = {"group_id": "lake", "service": "sqlite", "config": {"path": "shop.db", "schema": "twin"}}
+    with ThreadPoolExecutor(6) as pool:
+        made = list(pool.map(lambda _: compat.data(
+            "POST", "/connections", {**body, "run_setup_tests": False}, 201)["id"], range(6)))  # fmt: skip
+    assert sorted(made) == ["twin", *(f"twin_{number}" for number in range(2, 7))]

@@ -10,7 +10,7 @@ from pydantic import Field
 from instep.api.compat.body import Truth, Wire
 from instep.api.compat.envelope import Refusal
 from instep.api.compat.frequency import DEFAULT, FREQUENCIES
-from instep.api.compat.services import TYPES, not_understood, understood, unknown
+from instep.api.compat.services import NAMES, TYPES, not_understood, understood, unknown
 
 Delay = Literal["LOW", "NORMAL", "HIGH", "CUSTOM", "SYNC_FREQUENCY"]
 Schedule = Literal["auto", "manual"]
@@ -22,8 +22,8 @@ TOLD = (
     "destination_configuration", "connect_card_config",
 )  # fmt: skip
 """What has no effect here, and is kept because clients read it back."""
-WAYS = ("private_link_id", "proxy_agent_id", "hybrid_deployment_agent_id")
-"""Ways to a source that there are none of here."""
+WAYS = ("private_link_id", "proxy_agent_id", "hybrid_deployment_agent_id", "external_secrets_manager_id")
+"""Ways to a source, or to its secrets, that there are none of here."""
 
 
 class Said(Wire):
@@ -39,7 +39,10 @@ class Said(Wire):
     private_link_id: str | None = Field(default=None, max_length=200)
     proxy_agent_id: str | None = Field(default=None, max_length=200)
     hybrid_deployment_agent_id: str | None = Field(default=None, max_length=200)
+    vault: str | None = Field(default=None, max_length=200, alias="external_secrets_manager_id")
     auth: dict[str, Any] | None = None
+    trust_certificates: Truth | None = None
+    trust_fingerprints: Truth | None = None
     run_setup_tests: Truth | None = None
 
     def told(self) -> dict[str, Any]:
@@ -58,6 +61,8 @@ class NewConnection(Said):
 
 
 class Change(Said):
+    group_id: str | None = None
+    service: str | None = None
     config: dict[str, Any] | None = None
     paused: Truth | None = None
     sync_frequency: int | None = None
@@ -82,8 +87,9 @@ def check_config(service: str, config: Mapping[str, Any]) -> None:
 
 def check_way(said: Said, way: str) -> None:
     """Refusal for what would have its source reached otherwise than by `way`, the networking method that it has."""
-    if ids := [name for name in WAYS if getattr(said, name)]:
-        text = "the worker connects by itself: there are no agents and no private links"
+    fields = said.model_dump(by_alias=True)
+    if ids := [name for name in WAYS if fields[name]]:
+        text = "the worker connects by itself: there are no agents, no private links and no managers of secrets"
         raise Refusal(400, f"{', '.join(ids)}: {text}.", hint="leave it out")
     if said.networking_method not in (None, "", way):
         hint = "say so, or leave it out"
@@ -93,6 +99,24 @@ def check_way(said: Said, way: str) -> None:
         raise Refusal(400, f"{text}.", hint=hint)
 
 
-def left_out(service: str, said: Said, config: Mapping[str, Any] | None) -> list[str]:
-    """What was sent and means nothing here, by name."""
-    return [*unknown(service, config or {}), *(["auth"] if said.auth and service in TYPES else [])]
+def check_permanent(said: Change, group: str, service: str, namespace: str = "") -> None:
+    """Refusal for another value of what a connection is made with and never changes; its namespace ("": not known yet)
+    from when it has a source."""
+    config = said.config or {}
+    asked = [("group_id", said.group_id, group)]
+    asked += [(f"config.{key}", str(config[key]), namespace) for key in NAMES if namespace and config.get(key)]
+    if TYPES.get(said.service or "", said.service) != TYPES.get(service, service):
+        asked.append(("service", said.service, service))
+    for field, value, now in asked:
+        if value not in (None, now):
+            hint = "leave it out, or make another connection"
+            raise Refusal(400, f"{field} of a connection is permanent: it is {now}.", hint=hint)
+
+
+def left_out(service: str, said: NewConnection | Change, config: Mapping[str, Any] | None) -> list[str]:
+    """What was sent and means nothing here, by name; of a service that is not read here everything is kept."""
+    if service not in TYPES:
+        return []
+    daily = "daily_sync_time" in said.model_fields_set and said.sync_frequency not in (None, 1440)
+    more = [name for name, lost in (("auth", bool(said.auth)), ("daily_sync_time", daily)) if lost]
+    return [*unknown(service, config or {}), *more, *said.unread]

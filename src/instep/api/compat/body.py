@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from fastapi import Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PrivateAttr, ValidationError
 
 from instep.api.compat.envelope import Refusal
 
 MAX_BODY = 1 << 20
 MAX_DEPTH = 24
+MAX_NAMED, MAX_NAME = 10, 100
+"""How many keys, and how much of each, an answer names."""
 M = TypeVar("M", bound=BaseModel)
 
 
 class Wire(BaseModel):
-    """A body. Unknown keys are ignored, as clients send more than is read; null counts as absent."""
+    """A body. Keys that are unknown have no effect, as clients send more than is read, and are named in the answer;
+    null counts as absent. `answered`: keys of answers, which clients send back with the rest."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+    answered: ClassVar[frozenset[str]] = frozenset()
+    _unread: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """What was sent and is not known, by name."""
+        return self._unread
+
+    def remark(self, message: str) -> str:
+        """The message of an answer, with what was not read."""
+        return f"{message}. {no_effect(self.unread)}" if self.unread else message
 
 
 def _truth(value: Any) -> Any:
@@ -56,10 +70,32 @@ def parse(model: type[M], found: Any) -> M:
     if not isinstance(found, dict):
         raise Refusal(400, "The body must be a JSON object.")
     try:
-        return model.model_validate(without_null(found))
+        made = model.model_validate(without_null(found))
+        if isinstance(made, Wire):
+            made._unread = tuple(_strange(type(made), found))
+        return made
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         raise Refusal(400, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def no_effect(names: Sequence[str]) -> str:
+    """The sentence that names what was left out."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"These settings have no effect here: {', '.join(names[:MAX_NAMED])}{more}."
+
+
+def _strange(model: type[Wire], found: Mapping[str, Any]) -> Iterator[str]:
+    """The paths of keys that the model does not know; a member that is no value is an object of named bodies."""
+    known = {field.alias or name: field for name, field in model.model_fields.items()}
+    for key, value in found.items():
+        field = known.get(key)
+        if field is None and value is not None and key not in model.answered:
+            yield key[:MAX_NAME]
+        elif field is not None and isinstance(value, Mapping):
+            for inner in (one for one in get_args(field.annotation) if isinstance(one, type) and issubclass(one, Wire)):
+                for name, body in value.items():
+                    yield from (f"{key}.{name}.{path}" for path in _strange(inner, body or {}))
 
 
 def without_null(value: Any) -> Any:

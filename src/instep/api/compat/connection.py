@@ -77,7 +77,7 @@ def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]
     return {
         "id": item.name,
         "group_id": item.group,
-        "service": said["service"] if foreign else service_of(source),
+        "service": said["service"] if foreign else service_of(source, str(said.get("service", ""))),
         "service_version": 1,
         "schema": item.namespace,
         "connected_by": item.created_by or None,

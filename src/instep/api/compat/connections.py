@@ -16,10 +16,11 @@ from instep.api.compat.bodies import (
     NewConnection,
     check_config,
     check_frequency,
+    check_permanent,
     check_way,
     left_out,
 )
-from instep.api.compat.body import parse, without_null
+from instep.api.compat.body import MAX_NAMED, no_effect, parse, without_null
 from instep.api.compat.connection import instant, network, shown, sync_line, times
 from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
@@ -33,6 +34,7 @@ from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.services import NAMES, TYPES, early, is_set_up, source_spec
 from instep.api.compat.setup import at_once, connection_tests
 from instep.api.compat.wire import ConnectionOut, TestedConnection
+from instep.control.identity import SERVICES
 from instep.control.kept import Kept
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
@@ -78,8 +80,9 @@ def create(desk: Asked, body: Body) -> JSONResponse:
     known = is_set_up(wanted.service, wanted.config)
     if known:
         check_way(wanted, DIRECTLY)
-    name = _free_name(desk, wanted.service, wanted.config)
-    item = _create_ours(desk, name, wanted) if known else _create_foreign(desk, name, wanted, body)
+    with desk.ports.store.transaction():  # two at the same time get two names
+        name = _free_name(desk, wanted.service, wanted.config)
+        item = _create_ours(desk, name, wanted) if known else _create_foreign(desk, name, wanted, body)
     tests = at_once(connection_tests, desk, item.name) if known and wanted.run_setup_tests is not False else []
     strange = left_out(wanted.service, wanted, wanted.config)
     return _answer("Connection has been created", {**_view(desk, item), "setup_tests": tests}, strange, 201)
@@ -144,8 +147,8 @@ def _answer(message: str, view: dict[str, Any], strange: list[str], status: int)
     """With a warning that names what was left out."""
     if not strange:
         return success(message, view, status=status)
-    keys = ", ".join(strange)
-    said = f"These settings are not known here and have no effect: {keys}."
+    keys = ", ".join(strange[:MAX_NAMED])
+    said = no_effect(strange)
     view["status"]["warnings"].append({"code": "settings_not_known", "message": said, "details": keys})
     return success(f"{message}. {said}", view, status=status)
 
@@ -164,7 +167,8 @@ def _create_ours(desk: Desk, name: str, wanted: NewConnection, since: Item | Non
     with desk.ports.store.transaction():
         objects.create("source", name, source_spec(wanted.service, wanted.config), who)
         item = objects.create("connection", name, spec, who, since)
-        note(desk, "connection", name, {**wanted.told(), **_beside(wanted.config, wanted)})
+        word = {} if wanted.service in SERVICES.values() else {"service": wanted.service}
+        note(desk, "connection", name, {**word, **wanted.told(), **_beside(wanted.config, wanted)})
     if wanted.paused:
         pause(desk.ports.store, name, f"paused by {who}")
     return item
@@ -195,6 +199,7 @@ def _taken(desk: Desk, name: str) -> bool:
 def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
     objects, who, store = desk.ports.objects, desk.caller.name, desk.ports.store
     source = str(item.spec["source"])
+    check_permanent(wanted, item.group, _service(desk, item), item.namespace)
     check_way(wanted, network(objects.get("source", source)))
     if wanted.schema_status == "blocked_on_capture":
         raise Refusal(400, "schema_status: no connection here waits for its schema to be edited.", hint=WAITS)
@@ -203,8 +208,8 @@ def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
         if desk.caller.groups and len(store.objects.users("source", source)) > 1:
             raise Refusal(403, f"Source '{source}' serves other connections, too.", hint="use a key without groups")
         check_config(type, wanted.config)
-        config = {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}
-        objects.change("source", source, config, who)
+        if config := {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}:
+            objects.change("source", source, config, who)
     said = noted(desk.ports, "connection", [item.name]).get(item.name, {})
     frequency, time = times(item, said)
     if settings := _schedule(wanted, item, said):
@@ -256,11 +261,13 @@ def _change_foreign(desk: Desk, item: Item, wanted: Change, body: Mapping[str, A
 
 
 def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]) -> Item:
-    check_config(str(item.spec.get("service")), wanted.config or {})
+    service = str(item.spec.get("service"))
+    check_permanent(wanted, item.group, service)
+    check_config(service, wanted.config or {})
     patch = _kept_fields(body, wanted, TEST_ONLY | _OURS | _TIED)
     kept = Kept(desk.ports.store)
     found = desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
-    if item.spec.get("service") not in TYPES:
+    if service not in TYPES:
         return found
     whole = parse(NewConnection, kept.opened("foreign", item.name))
     if not is_set_up(whole.service, whole.config):

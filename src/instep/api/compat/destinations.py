@@ -27,15 +27,22 @@ from instep.store.setups import UNTESTED
 router = APIRouter()
 _DEFINED = ("postgres", "duckdb", "iceberg", "delta")
 _OFFSET = r"^[+-]?(\d|1[0-2])$"
-_NOTED = {"region", "time_zone_offset"}
+_NOTED = {"region", "time_zone_offset", "daylight_saving_time_enabled"}
 """What has no meaning here, and is told back."""
+_WAYS = ("private_link_id", "proxy_agent_id", "hybrid_deployment_agent_id")
 
 
 class DestinationChange(Wire):
     region: str = Field(default="", max_length=100)
     time_zone_offset: str = Field(default="0", pattern=_OFFSET)
     config: dict[str, Any] = Field(default_factory=dict)
+    daylight_saving_time_enabled: Truth | None = None
     networking_method: str = Field(default="Directly", max_length=100)
+    private_link_id: str = Field(default="", max_length=200)
+    proxy_agent_id: str = Field(default="", max_length=200)
+    hybrid_deployment_agent_id: str = Field(default="", max_length=200)
+    trust_certificates: Truth | None = None
+    trust_fingerprints: Truth | None = None
     run_setup_tests: Truth = True
 
 
@@ -58,7 +65,7 @@ def create(desk: Asked, body: Body) -> JSONResponse:
     if wanted.service not in _DEFINED:
         known = ", ".join(_DEFINED)
         raise Refusal(400, f"There is no destination of service {wanted.service}; there are {known}.")
-    _check_network(wanted.networking_method)
+    _check_way(wanted)
     group = existing(desk, "Group", wanted.group_id)
     if group.kind == "destination":
         raise Refusal(409, f"Group '{group.name}' has a destination already.")
@@ -68,7 +75,8 @@ def create(desk: Asked, body: Body) -> JSONResponse:
         note(desk, "destination", made.name, _noted_of(wanted))
         desk.ports.store.setups.reached(made.name, UNTESTED)
     tests = at_once(destination_tests, desk, made.name) if wanted.run_setup_tests else []
-    return success("Destination has been created", {**_view(desk, made), "setup_tests": tests}, status=201)
+    view = {**_view(desk, made), "setup_tests": tests}
+    return success(wanted.remark("Destination has been created"), view, status=201)
 
 
 @router.get("/destinations/{id}", **says(DestinationOut))
@@ -81,7 +89,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """It is tested again if its settings came, or the test was asked for by name."""
     desk.allow_whole()
     item, wanted = existing(desk, "Destination", id), parse(DestinationChange, body)
-    _check_network(wanted.networking_method)
+    _check_way(wanted)
     config = {k: v for k, v in wanted.config.items() if v != MASK and k != "type"}
     with desk.ports.store.transaction():
         if config:
@@ -89,7 +97,8 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
         note(desk, "destination", id, _noted_of(wanted))
     asked = wanted.run_setup_tests and (config or "run_setup_tests" in wanted.model_fields_set)
     tests = at_once(destination_tests, desk, id) if asked else []
-    return success("Destination has been updated", {**_view(desk, item), "setup_tests": tests})
+    view = {**_view(desk, item), "setup_tests": tests}
+    return success(wanted.remark("Destination has been updated"), view)
 
 
 @router.delete("/destinations/{id}", **says())
@@ -106,9 +115,13 @@ def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
     return success("Setup tests have been completed", {**_view(desk, item), "setup_tests": tests})
 
 
-def _check_network(method: str) -> None:
-    if method != "Directly":
+def _check_way(wanted: DestinationChange) -> None:
+    if wanted.networking_method != "Directly":
+        method = wanted.networking_method
         raise Refusal(400, f"A destination is reached directly; networking_method {method} is not there.")
+    if ids := [name for name in _WAYS if getattr(wanted, name)]:
+        text = "a destination is reached directly: there are no agents and no private links"
+        raise Refusal(400, f"{', '.join(ids)}: {text}.", hint="leave it out")
 
 
 def _noted_of(wanted: DestinationChange) -> dict[str, Any]:
@@ -133,6 +146,7 @@ def _destination(item: Item, said: Mapping[str, Any], wrong: str) -> dict[str, A
     return {
         "id": item.name, "group_id": item.name, "service": item.spec.get("type", ""),
         "region": said.get("region") or "LOCAL", "time_zone_offset": said.get("time_zone_offset", "0"),
+        **{name: said[name] for name in ("daylight_saving_time_enabled",) if name in said},
         "setup_status": status, "networking_method": "Directly", "config": config,
     }  # fmt: skip
 

@@ -40,9 +40,10 @@ def groups(request: Request, desk: Asked) -> JSONResponse:
 @router.post("/groups", **says(GroupOut, takes=NewGroup, status=201))
 def create_group(desk: Asked, body: Body) -> JSONResponse:
     desk.allow_whole()
-    name = re.sub(r"[^A-Za-z0-9_-]+", "_", parse(NewGroup, body).name)
+    wanted = parse(NewGroup, body)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "_", wanted.name)
     made = desk.ports.objects.create("group", name, {"name": name}, desk.caller.name)
-    return success("Group has been created", _group(made), status=201)
+    return success(wanted.remark("Group has been created"), _group(made), status=201)
 
 
 @router.get("/groups/{id}", **says(GroupOut))
@@ -56,7 +57,7 @@ def change_group(id: Name, desk: Asked, body: Body) -> JSONResponse:
     found, wanted = existing(desk, "Group", id), parse(NewGroup, body)
     if wanted.name != found.name:
         raise Refusal(409, f"Group '{id}' cannot be renamed.", hint="its name is its id, which connections refer to")
-    return success("Group has been updated", _group(found))
+    return success(wanted.remark("Group has been updated"), _group(found))
 
 
 @router.delete("/groups/{id}", **says())

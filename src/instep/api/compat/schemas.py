@@ -53,7 +53,8 @@ def retrieve(id: Name, desk: Asked) -> JSONResponse:
 @router.post("", **says(dict[str, Any], takes=ConfigBody))
 def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """Before the first look at the source: kept for what will be found there, and answered as it was sent."""
-    item, wanted = desk.ours(id), parse(ConfigBody, body).patch()
+    item, said = desk.ours(id), parse(ConfigBody, body)
+    wanted = said.patch()
     chosen, store, who = precreated(wanted), desk.ports.store, desk.caller.name
     with store.transaction():
         place, salt = _with_salt(desk.place(id), item, wanted)
@@ -66,52 +67,57 @@ def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
         _set(desk, id, {**handling, **salt})
         store.switches.set(id, chosen, who)
         store.events.add(*(SelectionChanged(id, s.path, "on" if s.enabled else "off", who) for s in chosen))
-    return success("Schema configuration has been created", body)
+    return success(said.remark("Schema configuration has been created"), body)
 
 
 @router.patch("", **says(SchemasOut, takes=ConfigBody))
 def modify(id: Name, desk: Asked, body: Body) -> JSONResponse:
-    return _patch(desk, id, parse(ConfigBody, body).patch(), "Schema configuration has been modified")
+    said = parse(ConfigBody, body)
+    return _patch(desk, id, said.patch(), said.remark("Schema configuration has been modified"))
 
 
 @router.post("/reload", **says(SchemasOut, takes=ReloadBody, needs_body=False))
 def reload(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """Looks at the source; then, if asked to, switches all schemas and tables on or off."""
     desk.ours(id)
-    mode = parse(ReloadBody, body).exclude_mode
+    said = parse(ReloadBody, body)
+    mode = said.exclude_mode
     desk.allow(of_reload(mode))
     desk.run(id, "reload", {}, key="reload")
     if mode != "PRESERVE":
         place = desk.place(id)
         switch(place, switched(place, mode == "INCLUDE"), desk.caller.name)
-    return _whole(desk, id, "Schema configuration has been reloaded")
+    return _whole(desk, id, said.remark("Schema configuration has been reloaded"))
 
 
 @router.post("/drop-columns", **says(takes=DropBody))
 def drop_columns(id: Name, desk: Asked, body: Body) -> JSONResponse:
-    found = parse(DropBody, body).schemas
+    said = parse(DropBody, body)
+    found = said.schemas
     wanted = {(s, t): tuple(table.columns) for s, schema in found.items() for t, table in schema.tables.items()}
     if not any(wanted.values()):
         raise Refusal(400, "The body names no column.")
-    return _drop(desk, id, wanted)
+    return _drop(desk, id, wanted, said)
 
 
 @router.patch("/{schema}", **says(SchemasOut, takes=SchemaBody))
 def modify_schema(id: Name, schema: Name, desk: Asked, body: Body) -> JSONResponse:
-    patch = ConfigPatch({schema: parse(SchemaBody, body).patch()})
-    return _patch(desk, id, patch, "Schema has been updated")
+    said = parse(SchemaBody, body)
+    return _patch(desk, id, ConfigPatch({schema: said.patch()}), said.remark("Schema has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}", **says(SchemasOut, takes=TableBody))
 def modify_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
-    patch = ConfigPatch({schema: SchemaPatch(tables={table: parse(TableBody, body).patch()})})
-    return _patch(desk, id, patch, "Table has been updated")
+    said = parse(TableBody, body)
+    patch = ConfigPatch({schema: SchemaPatch(tables={table: said.patch()})})
+    return _patch(desk, id, patch, said.remark("Table has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}/columns/{column}", **says(SchemasOut, takes=ColumnBody))
 def modify_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked, body: Body) -> JSONResponse:
-    change = TablePatch(columns={column: parse(ColumnBody, body).patch()})
-    return _patch(desk, id, ConfigPatch({schema: SchemaPatch(tables={table: change})}), "Column has been updated")
+    said = parse(ColumnBody, body)
+    patch = ConfigPatch({schema: SchemaPatch(tables={table: TablePatch(columns={column: said.patch()})})})
+    return _patch(desk, id, patch, said.remark("Column has been updated"))
 
 
 @router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
@@ -128,7 +134,7 @@ def retrieve_columns(id: Name, schema: Name, table: Name, desk: Asked) -> JSONRe
 
 @router.delete("/{schema}/tables/{table}/columns/{column}", **says())
 def drop_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked) -> JSONResponse:
-    return _drop(desk, id, {(schema, table): (column,)})
+    return _drop(desk, id, {(schema, table): (column,)}, DropBody())
 
 
 def _whole(desk: Desk, id: str, message: str) -> JSONResponse:
@@ -174,10 +180,10 @@ def _set(desk: Desk, id: str, settings: dict[str, object]) -> None:
         desk.ports.objects.change("connection", id, settings, desk.caller.name)
 
 
-def _drop(desk: Desk, id: str, wanted: dict[tuple[str, str], tuple[str, ...]]) -> JSONResponse:
+def _drop(desk: Desk, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], said: DropBody) -> JSONResponse:
     """The next sync drops them; it is queued with the names, which are the consent."""
     desk.ours(id)
     paths = droppable(desk.place(id), wanted)
     key = "drop " + " ".join(sorted(paths))
     desk.ports.jobs.enqueue(id, "sync", {"drop_columns": paths}, key=key, who=desk.caller.name)
-    return success("Columns have been marked to be dropped by the next sync")
+    return success(said.remark("Columns have been marked to be dropped by the next sync"))

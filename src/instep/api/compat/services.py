@@ -28,9 +28,10 @@ _EARLY_PREFIXES = ("tunnel_", "client_")
 """What clients say of a database beside where it is, often before that: it is kept, and has no effect."""
 
 
-def service_of(source: Item | None) -> str:
+def service_of(source: Item | None, said: str = "") -> str:
+    """The word for its type; of several, the one that its client has `said`."""
     type = str(source.spec.get("type", "")) if source else ""
-    return SERVICES.get(type, type)
+    return said if said and TYPES.get(said) == type else SERVICES.get(type, type)
 
 
 def wire_config(source: Item | None) -> dict[str, Any]:

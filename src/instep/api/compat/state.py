@@ -37,7 +37,7 @@ def state(id: Name, desk: Asked) -> JSONResponse:
 def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """Its next sync begins from there: a person says so, while nothing runs."""
     _check(desk, id)
-    parse(StateBody, body)
+    wanted = parse(StateBody, body)
     said: dict[str, Any] = body["state"]  # as it is: null is a value there
     store = desk.ports.store
     if any(j.kind in MOVES and j.status == "running" for j in desk.ports.jobs.unfinished([id]).get(id, ())):
@@ -45,7 +45,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     if id not in store.pauses.whole([id]):
         raise Refusal(409, f"Connection '{id}' has to be paused before its state can be set.")
     store.connectors.save(id, said)
-    return success(f"The state of connection '{id}' has been updated", {"state": said})
+    return success(wanted.remark(f"The state of connection '{id}' has been updated"), {"state": said})
 
 
 def _check(desk: Desk, id: str) -> None:

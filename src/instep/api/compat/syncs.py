@@ -22,6 +22,7 @@ from instep.control.resync import Scope, ask, chosen
 from instep.events import SyncAsked
 
 router = APIRouter(prefix="/connections/{id}")
+RESYNCED = "Re-sync has been triggered successfully"
 
 
 class SyncBody(Wire):
@@ -38,18 +39,19 @@ class TablesByName(RootModel[dict[str, list[str]]]):
 
 @router.post("/sync", **says(takes=SyncBody, needs_body=False))
 def sync(id: Name, desk: Asked, body: Body) -> JSONResponse:
-    return _sync(desk, desk.connection(id), force=parse(SyncBody, body).force, join=False)
+    return _sync(desk, desk.connection(id), parse(SyncBody, body), join=False)
 
 
 @router.post("/force", **says())
 def force(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """The older form: a sync that is under way is the one that was asked for."""
-    return _sync(desk, desk.connection(id), force=False, join=True)
+    return _sync(desk, desk.connection(id), SyncBody(), join=True)
 
 
 @router.post("/resync", **says(takes=ResyncBody, needs_body=False))
 def resync(id: Name, desk: Asked, body: Body) -> JSONResponse:
-    return _resync(desk, id, parse(ResyncBody, body).scope)
+    said = parse(ResyncBody, body)
+    return _resync(desk, id, said.scope, said.remark(RESYNCED))
 
 
 @router.post("/schemas/tables/resync", **says(takes=TablesByName))
@@ -78,23 +80,23 @@ def _moving(desk: Desk, id: str) -> list[Job]:
     return [j for j in found if j.status == "running" or j.due is None or j.due <= now]
 
 
-def _sync(desk: Desk, item: Item, *, force: bool, join: bool) -> JSONResponse:
+def _sync(desk: Desk, item: Item, said: SyncBody, *, join: bool) -> JSONResponse:
     if item.kind == "foreign":
         return _fail_foreign(desk, item)
     with desk.ports.store.transaction():  # of two that ask at the same time one is told that it syncs already
-        return _begin(desk, item.name, force=force, join=join)
+        return _begin(desk, item.name, said, join=join)
 
 
-def _begin(desk: Desk, id: str, *, force: bool, join: bool) -> JSONResponse:
+def _begin(desk: Desk, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
     jobs, who = desk.ports.jobs, desk.caller.name
-    done = f"Sync has been successfully triggered for connection with id '{id}'"
+    done = said.remark(f"Sync has been successfully triggered for connection with id '{id}'")
     if id in desk.ports.store.pauses.whole([id]):
         raise Refusal(409, f"Connection '{id}' is paused.", hint='resume it first: PATCH it with {"paused": false}')
     running = _moving(desk, id)
     under_way = running or _runs(desk, id)
     if under_way and join:
         return success(done)
-    if under_way and not force:
+    if under_way and not said.force:
         raise Refusal(409, f"Connection '{id}' is syncing already.", hint='{"force": true} stops it and starts again')
     for job in running:
         jobs.cancel(job.id, who)
@@ -130,11 +132,11 @@ def _by_schema(desk: Desk, id: str, scope: Scope) -> dict[str, list[str]]:
     return out
 
 
-def _resync(desk: Desk, id: str, scope: Scope | None) -> JSONResponse:
+def _resync(desk: Desk, id: str, scope: Scope | None, message: str = RESYNCED) -> JSONResponse:
     """Tables are asked for; the next sync reads them, which a paused connection has when it is resumed."""
     desk.ours(id)
     tables, who, store = chosen(desk.place(id), scope), desk.caller.name, desk.ports.store
     ask(store, id, tables, who, whole=scope is None)
     if id not in store.pauses.whole([id]):
         desk.ports.jobs.enqueue(id, "sync", {}, who=who, urgent=True)
-    return success("Re-sync has been triggered successfully")
+    return success(message)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from instep.api.compat.body import Truth, Wire
+from instep.api.compat.wire import ColumnOut, SchemaOut, SchemasOut, TableOut
 from instep.control.schema_config import ColumnConfig, Lock, SchemaConfig, SchemaEntry, TableConfig
 from instep.control.schema_patch import ColumnPatch, ConfigPatch, SchemaPatch, TablePatch
 
@@ -16,6 +17,7 @@ Mode = Literal["SOFT_DELETE", "HISTORY", "LIVE"]
 
 
 class ColumnBody(Wire):
+    answered = frozenset(ColumnOut.model_fields)
     enabled: Truth | None = None
     hashed: Truth | None = None
     is_primary_key: Truth | None = None
@@ -25,6 +27,7 @@ class ColumnBody(Wire):
 
 
 class TableBody(Wire):
+    answered = frozenset(TableOut.model_fields)
     enabled: Truth | None = None
     sync_mode: Mode | None = None
     columns: dict[str, ColumnBody] = Field(default_factory=dict)
@@ -34,6 +37,7 @@ class TableBody(Wire):
 
 
 class SchemaBody(Wire):
+    answered = frozenset(SchemaOut.model_fields)
     enabled: Truth | None = None
     tables: dict[str, TableBody] = Field(default_factory=dict)
 
@@ -42,6 +46,7 @@ class SchemaBody(Wire):
 
 
 class ConfigBody(Wire):
+    answered = frozenset(SchemasOut.model_fields)
     schemas: dict[str, SchemaBody] = Field(default_factory=dict)
     schema_change_handling: Handling | None = None
     is_type_locked: Truth | None = None

@@ -80,7 +80,7 @@ def invite(desk: Asked, body: Body) -> JSONResponse:
             raise Refusal(409, f"There is a user with the email {wanted.email} already.")
         spec = {**wanted.model_dump(exclude_none=True), "groups": {}}
         made = desk.ports.objects.create("user", f"user_{secrets.token_hex(6)}", spec, desk.caller.name)
-    return success("User has been invited to the account", _invited(desk, made), status=201)
+    return success(wanted.remark("User has been invited to the account"), _invited(desk, made), status=201)
 
 
 @router.get("/users/{id}", **says(UserOut))
@@ -95,7 +95,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     if not patch:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as given_name or role")
     made = desk.ports.objects.change("user", item.name, patch, desk.caller.name)
-    return success("User has been updated", _invited(desk, made))
+    return success(wanted.remark("User has been updated"), _invited(desk, made))
 
 
 @router.delete("/users/{id}", **says())
@@ -127,7 +127,7 @@ def add(desk: Desk, group: str, body: Any) -> JSONResponse:
             raise Refusal(404, f"There is no user with the email {wanted.email}.", code="NotFound_User",
                           hint="invite them first: POST /v1/users")  # fmt: skip
         desk.ports.objects.change("user", found.name, {"groups": {group: wanted.role}}, desk.caller.name)
-    return success("User has been added to the group")
+    return success(wanted.remark("User has been added to the group"))
 
 
 def remove(desk: Desk, group: str, id: str) -> JSONResponse:

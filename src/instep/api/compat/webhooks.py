@@ -89,16 +89,17 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
         made = desk.ports.objects.change("webhook", id, patch, desk.caller.name)
         if wanted.active:
             desk.ports.store.outbox.open(PREFIX + id)
-    return _shown(desk, "Webhook has been updated", made)
+    return _shown(desk, wanted.remark("Webhook has been updated"), made)
 
 
 @router.post("/{id}/test", **says(TriedOut, takes=WebhookTest))
 def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
     _found(desk, id)
-    event = parse(WebhookTest, body).event
-    _check_events([event])
+    wanted = parse(WebhookTest, body)
+    _check_events([wanted.event])
     said = Kept(desk.ports.store).opened("webhook", id)
-    return success("", asdict(tried(desk.ports.egress(), said["url"], said.get("secret", ""), event)))
+    found = tried(desk.ports.egress(), said["url"], said.get("secret", ""), wanted.event)
+    return success(wanted.remark("Webhook has been tested"), asdict(found))
 
 
 @router.delete("/{id}", **says())
@@ -117,7 +118,8 @@ def _create(desk: Desk, wanted: NewWebhook, kind: Mapping[str, str]) -> JSONResp
     if wanted.active:
         _try(desk, spec)
     name = f"webhook_{secrets.token_hex(6)}"
-    return _shown(desk, "Webhook has been created", desk.ports.objects.create("webhook", name, spec, desk.caller.name))
+    made = desk.ports.objects.create("webhook", name, spec, desk.caller.name)
+    return _shown(desk, wanted.remark("Webhook has been created"), made)
 
 
 def _try(desk: Desk, said: Mapping[str, Any]) -> None:

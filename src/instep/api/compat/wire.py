@@ -87,6 +87,7 @@ class ConnectionOut(Out):
     private_link_id: str = ""
     proxy_agent_id: str = ""
     hybrid_deployment_agent_id: str = ""
+    vault: str = Field(default="", alias="external_secrets_manager_id")
 
 
 class SetupTest(Out):
@@ -157,6 +158,7 @@ class DestinationOut(Out):
     service: str
     region: str
     time_zone_offset: str
+    daylight_saving_time_enabled: bool = False
     setup_status: Literal["incomplete", "connected", "broken"]
     networking_method: str
     config: dict[str, Any]
