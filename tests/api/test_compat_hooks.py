@@ -232,6 +232,24 @@ def test_after_days_without_a_worker_earlier_tries_do_not_count(hooked: tuple[Co
     assert [one.error for one in sender.send()] == [""]
 
 
+def test_a_dead_delivery_that_somebody_tries_again_has_its_tries_anew(hooked: tuple[Compat, Web]) -> None:
+    compat, receiver = hooked
+    name, sender, times = due(compat, receiver)
+    receiver.answers = [(500, {})] * 30
+    while (last := sender.send()[0]).again is not None:
+        times[0] = last.again
+    number, spent = last.delivery.number, last.delivery.attempt
+    compat.store.outbox.open(last.delivery.channel)
+    compat.store.outbox.retry(number)
+    [failed] = sender.send()
+    assert (failed.delivery.attempt, compat.data("GET", f"/webhooks/{name}")["active"]) == (spent + 1, True)
+    assert failed.again is not None
+    assert failed.again - times[0] <= timedelta(seconds=HOOK_BACKOFF[0])
+    receiver.answers, times[0] = [], failed.again
+    assert [one.error for one in sender.send()] == [""]
+    assert len(compat.store.outbox.attempts(number)) == spent + 2
+
+
 def test_a_hook_is_tried_when_it_is_made_and_when_somebody_asks(hooked: tuple[Compat, Web]) -> None:
     compat, receiver = hooked
     body = {"url": receiver.url, "events": ["sync_end"], "secret": SECRET}

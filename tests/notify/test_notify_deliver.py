@@ -193,6 +193,9 @@ def test_after_three_days_it_is_dead(store: Store, clock: Clock, receiver: Web) 
     [delivery] = store.outbox.log()
     assert (delivery.status, delivery.attempt) == ("dead", len(BACKOFF) + 1)
     assert timedelta(days=2.5) < clock() - START < timedelta(days=4)
+    store.outbox.retry(delivery.number)
+    [failed] = sender(store, receiver, clock).send()
+    assert failed.again == clock() + timedelta(seconds=BACKOFF[0]), "it is tried as often as a new one"
 
 
 @given(st.integers(1, len(BACKOFF)), st.floats(0, 1), st.floats(0, 1e7))

@@ -92,7 +92,7 @@ class Sender:
     def _failed(self, delivery: Delivery, error: InstepError, seconds: float) -> Result:
         refused = error if isinstance(error, NotDelivered) else None
         hook = delivery.channel.startswith(PREFIX)
-        begun, tries = self._day(delivery) if hook else (None, delivery.attempt)
+        begun, tries = self._day(delivery) if hook else (None, delivery.attempt - delivery.spent)
         again = self.again(tries, refused.after if refused else 0.0, begun + HOOK_PATIENCE if begun else None)
         with self.store.transaction():
             self.store.outbox.failed(
@@ -103,10 +103,11 @@ class Sender:
         return Result(delivery, error.message, again)
 
     def _day(self, delivery: Delivery) -> tuple[datetime, int]:
-        """When the tries of a delivery have begun, of which the present one is the last, and how many these are."""
+        """When the tries of a delivery have begun, of which the present one is the last, and how many these are. Those
+        before somebody had it tried again do not count."""
         begun, tries = self.now(), 1
         for earlier in reversed(self.store.outbox.attempts(delivery.number)):
-            if begun - earlier.at > SILENCE:
+            if earlier.attempt <= delivery.spent or begun - earlier.at > SILENCE:
                 break
             begun, tries = earlier.at, tries + 1
         return begun, tries

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, inspect, text
 from instep.errors import Conflict
 from instep.store.database import Database
 
-HEAD = "0025"
+HEAD = "0026"
 _PLACE = "instep.store:migrations"
 
 

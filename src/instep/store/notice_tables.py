@@ -41,6 +41,7 @@ deliveries = Table(
     Column("created", Utc, nullable=False),
     Column("ended", Utc),
     text_column("error"),
+    Column("spent", Integer, nullable=False, server_default="0"),
     sqlite_autoincrement=True,
 )
 Index("uq_deliveries_id", deliveries.c.id, unique=True)

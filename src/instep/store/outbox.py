@@ -47,7 +47,8 @@ Routing = Callable[[Event, datetime], Iterable[Notice]]
 
 @dataclass(frozen=True)
 class Delivery:
-    """`status`: waiting, sent or dead. `id` is the same for every attempt."""
+    """`status`: waiting, sent or dead. `id` is the same for every attempt. Of the attempts, `spent` were made before
+    somebody had it tried again."""
 
     number: int
     id: str
@@ -62,6 +63,7 @@ class Delivery:
     created: datetime
     ended: datetime | None
     error: str
+    spent: int = 0
 
 
 @dataclass(frozen=True)
@@ -181,12 +183,13 @@ class Outbox:
             return transaction.execute(said).rowcount == 1
 
     def retry(self, number: int) -> Delivery:
-        """A dead delivery is tried again, now; Conflict if it is not dead, InstepError if there is none."""
+        """A dead delivery is tried again, now, and as often as a new one; Conflict if it is not dead, InstepError if
+        there is none."""
         with self._db.write() as transaction:
             found = self._one(transaction, number)
             if found.status != "dead":
                 raise Conflict(f"delivery {number} is {found.status}, not dead", hint="see `instep notify log`")
-            values = {"status": "waiting", "due": self._db.now(), "ended": None}
+            values = {"status": "waiting", "due": self._db.now(), "ended": None, "spent": found.attempt}
             transaction.execute(update(deliveries).where(deliveries.c.number == number).values(**values))
             return self._one(transaction, number)
 
