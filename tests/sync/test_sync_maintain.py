@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +60,9 @@ def test_the_command_keeps_rows_and_tells_what_it_did(grown: World) -> None:
     assert grown.events("table.maintained") == ["table.maintained"]
     run = grown.store.runs.get(done.run)
     assert (run.kind, run.status) == ("maintain", "done")
+    told = [e for e in grown.store.events.after(0) if e.data.get("run") == run.id]
+    assert [e.type for e in told] == ["run.started", "table.maintained", "run.ended"]
+    assert (told[-1].data["kind"], told[-1].data["status"]) == ("maintain", "done")
     assert grown.differing() == {}
     change(grown, 7)
     grown.sync()
@@ -134,6 +138,23 @@ def test_a_sync_maintains_what_is_due(grown: World, monkeypatch: pytest.MonkeyPa
     assert grown.events("table.maintained") == ["table.maintained"]
     assert grown.differing() == {}
     assert grown.destination.layout(("shop", "t")).deletes == 0
+
+
+@pytest.mark.parametrize(("method", "status"), [("maintain", "partial"), ("forget", "failed")])
+def test_what_fails_is_the_end_of_its_run(
+    grown: World, monkeypatch: pytest.MonkeyPatch, method: str, status: str
+) -> None:
+    def full(*_args: Any, **_options: Any) -> Any:
+        raise DestinationError("no more disk")
+
+    monkeypatch.setattr(type(grown.destination), method, full)
+    with suppress(DestinationError):
+        assert [t.error for t in by_command(grown).tables] == ["no more disk"] * 2
+    run = grown.store.runs.latest("shop")
+    assert run is not None
+    assert (run.kind, run.status, "no more disk" in run.error) == ("maintain", status, True)
+    last = grown.store.events.latest(types=["run.ended"], limit=1)[0]
+    assert (last.data["run"], last.data["status"], last.data["error"]) == (run.id, status, run.error)
 
 
 def test_a_duckdb_file_is_vacuumed(make_world: MakeWorld) -> None:

@@ -98,6 +98,12 @@ class Runs:
             self._change(transaction, run, **values)
             return run_of(transaction.execute(select(runs).where(runs.c.id == run.id)).one())
 
+    def settle(self, run: Run, status: RunStatus, error: str = "") -> None:
+        """What has become of a run that was ended on record before its work, so as to hold nobody up."""
+        values = {"status": status, "error": error, "ended": self._db.now()}
+        with self._db.write() as transaction:
+            transaction.execute(update(runs).where(runs.c.id == run.id).values(**values))
+
     def check(self, run: Run) -> None:
         """Raises Fenced once the run was taken over."""
         with self._db.read() as transaction:

@@ -1,7 +1,8 @@
 """Keeps the tables of a connection in order: by a command, and after a sync those that it has loaded.
 
-A command takes a fence and holds no table with it: a load that begins meanwhile claims its tables with a higher one,
-and maintenance gives them up. Within a sync it comes last, when all is recorded; what goes wrong then is a note.
+A command takes a fence and holds no table with it: its run is over on record as soon as it has begun, and gets its end
+when it has one. A load that begins meanwhile claims its tables with a higher fence, and maintenance gives them up.
+Within a sync it comes last, when all is recorded; what goes wrong then is a note.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING
 from instep.destinations.maintained import Layout, Maintained, Maintains, Upkeep, Vacuums
 from instep.destinations.savepoints import KeepsDropped
 from instep.errors import Conflict, Fenced, InstepError
-from instep.events import TableMaintained
-from instep.model import Run
+from instep.events import RunEnded, RunStarted, TableMaintained
+from instep.model import Run, RunStatus
 from instep.schema.explain import size
 from instep.schema.names import destination_ref
 from instep.schema.selection import Pattern
@@ -68,8 +69,30 @@ def maintain(
     """
     check_unmoved(pipe)
     found = _named(pipe, pattern)
-    run = pipe.store.runs.claim(pipe.name, "maintain", pipe.who)
-    pipe.store.runs.finish(run, "done")
+    with pipe.store.transaction():
+        run = pipe.store.runs.claim(pipe.name, "maintain", pipe.who)
+        pipe.store.runs.finish(run, "done")
+        pipe.store.events.add(RunStarted(pipe.name, run.id, run.kind))
+    try:
+        done = _done(pipe, run, found, told, session, dry_run=dry_run)
+    except BaseException as error:
+        _end(pipe, run, "failed", str(error) or type(error).__name__)
+        raise
+    failed = [f"{t.table}: {t.error}" for t in done.tables if t.error]
+    _end(pipe, run, "partial" if failed else "done", "; ".join(failed))
+    return done
+
+
+def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
+    with pipe.store.transaction():
+        pipe.store.runs.settle(run, status, error)
+        pipe.store.events.add(RunEnded(pipe.name, run.id, run.kind, status, error))
+
+
+def _done(
+    pipe: Pipe, run: Run, found: list[Table], told: Progress, session: Callable[[], SparkSession | None], *,
+    dry_run: bool,
+) -> Order:  # fmt: skip
     if isinstance(pipe.destination, Maintains):
         forgotten = [] if dry_run else _forget(pipe, found, run)
         began = _began(run)
