@@ -29,6 +29,7 @@ REMOTE = frozenset({
     "rollout rollback",
     "detector status", "detector enable", "detector set",
     "queue list", "queue show", "queue cancel", "queue retry",
+    "notify test", "notify log",
     "keys list", "keys create", "keys rotate", "keys revoke",
 })  # fmt: skip
 """What works over a server."""
@@ -58,7 +59,7 @@ WHY = {
     "contract": "it reads and writes files of the project",
     "migration": "it reads files of the project",
     "table": "a server has no route for it",
-    "notify": "channels are tried, and notices sent, by the project's own commands",
+    "notify": "notices are sent, and channels opened, where the project is",
     "export": "it writes what the store keeps, sealed secrets included",
     "import": "it writes into the store, secrets included",
 }

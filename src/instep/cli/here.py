@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Self
 
 from instep.cli.here_detectors import DetectorsHere
+from instep.cli.here_notices import NoticesHere
 from instep.cli.here_plans import PlansHere
 from instep.cli.here_policies import PoliciesHere
 from instep.cli.here_rollouts import RolloutsHere
@@ -40,6 +41,7 @@ class Here:
         self.rollouts = RolloutsHere(app)
         self.policies = PoliciesHere(app)
         self.detectors = DetectorsHere(app)
+        self.notices = NoticesHere(app)
 
     def __enter__(self) -> Self:
         self.app.__enter__()

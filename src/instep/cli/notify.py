@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from instep.cli.context import emit, fail, open_app, say
+from instep.cli.desk import open_desk
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -39,11 +41,8 @@ def list_channels() -> None:
 @notify.command("test", epilog="Example: instep notify test ops")
 def test_channel(channel: Channel) -> None:
     """Send a test message to a channel, at once."""
-    from instep.notify.trial import try_channel
-    from instep.store.store import utc_now
-
-    with open_app() as app:
-        code = try_channel(app.channel(channel), channel, utc_now())
+    with open_desk() as desk:
+        code = desk.notices.test(channel)
     emit({"channel": channel, "code": code}, lambda out: out.print(f"sent to {channel}{f' ({code})' if code else ''}"))
 
 
@@ -73,13 +72,12 @@ def log(
     delivery: Annotated[int, typer.Option("--delivery", help="The attempts of one delivery.")] = 0,
 ) -> None:
     """Deliveries with what has become of them, or the attempts of one."""
-    with open_app() as app:
+    with open_desk() as desk:
         if delivery:
-            tries = app.store.outbox.attempts(app.store.outbox.get(delivery).number)
-            data = {"attempts": [asdict(a) for a in tries]}
+            data = {"attempts": [asdict(a) for a in desk.notices.attempts(delivery)]}
             emit(data, lambda out: _show_attempts(out, data["attempts"]))
             return
-        found = app.store.outbox.log(channel, limit=number)
+        found = desk.notices.log(channel, number)
     emit({"deliveries": [_data(d) for d in found]}, lambda out: _show_log(out, found))
 
 
@@ -106,7 +104,7 @@ def open_channel(channel: Channel) -> None:
 
 
 def _data(delivery: Delivery) -> dict[str, Any]:
-    hidden = ("batch", "lease_until")
+    hidden = ("batch", "lease_until", "spent")
     return {k: v for k, v in asdict(delivery).items() if k not in hidden}
 
 
@@ -123,7 +121,7 @@ def _show_channels(out: Screen, found: list[dict[str, Any]]) -> None:
         out.print("no channels: write them under channels: in instep.yml")
 
 
-def _show_log(out: Screen, found: list[Delivery]) -> None:
+def _show_log(out: Screen, found: Sequence[Delivery]) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell

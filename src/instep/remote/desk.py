@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from instep.control.reviews import Answer, Wish
     from instep.control.trail import Trail
     from instep.model import Job, JobStatus, Review, Worker
-    from instep.remote.desks import DetectorDesk, PlanDesk, PolicyDesk, RolloutDesk, RowDesk, SelectionDesk, SettingDesk
+    from instep.remote.desks import (
+        DetectorDesk,
+        NoticeDesk,
+        PlanDesk,
+        PolicyDesk,
+        RolloutDesk,
+        RowDesk,
+        SelectionDesk,
+        SettingDesk,
+    )
     from instep.schema.counts import Counts
     from instep.schema.table import Catalog
     from instep.store.api_keys import ApiKey
@@ -44,7 +53,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Queue:
-    """Jobs, newest first; how many there are of each status; who works."""
+    """Jobs, newest first, without what they have answered; how many there are of each status; who works."""
 
     jobs: Sequence[Job]
     counts: Mapping[JobStatus, int]
@@ -102,6 +111,9 @@ class Desk(Protocol):
 
     @property
     def detectors(self) -> DetectorDesk: ...
+
+    @property
+    def notices(self) -> NoticeDesk: ...
 
     def __enter__(self) -> Self: ...
 

@@ -1,4 +1,4 @@
-"""The parts of a desk: plans, rows, tables' settings, selections, rollouts, policies, detectors."""
+"""The parts of a desk: plans, rows, tables' settings, selections, rollouts, policies, detectors, notices."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from instep.plans.planned import Planned
     from instep.project.policies import PolicySection
     from instep.project.policy_files import SampleCase
+    from instep.store.outbox import Attempt, Delivery
     from instep.store.rollouts import Draft
     from instep.sync.changes.fill_plan import Estimate
     from instep.sync.changes.rekey import Way
@@ -276,3 +277,15 @@ class DetectorDesk(Protocol):
     def set(self, connection: str, options: Mapping[str, Any], table: str) -> None:
         """Options by their long names, of a table's pattern or ("") of the source as a whole; None takes one away."""
         ...
+
+
+class NoticeDesk(Protocol):
+    def test(self, channel: str) -> int:
+        """Sends a test message at once; the receiver's answer, 0 where the channel has none."""
+        ...
+
+    def log(self, channel: str | None, limit: int) -> Sequence[Delivery]:
+        """Newest first; InstepError for a channel that there is not and of which nothing is on record."""
+        ...
+
+    def attempts(self, delivery: int) -> Sequence[Attempt]: ...

@@ -19,6 +19,7 @@ from instep.remote.follow import Follower, error_of, report_of
 from instep.remote.problems import ServerRefused
 from instep.remote.records import moments, record
 from instep.remote.there_detectors import DetectorsThere
+from instep.remote.there_notices import NoticesThere
 from instep.remote.there_plans import PlansThere
 from instep.remote.there_policies import PoliciesThere
 from instep.remote.there_rollouts import RolloutsThere
@@ -62,6 +63,7 @@ class There:
         self.rollouts = RolloutsThere(works, told, say)
         self.policies = PoliciesThere(client)
         self.detectors = DetectorsThere(client)
+        self.notices = NoticesThere(client)
 
     def __enter__(self) -> Self:
         return self
