@@ -132,6 +132,38 @@ def test_a_plan_waits_for_whoever_asks_for_it(api: Api) -> None:
     assert [c["status"] for c in api.get("/changes")["items"] if c["id"] == change["id"]] == ["applied"]
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_sync_for_its_approver_becomes_one_for_whoever_asks_next(api: Api, begun: bool) -> None:
+    """One that waits is for both of them; beside one that runs already the other gets one of their own."""
+    spec = {"source": "db", "destination": "lake", "policy": "approve"}
+    api.call("PUT", "/connections/mine/settings", body={"spec": spec})
+    held(api)
+    with closing(sqlite3.connect(api.app.project.root / "shop.db")) as connection:
+        connection.executescript("alter table item drop column size")
+    api.call("POST", "/connections/mine/detect", body={})
+    works(api)
+    [change] = [c for c in api.get("/changes?status=open")["items"] if c["kind"] == "column.removed"]
+    assert api.call("POST", f"/changes/{change['id']}/approve", body={}).status_code == 200
+    other = {"Authorization": f"Bearer {keys.create(api.store, 'other', 'operator', 'test').secret}"}
+    first = api.call("POST", "/connections/mine/sync", body={}).json()
+    running = api.store.jobs.claim("test") if begun else None
+    second = api.call("POST", "/connections/mine/sync", body={}, headers=other)
+    assert (second.status_code, second.json()["id"] == first["id"]) == ((202, False) if begun else (200, True))
+    asked = [e.data["who"].partition(" ")[0] for e in api.store.events.after(0, types=("sync.asked",))]
+    assert asked == ["admin", "other"]
+    if running is not None:
+        assert perform(api.app, running).error == ""
+        assert status(api, change) == "approved", "it is not carried out for its approver"
+        api.store.jobs.finish(running)
+    done, error = works(api)
+    assert ("other" in done.who, "admin" in done.who, error) == (True, not begun, "")
+    assert status(api, change) == "applied"
+
+
+def status(api: Api, change: dict[str, Any]) -> str:
+    return str(next(c["status"] for c in api.get("/changes")["items"] if c["id"] == change["id"]))
+
+
 def test_a_job_cannot_get_around_it(api: Api) -> None:
     job, _ = api.store.jobs.enqueue("mine", "delete", options={"tables": "keep", "named": "mine"}, who="mallory")
     claimed = api.store.jobs.claim("test")

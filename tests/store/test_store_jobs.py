@@ -51,6 +51,25 @@ def test_one_waits_for_each_connection_kind_and_key(any_store: Store) -> None:
     assert any_store.jobs.counts() == {"queued": 3}
 
 
+# who has asked before, who asks then: whose job it is
+WHOSE = [
+    ("ann", "bob", "ann, bob"), ("ann", "ann", "ann"), ("ann, bob", "ann", "ann, bob"),
+    ("ann, bob", "bo", "ann, bob, bo"), ("", "bob", "schedule, bob"), ("ann", "", "ann"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "who", "whose"), WHOSE)
+def test_a_sync_that_waits_is_everybody_s_who_asks_for_it(store: Store, before: str, who: str, whose: str) -> None:
+    first, _ = store.jobs.enqueue("c", "sync", who=before, why="" if before else "schedule")
+    for _ in range(2):
+        assert store.jobs.enqueue("c", "sync", who=who)[0].who == whose
+    asked = [e.data["who"] for e in store.events.after(0)]
+    assert asked == ([who] if whose.endswith(f", {who}") and who not in before.split(", ") else [])
+    store.jobs.enqueue("c", "detect", who="ann")
+    assert store.jobs.enqueue("c", "detect", who="bob")[0].who == "ann"
+    assert store.jobs.get(first.id).who == whose
+
+
 def test_the_database_itself_refuses_a_second(store: Store) -> None:
     job = claimed(store)
     store.jobs.enqueue("c", "detect")

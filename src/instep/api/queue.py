@@ -11,7 +11,7 @@ from instep.control import detector
 from instep.control.queue import ask, asked_key
 from instep.errors import InstepError
 from instep.model import JobKind
-from instep.store.jobs import PAUSED_TOO
+from instep.store.jobs import PAUSED_TOO, SHARED, asked_by
 from instep.store.store import Store
 
 NO_WORKER = "no worker is running: it begins once one is (`instep worker`, or `instep server --with-worker`)"
@@ -29,13 +29,20 @@ class StoredQueue:
         with self._store.transaction():
             work = cast(JobKind, kind)
             running = self._store.jobs.running(connection, work)
-            if running and not running.stop and (work == "detect" or running.key == asked_key(work, who, said)):
+            if running and not running.stop and self._same(running, asked_key(work, who, said), who):
                 return shown(self._store, running, fresh=False)
             if work == "detect":
                 asked = detector.ask(self._store, self._opened.project, connection, who)
             else:
                 asked = ask(self._store, connection, work, who, said)
             return shown(self._store, asked.job, fresh=asked.new)
+
+    def _same(self, running: model.Job, key: str, who: str) -> bool:
+        """Whether what runs does it. With four_eyes a sync for an approver leaves out what others may carry out."""
+        if running.kind == "detect":
+            return True
+        four_eyes = running.kind in SHARED and self._opened.project.model.four_eyes
+        return running.key == key and (not four_eyes or asked_by(running, who))
 
     def get(self, job: str) -> Queued | None:
         try:

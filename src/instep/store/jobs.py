@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, func, insert, or_, select, update
 
 from instep.errors import Conflict, Fenced, InstepError
-from instep.events import JobDead
+from instep.events import JobDead, SyncAsked
 from instep.model import Job, JobKind, JobStatus
 from instep.store.connections import ensure
 from instep.store.database import Database
@@ -45,6 +45,9 @@ ONE_S_OWN: Mapping[JobKind, str] = {
     "delete": "instep connection delete",
 }  # fmt: skip
 """What counts for whoever asked for it, so that nobody else tries it again, and the command that asks anew."""
+SHARED: frozenset[JobKind] = frozenset(("sync", "backfill"))
+"""Work that is the same whoever asks for it, but for changes which their approver may not carry out: it is everybody's
+who has asked for it."""
 LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "plan", "impact"))
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time."""
@@ -75,12 +78,14 @@ class Jobs:
         source: str = "",
     ) -> tuple[Job, bool]:
         """(the job, whether it is new). Where one of the same (connection, kind, key) waits already that one is
-        answered; it comes as early, and before as many others, as the more urgent of the two."""
+        answered; it comes as early, and before as many others, as the more urgent of the two. Of what is shared it is
+        this person's, too."""
         with self._db.write() as transaction:
             now = self._db.now()
             due = due or now
             if twin := _waiting(transaction, connection, kind, key):
                 _hasten(transaction, twin, priority, due, options or {})
+                self._join(transaction, twin, who)
                 return self._get(transaction, twin.id), False
             if connection:
                 ensure(transaction, connection, now)
@@ -90,6 +95,14 @@ class Jobs:
             )  # fmt: skip
             transaction.execute(insert(jobs).values(**vars(job)))
             return job, True
+
+    def _join(self, transaction: Connection, job: Job, who: str) -> None:
+        if not who or job.kind not in SHARED or asked_by(job, who):
+            return
+        people = f"{job.who or job.why or 'the schedule'}, {who}"
+        transaction.execute(update(jobs).where(jobs.c.id == job.id).values(who=people))
+        if job.kind == "sync":
+            self._events.add(SyncAsked(job.connection, who))
 
     def claim(self, owner: str, *, at_least: int | None = None, kinds: Collection[JobKind] = ()) -> Job | None:
         """The most urgent job that may begin now, with a new fence and lease; None if there is none. `at_least`: only
@@ -283,9 +296,12 @@ class Jobs:
         kind: JobKind | None = None,
         before: str = "",
         limit: int = 50,
+        whole: bool = True,
     ) -> list[Job]:
-        """Newest first; `before`: only those that are older than the job of this id."""
-        query = select(jobs).order_by(jobs.c.created.desc(), jobs.c.id.desc()).limit(limit)
+        """Newest first; `before`: only those that are older than the job of this id. Not `whole`: without what they
+        answer, which may be long."""
+        columns = [c for c in jobs.c if whole or c.name != "result"]
+        query = select(*columns).order_by(jobs.c.created.desc(), jobs.c.id.desc()).limit(limit)
         if status:
             query = query.where(jobs.c.status.in_(status))
         if connection is not None:
@@ -346,6 +362,11 @@ def _in_turn(query: Select[Any]) -> Select[Any]:
 def _older(job: Job) -> ColumnElement[bool]:
     c = jobs.c
     return or_(c.created < job.created, and_(c.created == job.created, c.id < job.id))
+
+
+def asked_by(job: Job, who: str) -> bool:
+    """Whether this person is, alone or with others, who has asked for a job."""
+    return f", {who}, " in f", {job.who}, "
 
 
 def _waiting(transaction: Connection, connection: str, kind: JobKind, key: str) -> Job | None:
