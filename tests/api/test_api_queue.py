@@ -152,6 +152,15 @@ def test_every_kind_of_job_has_its_route() -> None:
     assert set(ONE_S_OWN) == {*TWO_PEOPLE, "delete"}
 
 
+def test_what_a_job_has_answered_is_in_the_job_alone(api: Api) -> None:
+    ask(api, "sync")
+    job = begun(api)
+    api.store.jobs.finish(job, result={"lines": ["long"] * 1000})
+    [listed] = api.get("/queue")["items"]
+    assert ("result" in listed, listed["id"]) == (False, job.id)
+    assert len(api.get(f"/queue/{job.id}")["result"]["lines"]) == 1000
+
+
 def test_pages_counts_and_whose_they_are(api: Api) -> None:
     ids = [ask(api, kind, name=name).json()["id"] for name in ("eu", "us") for kind in ("sync", "detect")]
     api.store.workers.register(2)

@@ -182,7 +182,7 @@ class Here:
 
     def queue(self, statuses: Sequence[JobStatus], connection: str | None, limit: int) -> Queue:
         jobs = self.app.store.jobs
-        found = jobs.find(status=statuses, connection=connection, limit=limit)
+        found = jobs.find(status=statuses, connection=connection, limit=limit, whole=False)
         return Queue(found, jobs.counts(), self.app.store.workers.live())
 
     def job(self, id: str) -> Job:

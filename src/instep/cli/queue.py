@@ -59,12 +59,14 @@ def list_jobs(
     connection: Annotated[str | None, typer.Option("--connection", "-c", help="Only of this connection.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")] = 50,
 ) -> None:
-    """Jobs, newest first, with how many there are of each status and who works."""
+    """Jobs, newest first, with how many there are of each status and who works. What a job has answered: `queue
+    show`."""
     if wrong := [s for s in status or () if s not in STATUSES]:
         raise typer.BadParameter(f"{wrong[0]!r} is none of {', '.join(STATUSES)}", param_hint="--status")
     with open_desk() as desk:
         found = desk.queue(status or (), connection, limit)  # type: ignore[arg-type]
-    jobs, workers = [asdict(j) for j in found.jobs], [asdict(w) for w in found.workers]
+    jobs = [{k: v for k, v in asdict(j).items() if k != "result"} for j in found.jobs]
+    workers = [asdict(w) for w in found.workers]
     document = {"jobs": jobs, "counts": found.counts, "workers": workers}
     emit(document, lambda out: _show_list(out, found.jobs, found.counts, len(workers)))
 

@@ -16,7 +16,7 @@ from instep.api.matrix import again
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
 from instep.api.server import Caller, Server
-from instep.api.wire.queue import JobChanged, JobPage, JobWhole, WorkerOut
+from instep.api.wire.queue import JobChanged, JobListed, JobPage, JobWhole, WorkerOut
 from instep.api.writes import Answer, Write, Writes
 from instep.errors import InstepError
 from instep.model import Job, JobStatus
@@ -35,18 +35,20 @@ def list_queue(
     connection: Annotated[str | None, Query(max_length=200)] = None,
     status: Annotated[tuple[JobStatus, ...], Query(max_length=6)] = (),
 ) -> Any:
-    """Newest first."""
+    """Newest first, without what they have answered, which may be long."""
     behind = place(cursor, str)
-    every = _jobs(the, the.only(who, connection), status, behind[0] if behind else "")
+    every = _jobs(the, the.only(who, connection), status, behind[0] if behind else "", min(limit + 1, _AT_ONCE))
     found = list(islice(every, limit + 1))
     counts, workers = ({}, []) if who.scoped else (the.store.jobs.counts(), the.store.workers.live())
-    page = paged(found, limit, lambda one: (one.id,), JobWhole.model_validate)
+    page = paged(found, limit, lambda one: (one.id,), JobListed.model_validate)
     return {**page, "counts": counts, "workers": [WorkerOut.model_validate(w) for w in workers]}
 
 
-def _jobs(the: Server, scope: Collection[str] | None, status: Collection[JobStatus], before: str) -> Iterator[Job]:
+def _jobs(
+    the: Server, scope: Collection[str] | None, status: Collection[JobStatus], before: str, at_once: int
+) -> Iterator[Job]:
     only = next(iter(scope)) if scope is not None and len(scope) == 1 else None
-    while found := the.store.jobs.find(status=status, connection=only, before=before, limit=_AT_ONCE):
+    while found := the.store.jobs.find(status=status, connection=only, before=before, limit=at_once, whole=False):
         yield from (job for job in found if scope is None or job.connection in scope)
         before = found[-1].id
 

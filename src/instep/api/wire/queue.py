@@ -8,9 +8,9 @@ from typing import Any
 from instep.api.wire.base import Dry, Page, Said
 
 
-class JobWhole(Said):
-    """`attempt` counts the claims, of which it gets `attempts`; `due`: not begun before. `result` says what it did;
-    `error` why its last attempt failed. failed: another attempt would not help; dead: all are used up."""
+class JobListed(Said):
+    """`attempt` counts the claims, of which it gets `attempts`; `due`: not begun before. `error` says why its last
+    attempt failed. failed: another attempt would not help; dead: all are used up."""
 
     id: str
     connection: str
@@ -33,8 +33,13 @@ class JobWhole(Said):
     fence: int
     stop: str
     run: str
-    result: dict[str, Any]
     source: str
+
+
+class JobWhole(JobListed):
+    """`result` says what it did."""
+
+    result: dict[str, Any]
 
 
 class WorkerOut(Said):
@@ -47,8 +52,9 @@ class WorkerOut(Said):
     stopping: bool
 
 
-class JobPage(Page[JobWhole]):
-    """`counts` by status and `workers` are of the whole server: empty for keys that are for some groups."""
+class JobPage(Page[JobListed]):
+    """What a job has answered is in the job alone. `counts` by status and `workers` are of the whole server: empty for
+    keys that are for some groups."""
 
     counts: dict[str, int]
     workers: list[WorkerOut]
