@@ -4,8 +4,9 @@ decided about that, alone."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from instep.records import dataclass
 from instep.schema.accept import accept
 from instep.schema.change import (
     Change,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import TypeVar
 
+from instep.records import dataclass
 from instep.schema.kinds import (
     Change,
     ColumnAdded,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from instep.records import dataclass
 from instep.schema.kinds import Ref
 from instep.schema.table import Catalog, Column, Table
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from instep.records import dataclass
 from instep.schema.change import (
     ColumnNullability,
     ColumnRemoved,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+
+from instep.records import dataclass
 
 DAY_MS = 86_400_000
 SMALL = 0.75

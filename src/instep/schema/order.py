@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from instep.errors import IllegalChange
+from instep.records import dataclass
 from instep.schema.change import (
     ColumnAdded,
     ColumnComment,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, runtime_checkable
 
 from instep.model import Check
+from instep.records import dataclass
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog
 from instep.schema.types import DataType

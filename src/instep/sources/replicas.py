@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from instep.errors import ConnectError
+from instep.records import dataclass
 from instep.sources.server import ServerConfig
 
 Config = TypeVar("Config", bound=ServerConfig)

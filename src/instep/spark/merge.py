@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Literal
 
 from instep.errors import SetupError
+from instep.records import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

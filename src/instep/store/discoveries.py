@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, insert, select
 
+from instep.records import dataclass
 from instep.schema.table import Catalog, catalog_from_dict, catalog_to_dict
 from instep.store.connections import ensure
 from instep.store.database import Database

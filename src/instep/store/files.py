@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sqlalchemy import func, insert, select, update
 
+from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.tables import source_files
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 from pathlib import Path
+
+from instep.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from instep.errors import InstepError
+from instep.records import dataclass
 from instep.store.keyring import BYTES, Keyring
 
 NONCE = 12

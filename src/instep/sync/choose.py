@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from instep.errors import ProjectError
 from instep.model import Deletes, Mode, TableSettings
+from instep.records import dataclass
 from instep.schema.table import Column, Table
 from instep.schema.types import Date, Decimal, Int, Timestamp, TimestampTz
 

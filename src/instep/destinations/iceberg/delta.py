@@ -11,7 +11,6 @@ import atexit
 import tempfile
 import threading
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -19,6 +18,7 @@ import duckdb
 import numpy as np
 
 from instep.destinations.iceberg.rows import Positions, Rows, numbered
+from instep.records import dataclass
 from instep.spark.merge import MergePlan
 
 MEMORY = "1GB"

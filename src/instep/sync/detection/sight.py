@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from instep.model import Review
+from instep.records import dataclass
 from instep.schema.change import (
     Change,
     ColumnAdded,
