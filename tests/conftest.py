@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,6 +38,17 @@ if not RANDOM:
 _numbers = itertools.count(1)
 SERVERS = {"make_world", "mariadb_server", "postgres_server", "s3_server"}
 """Fixtures whose tests talk to a real server: too slow for the tests that run all the time."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All modules and tests live to the end: the garbage collector does not look through them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
