@@ -3,7 +3,11 @@ longer to load than a small sync, is for those that have tables already."""
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, inspect, text
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Connection, create_mock_engine, inspect, text
+from sqlalchemy.schema import ExecutableDDLElement
 
 from instep.errors import Conflict
 from instep.store.database import Database
@@ -39,12 +43,26 @@ def upgrade(database: Database) -> None:
 
 def create(connection: Connection) -> None:
     """This version's tables in an empty database: what all migrations in a row make."""
-    from instep.store.all_tables import metadata
-
-    metadata.create_all(connection, checkfirst=False)
+    for statement in _statements(connection.engine.url.drivername):
+        connection.exec_driver_sql(statement)
     key = "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)"
     connection.execute(text(f"CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, {key})"))
     connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
+
+
+@cache
+def _statements(driver: str) -> tuple[str, ...]:
+    """What creates the tables. To compile it takes as long as to run it, and a process may open many stores."""
+    from instep.store.all_tables import metadata
+
+    found: list[str] = []
+
+    def keep(statement: ExecutableDDLElement, *_: Any, **__: Any) -> None:
+        found.append(str(statement.compile(dialect=engine.dialect)))
+
+    engine = create_mock_engine(f"{driver}://", keep)
+    metadata.create_all(engine, checkfirst=False)
+    return tuple(found)
 
 
 def run(connection: Connection, target: str) -> None:
