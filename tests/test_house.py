@@ -144,6 +144,22 @@ def test_a_sync_between_databases_loads_no_more_than_it_needs() -> None:
     assert {m for m in modules if m.startswith("instep.spark.")} <= {"instep.spark.settings", "instep.spark.failure"}
 
 
+BESIDE = """\
+import os, sys
+from instep.cli.context import options
+from instep.cli.live import Board, drawn
+options.output = sys.argv[1]
+with drawn(Board()):
+    pass
+os.write(3, str("rich.table" in sys.modules).encode())
+"""
+
+
+@pytest.mark.parametrize(("output", "loaded"), [("table", "True"), ("json", "False")])
+def test_what_a_report_is_printed_with_is_loaded_beside_the_run(output: str, loaded: str) -> None:
+    assert python(BESIDE, output) == [loaded]
+
+
 COMPILED = f"""\
 import dataclasses, os, sys
 import {", ".join(BETWEEN_DATABASES)}

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from instep.cli.context import console, options
@@ -111,5 +112,8 @@ def drawn(board: Board) -> Iterator[None]:
 
 
 def _beat(board: Board, stop: threading.Event) -> None:
+    if options.output != "json":
+        for name in ("instep.cli.screen", "rich.table"):
+            import_module(name)  # what the report is printed with, while others wait for a server
     while not stop.wait(HEARTBEAT):
         print(board.line(), file=sys.stderr, flush=True)
