@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +180,12 @@ def test_who_may_test_a_destination_and_what_is_answered_without_a_worker(compat
     assert ([t["status"] for t in made["setup_tests"]], made["setup_status"]) == (["SKIPPED"], "incomplete")
     method = {**POND, "networking_method": "PrivateLink"}
     assert "reached directly" in compat.ask("POST", "/destinations", method, 400)["message"]
+
+
+def test_a_sync_that_waits_for_its_next_attempt_is_asked_for_once(compat: Compat) -> None:
+    compat.worker.held.clear()
+    compat.store.jobs.enqueue("shop", "sync", due=datetime.now(UTC) + timedelta(hours=1), why="schedule")
+    compat.ask("POST", f"{SHOP}/sync", {})
+    [job] = compat.store.jobs.unfinished(["shop"])
+    assert (job.who, job.due <= datetime.now(UTC)) == (f"schedule, {compat.who}", True)
+    assert [e.data["who"] for e in compat.store.events.after(0, types=("sync.asked",))] == [compat.who]

@@ -34,7 +34,7 @@ def ask(
         connection, kind, key=asked_key(kind, who, options), options=options, priority=priority, attempts=attempts,
         why="asked for", who=who,
     )  # fmt: skip
-    if new and kind == "sync":
+    if kind == "sync" and (new or job.who.endswith(f", {who}")):
         store.events.add(SyncAsked(connection, who))
     return Asked(job, new)
 

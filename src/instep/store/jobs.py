@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, func, insert, or_, select, update
 
 from instep.errors import Conflict, Fenced, InstepError
-from instep.events import JobDead, SyncAsked
+from instep.events import JobDead
 from instep.model import Job, JobKind, JobStatus
 from instep.store.connections import ensure
 from instep.store.database import Database
@@ -101,8 +101,6 @@ class Jobs:
             return
         people = f"{job.who or job.why or 'the schedule'}, {who}"
         transaction.execute(update(jobs).where(jobs.c.id == job.id).values(who=people))
-        if job.kind == "sync":
-            self._events.add(SyncAsked(job.connection, who))
 
     def claim(self, owner: str, *, at_least: int | None = None, kinds: Collection[JobKind] = ()) -> Job | None:
         """The most urgent job that may begin now, with a new fence and lease; None if there is none. `at_least`: only
