@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from contract.destinations import postgres
@@ -19,7 +20,7 @@ from instep.sources.connector.source import ConnectorSource
 from instep.spark.settings import SparkSettings
 from instep.store.store import Store
 from instep.sync.pipe import Pipe
-from instep.sync.progress import Report
+from instep.sync.progress import Report, Silent
 from instep.sync.rows.engine import Engine, Inline
 from instep.sync.run import Wanted, sync
 from postgres_server import Database
@@ -153,4 +154,22 @@ def moved(steps: Iterable[Step], table: str) -> list[Step]:
 
 
 CHECKPOINT: Step = ["checkpoint"]
+AGAIN = "t waits for all of its rows, so the connector sends everything again"
 MakeConnector = Callable[..., ConnectorWorld]
+
+
+class At(Silent):
+    """Does something once, at the nth of such a step, and lets the connector go on behind its `wait`."""
+
+    def __init__(self, text: str, number: int, act: Callable[[], object], gate: Path) -> None:
+        self.text, self.number, self.act, self.gate, self.seen = text, number, act, gate, 0
+
+    def step(self, text: str) -> None:
+        self.seen += text == self.text
+        if text == self.text and self.seen == self.number:
+            self.act()
+            self.gate.touch()
+
+
+def waiting(world: ConnectorWorld) -> list[tuple[str, str]]:
+    return [(b.table[1], b.scope) for b in world.store.backfills.waiting("shop")]

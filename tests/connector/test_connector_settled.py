@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
 
-from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, upserts
+from connector_world import AGAIN, CHECKPOINT, At, ConnectorWorld, MakeConnector, Step, upserts, waiting
 from instep import crash
 from instep.errors import Blocked
 from instep.schema.selection import Pattern, Selection
 from instep.sources.connector.child import Child
-from instep.sync.progress import Silent
 from instep.sync.run import Wanted, sync
 
 KEY = [{"table": "t", "primary_key": ["id"]}, {"table": "u", "primary_key": ["id"]}]
 TWO = [{"table": "t", "primary_key": ["id", "part"], "columns": {"id": "LONG", "part": "LONG"}}, KEY[1]]
-AGAIN = "t waits for all of its rows, so the connector sends everything again"
-
-
-class At(Silent):
-    """Does something once, at the nth of such a step, and lets the connector go on behind its `wait`."""
-
-    def __init__(self, text: str, number: int, act: Callable[[], object], gate: Path) -> None:
-        self.text, self.number, self.act, self.gate, self.seen = text, number, act, gate, 0
-
-    def step(self, text: str) -> None:
-        self.seen += text == self.text
-        if text == self.text and self.seen == self.number:
-            self.act()
-            self.gate.touch()
 
 
 @pytest.fixture
@@ -61,10 +44,6 @@ def steps(world: ConnectorWorld) -> list[Step]:
     rows = upserts("t", {"id": 1, "part": 1, "a": "y"}, {"id": 1, "part": 2, "a": "y"})
     first, second = rows
     return [first, *upserts("u", {"id": 2, "a": "y"}), CHECKPOINT, gate, second, CHECKPOINT]
-
-
-def waiting(world: ConnectorWorld) -> list[tuple[str, str]]:
-    return [(b.table[1], b.scope) for b in world.store.backfills.waiting("shop")]
 
 
 def run(world: ConnectorWorld, told: At) -> Any:

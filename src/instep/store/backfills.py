@@ -52,7 +52,7 @@ class Backfills:
         instead: bool = False,
     ) -> bool:
         """Asks for a column, or for the whole table without one, unless `scope` says; False if that is waiting
-        already. `instead`: what waits for the same is called off, because this one asks for more of it."""
+        already, since now. `instead`: what waits for the same is called off, because this one asks for more of it."""
         c = backfills.c
         scope = scope or ("column" if column else "table")
         same = (
@@ -63,7 +63,7 @@ class Backfills:
             ensure(transaction, connection, self._db.now())
             if instead:
                 transaction.execute(update(backfills).where(*same).values(status="cancelled", ended=self._db.now()))
-            elif transaction.execute(select(c.number).where(*same)).first():
+            elif transaction.execute(update(backfills).where(*same).values(wanted_at=self._db.now())).rowcount:
                 return False
             transaction.execute(
                 insert(backfills).values(

@@ -19,6 +19,7 @@ from instep.schema.change import describe
 from instep.sources.base import Snapshot
 from instep.sources.stream import Streams
 from instep.spans import span, tell
+from instep.store.backfills import Backfill
 from instep.sync.changes.apply import apply_plan, drop_named, let_go, make_plan
 from instep.sync.changes.extras import EXTRA
 from instep.sync.changes.map import resume_mappings
@@ -254,24 +255,29 @@ class _Sync:
         crashpoint("sync.done.before")
         pipe, run, tables = self.pipe, self.run, self.outcome.tables
         loaded = [d.load for d in self.outcome.loaded if d.error is None]
-        whole = frozenset(load.table.ref for load in loaded if load.complete)
-        if isinstance(self.follow, Streaming):
-            whole = self.follow.whole
-        served = {number for load in loaded for number in load.serves}
         with pipe.transaction():
             pipe.store.runs.record_tables(*tables)
             pipe.store.events.add(*(_event(pipe, run, result) for result in tables if result.status != "paused"))
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             pipe.store.cursors.save(pipe.name, cursors, run=run.id, fence=run.fence)
             remember_loaded(pipe, [load.read for load in loaded])
-            for backfill in pipe.store.backfills.waiting(pipe.name):
-                if backfill.scope != EXTRA and (backfill.table in whole or backfill.number in served):
+            waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope != EXTRA]
+            served = self.served(waiting, loaded)
+            for backfill in waiting:
+                if backfill.number in served:
                     settle(pipe, backfill)
                     pipe.store.backfills.done(backfill.number)
                     if isinstance(self.follow, Streaming) and backfill.table not in cursors:
                         pipe.store.cursors.forget(pipe.name, backfill.table)
         crashpoint("sync.noted")
         return tables
+
+    def served(self, waiting: Sequence[Backfill], loaded: Sequence[Load]) -> set[int]:
+        """The numbers of the backfills that this run has done."""
+        if isinstance(self.follow, Streaming):
+            return self.follow.served(waiting)
+        whole = {load.table.ref for load in loaded if load.complete}
+        return {b.number for b in waiting if b.table in whole} | {n for load in loaded for n in load.serves}
 
 
 def _event(pipe: Pipe, run: Run, result: TableRun) -> TableFailed | TableLoaded:

@@ -62,11 +62,11 @@ class Pass:
                 denied = gone.table.ref in self.detection.denied
                 self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
         stopped, anew = self._stopped(), rebuilds(self.pipe)
-        if self.follow is not None:
-            self.follow.look(self.snapshot, found, stopped)
         faulty = faulty_filters(self.pipe, self.snapshot, found)
         sound = [r for r in found if r.table.ref not in faulty]
         refused = want_again(self.pipe, self.detection, sound) | faulty
+        if self.follow is not None:
+            self.follow.look(self.snapshot, found, stopped)
         waiting = whole_tables(self.pipe)
         dead, misfits = dead_runs(self.pipe, self.run), misfits_of(self.detection)
         holds, extras = holds_of(self.pipe, self.detection), held_columns(self.pipe, self.detection)

@@ -23,8 +23,10 @@ from instep.schema.read import TableRead
 from instep.schema.selection import is_on
 from instep.sources.base import Snapshot
 from instep.sources.stream import Operations, Stream, Streams
+from instep.store.backfills import Backfill
 from instep.sync.changes.apply import rebuilds
 from instep.sync.changes.fill_plan import whole_tables
+from instep.sync.changes.reselected import remember_loaded
 from instep.sync.detection.detect import Detection
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.progress import FollowsConnector, Progress
@@ -57,7 +59,8 @@ class Streaming:
     is sent again, from the start; with tables `wanted` only those are taken, and no state is saved. `_missed` (source
     names) are tables of which the run brought operations that were neither taken nor held: they are not whole.
     `_complete` are those that were loaded from their first row on, with a state saved behind it from which later runs
-    go on; `_ended` tells that the stream did, and everything that it sent was taken."""
+    go on; `_ended` tells that the stream did, and everything that it sent was taken. `_taken` are those that got rows.
+    `_begun`: the backfills that waited as the run planned a table's first rows."""
 
     pipe: Pipe
     run: Run
@@ -74,6 +77,9 @@ class Streaming:
     _complete: frozenset[Ref] = frozenset()
     _rebuilt: set[Ref] = field(default_factory=set)
     _missed: set[Ref] = field(default_factory=set)
+    _taken: set[Ref] = field(default_factory=set)
+    _waiting: Sequence[Backfill] = ()
+    _begun: dict[Ref, frozenset[Backfill]] = field(default_factory=dict)
     _stopped: Mapping[Ref, tuple[str, str]] = field(default_factory=dict)
     _reads: Mapping[Ref, TableRead] = field(default_factory=dict)
 
@@ -119,6 +125,12 @@ class Streaming:
         sent = frozenset(ref for ref, path in refs.items() if path in (self.wanted.tables or {path}))
         return sent - (rebuilds(self.pipe) - self._rebuilt) - self.missed
 
+    def served(self, waiting: Sequence[Backfill]) -> set[int]:
+        """The numbers of those for which all has come that they ask for: one that was asked for behind a table's first
+        rows of this run is about these rows, too."""
+        whole = self.whole
+        return {b.number for b in waiting if b.table in whole and b in self._begun.get(b.table, (b,))}
+
     @property
     def missed(self) -> frozenset[Ref]:
         """The tables of which this run has left operations, which only another run from the start brings."""
@@ -152,9 +164,10 @@ class Streaming:
         return again and any(not self.alone or path in self.wanted.tables for path in paths)
 
     def look(self, snapshot: Snapshot, reads: Sequence[TableRead], stopped: Mapping[Ref, tuple[str, str]]) -> None:
-        """The tables of a pass, and why some do not run."""
+        """The tables of a pass, and why some do not run; once everything is asked for that they ask for."""
         self._reads, self._stopped = {r.source.ref: r for r in reads}, stopped
         self._want_left()
+        self._waiting = self.pipe.store.backfills.waiting(self.pipe.name)
 
     def _want_left(self) -> None:
         """Asks for all rows of the tables that are read by now and had operations while they were not."""
@@ -177,16 +190,17 @@ class Streaming:
     def is_lost(self, ref: Ref, state: LoadState | None) -> bool:
         """Whether the table's rows are gone from the destination, and this run does not bring all of them: the whole
         table is asked for then, so that its next rows are not taken for its first ones."""
-        if (
-            state is not None
-            or self.anew
-            or self.stream.from_start
-            or ref not in self.pipe.store.cursors.of(self.pipe.name)
-        ):
+        if state is not None or not self._is_loaded(ref):
             return False
         with self.pipe.transaction():
             self.pipe.store.backfills.want(self.pipe.name, ref, why="its rows are gone from the destination")
         return True
+
+    def _is_loaded(self, ref: Ref) -> bool:
+        """Whether it was, so that the rows to come are not all."""
+        if self.anew or self.stream.from_start:
+            return ref in self._taken
+        return ref in self.pipe.store.cursors.of(self.pipe.name)
 
     def is_idle(self, load: Load) -> bool:
         return False
@@ -197,6 +211,7 @@ class Streaming:
         ref, brought = load.table.ref, snapshot.brought(load.read.source.ref)
         cursor = json.dumps({"stream": {"run": self.run.id, "segment": self.stream.number}})
         first = state is None or (rebuild and ref not in self._rebuilt)
+        self._begun.setdefault(ref, frozenset(b for b in self._waiting if b.table == ref))
         if rebuild:
             self._rebuilt.add(ref)
         if first:
@@ -214,6 +229,7 @@ class Streaming:
             return
         kept = frozenset() if self.alone else frozenset(ref for ref in left if self._waits(ref, detection))
         self._missed |= (self.stream.came & left) - kept
+        self._remember([d.load for d in done])
         if self.alone:
             return
         self.stream.leave(self.stream.left | ((self.stream.came & left) - kept - self._reads.keys()))
@@ -221,6 +237,17 @@ class Streaming:
         self.pipe.store.runs.check(self.run)
         self.stream.done(frozenset(loaded), run=self.run.id, fence=self.run.fence)
         self._complete |= {d.load.table.ref for d in done if d.load.complete}
+
+    def _remember(self, loads: Sequence[Load]) -> None:
+        """What a group has brought, and how, before the next one: what is decided otherwise by then asks for it, in
+        this run or behind a crash."""
+        if not loads:
+            return
+        cursors = {load.table.ref: load.cursor for load in loads}
+        self._taken |= cursors.keys()
+        with self.pipe.transaction():
+            self.pipe.store.cursors.save(self.pipe.name, cursors, run=self.run.id, fence=self.run.fence)
+            remember_loaded(self.pipe, [load.read for load in loads])
 
     def _failed(self, left: set[Ref]) -> bool:
         """Whether a table that should run does not have its operations: the next run begins with them."""
