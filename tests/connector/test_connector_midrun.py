@@ -118,3 +118,18 @@ def test_a_column_that_is_switched_on(world: str, request: pytest.FixtureRequest
     run(found, partial(found.store.switches.set, "shop", [on], "test"), full=world == "loaded")
     check_sent_again(found)
     assert found.rows("t", "id", "a") == [(n, f"b{n}") for n in (1, 2, 3)]
+
+
+def test_a_table_that_is_to_be_built_anew_and_is_paused(loaded: ConnectorWorld) -> None:
+    """Nothing is sent again for it until it goes on."""
+    loaded.declared = TWO
+    loaded.play(CHECKPOINT)
+    loaded.answer("approved", "key.changed")
+    loaded.store.pauses.pause("shop", "for a test", table=("", "t"))
+    (loaded.folder / "gate").touch()
+    for number in (4, 5):
+        assert AGAIN not in loaded.play(*upserts("t", {"id": number, "part": number}), CHECKPOINT).notes
+    assert AGAIN not in loaded.play(CHECKPOINT).notes
+    loaded.store.pauses.resume("shop", who="test", table=("", "t"))
+    check_sent_again(loaded)
+    assert loaded.rows("t", "id", "part") == [(n, n) for n in (1, 2, 3, 4, 5)]

@@ -39,10 +39,12 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 
 def sent_again(pipe: Pipe, wanted: Wanted, outcome: Outcome) -> bool:
-    """Whether some table waits for all of its rows, which only a run from the start brings."""
+    """Whether some table waits for all of its rows, which only a run from the start brings. Not while it is off, nor
+    for one that is to be built anew while it is paused: nothing of these would be taken."""
     accepted = pipe.store.accepted.catalog(pipe.name)
     read = {t.ref for t in accepted.tables if not t.retained and is_on(pipe.selected_before, t)[0]}
-    if wanted.tables or not (tables := whole_tables(pipe).keys() & read):
+    paused = rebuilds(pipe) & pipe.store.pauses.tables(pipe.name).keys()
+    if wanted.tables or not (tables := (whole_tables(pipe).keys() & read) - paused):
         return False
     names = ", ".join(sorted(".".join(filter(None, ref)) for ref in tables))
     outcome.note(f"{names} waits for all of its rows, so the connector sends everything again")
