@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, Step, upserts
+from instep.control.reviews import answer
 from instep.errors import InstepError, ReadError
 from instep.sync.progress import Silent
 from instep.sync.run import Wanted, sync
@@ -316,3 +317,15 @@ def test_one_table_is_sent_again(world: ConnectorWorld) -> None:
     assert world.state == state
     with pytest.raises(InstepError, match="brings all of its tables together"):
         world.play(tables=frozenset({"t"}))
+
+
+def test_a_column_whose_approval_has_to_be_given_again_is_kept_meanwhile(world: ConnectorWorld) -> None:
+    """Its table gets another new column in the run that should let it in: nobody has refused it."""
+    world.policy = preset("block_all")
+    world.play(*upserts("t", {"id": 2, "late": "x"}), CHECKPOINT)
+    answer(world.store, world.store.reviews.find("shop", ("open",)), "approved", "test")
+    world.play(*upserts("t", {"id": 3, "late": "y", "later": 1}), CHECKPOINT)
+    assert sorted(world.reviews().values()) == ["ignore", "review"]
+    answer(world.store, world.store.reviews.find("shop", ("open",)), "approved", "test")
+    world.play(CHECKPOINT)
+    assert world.rows("t", "id", "late", "later") == [(1, None, None), (2, "x", None), (3, "y", 1)]

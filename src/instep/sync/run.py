@@ -246,7 +246,7 @@ class _Sync:
         """Tables whose changes the destination cannot take: they go on as they are; new ones have failed."""
         for ref, why in refused.items():
             if detection.accepted.get(ref):
-                self.outcome.note(f"{'.'.join(ref)}: {why}")
+                self.outcome.note(f"{'.'.join(filter(None, ref))}: {why}")
             else:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", error=why)
 

@@ -99,6 +99,6 @@ def asked_again(decisions: Sequence[Decision], answers: dict[str, Review]) -> tu
         if review is None or review.status != "open" or not review.decided_by or decision.action != "ignore":
             return decision
         why = f"{review.decided_by} approved it, and its table has moved since: waits for a review"
-        return replace(decision, action="review", rule="review", effect="", why=why)
+        return replace(decision, action="review", effect="", why=why)
 
     return tuple(map(one, decisions))
