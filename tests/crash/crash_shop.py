@@ -198,6 +198,18 @@ def lease_ends(folder: str) -> None:
         store.execute("UPDATE runs SET lease_until = '2000-01-01 00:00:00.000000' WHERE status = 'running'")
 
 
+def is_free(folder: Path) -> bool:
+    """Whether nobody holds the lock of the store, or of a lake's catalog."""
+    for file in (folder / ".instep" / "state.db", *folder.glob("lake/catalog.db")):
+        with closing(sqlite3.connect(file, timeout=0, isolation_level=None)) as db:
+            try:
+                db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            db.execute("ROLLBACK")
+    return True
+
+
 def late_said(text: str) -> bool:
     """Whether a late run was refused by name."""
     return bool(re.search("later run|taken over|Fenced|lease", text))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from crash_cases import DELTA, DUCKDB, FILL, POSTGRES, SYNC
-from crash_shop import BEFORE, CHANGE, KINDS, PROJECT, execute, late_said, lease_ends
+from crash_shop import BEFORE, CHANGE, KINDS, PROJECT, execute, is_free, late_said, lease_ends
 from forks import Ended, Forks, forks
 
 from instep.crash import points
@@ -151,13 +151,17 @@ def test_a_sync_that_is_killed(shop: Shop, point: str) -> None:
 @pytest.mark.server
 @pytest.mark.parametrize(("kind", "point"), LATE)
 def test_a_sync_that_wakes_up_late(shop: Shop, point: str) -> None:
-    """Where it holds no lock, its successor is done and nothing that it does afterwards is seen."""
+    """Where it holds no lock, its successor is done and nothing that it does afterwards is seen. A commit that is under
+    way beside that of its crash point may hold the catalog's, for which each table of a successor would wait a minute:
+    then there is none."""
     once = point if "@" in point else f"{point}@1"
     late = shop.run("synced", crash=f"{once}=stop")
     assert late.code is None, f"it never came to {point}: {late.said}"
-    lease_ends(str(shop.folder))
-    successor = shop.run("synced")
-    before = shop.run("shown").said if successor.code == 0 else ""
+    before = ""
+    if is_free(shop.folder):
+        lease_ends(str(shop.folder))
+        successor = shop.run("synced")
+        before = shop.run("shown").said if successor.code == 0 else ""
     ended = shop.forks.go_on(late)
     assert ended.code is not None
     if before:

@@ -107,6 +107,23 @@ def test_nothing_is_there_after_an_error_and_its_folder_goes_with_the_next_birth
     assert rows_of(lake_at(tmp_path), others.ref) == [(7,)]
 
 
+def test_what_died_beside_the_run_that_made_the_table_is_swept(tmp_path: Path) -> None:
+    lake = lake_at(tmp_path)
+    with lake.born_with_rows():
+        create(lake)
+        file = stage(lake, REF, [ROW])
+        made = folders(tmp_path)
+        dies(tmp_path)
+        lake.overwrite(REF, [file], COMMIT)
+    begun = {p.name for p in tmp_path.glob(f"{REF[0]}/*/data/*") if p.parent.parent.name not in made}
+    assert len(begun) == 1
+    for runs, left in (({"another": 2}, 2), (dict.fromkeys(begun, 3), 1)):
+        lake_at(tmp_path).sweep(REF, runs)
+        assert len(folders(tmp_path)) == left
+    assert folders(tmp_path) == made
+    assert rows_of(lake_at(tmp_path)) == [(1, "a", None)]
+
+
 def test_who_comes_late_finds_the_table_made_and_leaves_it_alone(tmp_path: Path) -> None:
     late, lake = lake_at(tmp_path), lake_at(tmp_path)
     with late.born_with_rows():

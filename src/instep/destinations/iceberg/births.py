@@ -2,14 +2,15 @@
 
 So readers never see a table without its rows, and a first load is one commit instead of two. A process that dies
 before it leaves nothing but the folder of a table that never was. Who makes the table later removes that folder, after
-its own commit: from then on whoever was thought dead cannot make it any more.
+its own commit: from then on whoever was thought dead cannot make it any more. What runs have left that died beside it
+goes when such runs are swept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from instep.destinations.base import Ref
@@ -54,11 +55,29 @@ def location_of_unborn(lake: Lake, ref: Ref) -> str:
 
 def _clear(lake: Lake, ref: Ref) -> None:
     """Removes what others have begun of a table that is made now, and never made."""
+    _remove(lake, _begun(lake, ref))
+
+
+def clear_dead(lake: Lake, ref: Ref, runs: Collection[str]) -> None:
+    """Removes what these runs, which are dead, have begun of a table that another run has made."""
+    _remove(lake, {location for location in _begun(lake, ref) if _is_of(runs, children(f"{location}/data", lake.io()))})
+
+
+def _is_of(runs: Collection[str], names: Sequence[str]) -> bool:
+    """Whether nobody but these runs has staged there, and they have."""
+    return bool(names) and all(any(name == run or name.startswith(f"{run}-") for run in runs) for name in names)
+
+
+def _begun(lake: Lake, ref: Ref) -> set[str]:
     place, end = lake.place_of(ref[0]), _end(ref)
-    begun = {f"{place}/{name}" for name in _found(lake, ref[0]) if name.endswith(end)}
-    if begun:
+    return {f"{place}/{name}" for name in _found(lake, ref[0]) if name.endswith(end)}
+
+
+def _remove(lake: Lake, locations: set[str]) -> None:
+    """Those that are no table's."""
+    if locations:
         known = {str(metadata["location"]) for metadata in lake.metadata(lake.refs()).values()}
-        for location in begun - known:
+        for location in locations - known:
             remove(location, lake.io())
 
 

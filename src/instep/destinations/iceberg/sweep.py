@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pyiceberg.table import Table
 
 from instep.destinations.base import Ref
+from instep.destinations.iceberg.births import clear_dead
 from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.records import RUN, STATE
 from instep.destinations.iceberg.shard_table import own_data, own_quarantine
@@ -23,6 +24,7 @@ def sweep(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
     if table is None:
         return
     _sweep_quarantine(lake, table, runs)
+    clear_dead(lake, ref, runs)
     data = own_data(table)
     names = children(data, lake.io())
     folders = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]

@@ -63,6 +63,7 @@ class Loading:
                 results = self.engine.extract(
                     snapshot.reader, specs, chunks, self._told(), lambda fresh: self._hear(fresh, snapshot, pool)
                 )
+                self._wait()
                 crashpoint("sync.staged")
                 self._keep_last(results)
             finally:
@@ -118,8 +119,7 @@ class Loading:
 
     def _keep_last(self, results: Sequence[ChunkResult]) -> None:
         """All results as they are in the end. A task that died may have been done again: what it has staged then of a
-        table that is committed is removed, once its commit has read all that was staged before."""
-        self._wait()
+        table that is committed is removed, as its commit has read all that was staged before."""
         files = {file.path for result in results for file in result.files}
         for load in (load for load in self.loads if load.number in self._begun):
             staged = self._staged[load.number]
