@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
-
-from instep.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, TextIO, TypeVar
-
-from instep.records import dataclass
 
 T = TypeVar("T")
 HIDDEN = "[redacted]"

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from instep.model import Check
-from instep.records import dataclass
 from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities
 from instep.schema.plan import Step

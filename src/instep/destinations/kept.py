@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from instep.destinations.base import Commit, Ref
 from instep.destinations.sql.arrow import plain_type
-from instep.records import dataclass
 from instep.schema.types import DataType
 from instep.stage.conform import digest, hashed
 from instep.stage.extra import from_texts, text_of

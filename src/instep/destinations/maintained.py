@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from instep.destinations.base import Ref
-from instep.records import dataclass
 from instep.schema.maintenance import Maintenance
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from instep.destinations.base import Commit, Ref
-from instep.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -45,7 +45,6 @@ from instep.destinations.savepoints import KeepsDropped
 from instep.destinations.shared import Reshaped, Shares, SharesLayouts, Whole, shard_column
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.model import Check
-from instep.records import dataclass
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, TableRemoved, TableRenamed, TableReplaced
 from instep.schema.guard import Guards
 from instep.schema.hazard import Capabilities

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from instep.destinations.base import Destination, LoadState, Ref
 from instep.errors import Conflict, DestinationError
-from instep.records import dataclass
 from instep.schema.step import Step
 from instep.schema.table import Table
 from instep.stage.constants import with_value

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from instep.records import dataclass
 from instep.schema.types import Array, Binary, DataType, Decimal, String, Struct
 
 

@@ -10,10 +10,9 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from instep.errors import ConnectError, ProjectError
-from instep.records import dataclass
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from instep.egress.guard import Guard
 from instep.errors import ConnectError
 from instep.notify.message import Message
-from instep.records import dataclass
 
 if TYPE_CHECKING:
     from instep.egress.http import Answer

@@ -12,7 +12,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -22,7 +22,6 @@ from instep.errors import InstepError
 from instep.events import Event
 from instep.notify.channel import post_json
 from instep.notify.message import Message
-from instep.records import dataclass
 from instep.store.logged import LoggedEvent
 from instep.store.outbox import Notice
 from instep.store.store import Store

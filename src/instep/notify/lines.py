@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,7 +12,6 @@ from instep.errors import InstepError
 from instep.events import Event
 from instep.model import Review
 from instep.notify.occasions import SEVERITIES, Severity
-from instep.records import dataclass
 from instep.schema import kinds
 from instep.schema.change import Change, change_from_dict, column_of, table_of
 from instep.schema.table import Column

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
 from instep.notify.escape import shown
 from instep.notify.lines import Line
 from instep.notify.occasions import SEVERITIES, Severity
-from instep.records import dataclass
 from instep.schema.counts import Counts
 from instep.store.outbox import Told
 

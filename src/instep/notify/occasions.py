@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from instep import events
 from instep.events import Event
 from instep.project.channels import Occasion, Severity
-from instep.records import dataclass
 
 __all__ = ["ALWAYS", "DETECTED", "SCHEMA", "SEVERITIES", "Meaning", "Severity", "meaning"]
 

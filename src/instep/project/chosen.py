@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from instep.project.models import Connection
 from instep.project.policies import PolicySection
 from instep.project.words import CHOOSERS
-from instep.records import dataclass
 
 
 @dataclass(frozen=True)

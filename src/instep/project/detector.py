@@ -7,6 +7,7 @@ Where neither has any, nothing here acts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AliasChoices, AliasGenerator, ConfigDict
@@ -15,7 +16,6 @@ from pydantic_core import PydanticCustomError
 from instep.errors import SchemaError
 from instep.project.names import column_pattern, column_regex, table_match, table_pattern, table_regex
 from instep.project.values import Section, TablePattern, Words
-from instep.records import dataclass
 from instep.schema.policy import Action, Rule
 from instep.schema.selection import Pattern
 

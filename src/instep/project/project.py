@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +24,6 @@ from instep.project.tree import Path as TreePath
 from instep.project.tree import Tree
 from instep.project.values import Section
 from instep.project.words import DAY
-from instep.records import dataclass
 from instep.schema.policy import Policy, Rule
 from instep.schema.selection import Pattern, Selection, patterns
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from instep.errors import ProjectError
 from instep.logs import hide, names_secret
 from instep.project.watch import digest_of
-from instep.records import dataclass
 
 ENV_FILE = ".env"
 """Beside the project file: values that references name."""

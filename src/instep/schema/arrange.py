@@ -6,10 +6,9 @@ Drops of tables, renames (a cycle parked under a temporary name), the columns of
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from instep.errors import IllegalChange
-from instep.records import dataclass
 from instep.schema.accept import Lineage
 from instep.schema.change import (
     Change,

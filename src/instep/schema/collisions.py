@@ -4,9 +4,8 @@ decided about that, alone."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from instep.records import dataclass
 from instep.schema.accept import accept
 from instep.schema.change import (
     Change,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
-from instep.records import dataclass
 from instep.schema.change import column_of, table_of
 from instep.schema.diff import TablePairs, pair, pair_columns
 from instep.schema.kinds import Change, Fact, Ref, TableAdded, TableRemoved

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TypeVar
 
-from instep.records import dataclass
 from instep.schema.kinds import (
     Change,
     ColumnAdded,

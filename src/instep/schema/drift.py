@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
 
-from instep.records import dataclass
 from instep.schema.table import Column, Table
 from instep.schema.widen import widens
 

@@ -4,9 +4,9 @@ is held."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 
-from instep.records import dataclass
 from instep.schema.change import Change, describe, symbol, table_of
 from instep.schema.plan import Plan
 from instep.schema.policy import Decision

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from instep.records import dataclass
 from instep.schema.kinds import Ref
 from instep.schema.table import Catalog, Column, Table
 

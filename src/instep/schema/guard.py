@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from instep.records import dataclass
 from instep.schema.change import (
     ColumnNullability,
     ColumnRemoved,

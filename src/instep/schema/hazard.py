@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from instep.records import dataclass
 from instep.schema.kinds import (
     Change,
     ColumnAdded,

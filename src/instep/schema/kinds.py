@@ -9,9 +9,9 @@ in what the kind is about: a column that was renamed and retyped is two records.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
-from instep.records import dataclass
 from instep.schema.table import Column, Table
 
 Ref = tuple[str, str]

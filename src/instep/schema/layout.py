@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from instep.errors import SchemaError
-from instep.records import dataclass
 from instep.schema.partition import PartitionTerm, partition_term
 
 SortTerm = tuple[str, str]

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
 
-from instep.records import dataclass
 from instep.schema.assignment import assign
 from instep.schema.change import (
     Change,

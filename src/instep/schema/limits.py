@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
-
-from instep.records import dataclass
 
 MINUTES = 24 * 60
 

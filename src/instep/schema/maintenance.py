@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-
-from instep.records import dataclass
+from dataclasses import dataclass
 
 DAY_MS = 86_400_000
 SMALL = 0.75

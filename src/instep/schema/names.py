@@ -10,13 +10,12 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count
 from typing import Literal
 
 from instep.errors import SchemaError
-from instep.records import dataclass
 from instep.schema.given import Followed, Given, follow_given, nothing_given
 from instep.schema.kinds import Ref
 from instep.schema.table import Catalog, Column, Table

@@ -7,10 +7,9 @@ table's own columns, so that no query that works on the table fails on the view.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from instep.records import dataclass
 from instep.schema.change import ColumnRenamed, TableAdded, TableRemoved, TableRenamed
 from instep.schema.kinds import Ref
 from instep.schema.order import is_parked

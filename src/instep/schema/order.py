@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from instep.errors import IllegalChange
-from instep.records import dataclass
 from instep.schema.change import (
     ColumnAdded,
     ColumnComment,

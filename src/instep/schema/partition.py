@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from instep.errors import SchemaError
-from instep.records import dataclass
 
 PLAIN = ("identity", "year", "month", "day", "hour")
 WIDE = ("bucket", "truncate")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import ip_address
 from typing import Literal
 
-from instep.records import dataclass
 from instep.schema.regex import check_regex
 from instep.schema.selection import Pattern
 

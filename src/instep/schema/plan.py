@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Any
 
 from instep.errors import SchemaError, StalePlan
-from instep.records import dataclass
 from instep.schema.accept import lineage
 from instep.schema.arrange import Scene, arrange
 from instep.schema.change import Change, ColumnRemoved, TableRemoved, TableRenamed, change_from_dict, change_to_dict

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, get_args
 
 from instep.errors import SchemaError
-from instep.records import dataclass
 from instep.schema.change import (
     Change,
     ColumnRenamed,

@@ -8,11 +8,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from instep.errors import SchemaError
-from instep.records import dataclass
 
 Action = Literal["apply", "review", "ignore", "pause_table", "pause_connection"]
 ACTIONS: tuple[Action, ...] = ("apply", "review", "ignore", "pause_table", "pause_connection")

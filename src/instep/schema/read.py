@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
-from instep.records import dataclass
 from instep.schema.diff import pair, pair_columns
 from instep.schema.table import Catalog, Column, Table
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from instep.records import dataclass
 from instep.schema.kinds import ColumnAdded, Ref
 from instep.schema.policy import Policy, decide
 from instep.schema.read import ColumnRead, TableRead

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import translate
 from functools import cached_property
 
 from instep.errors import SchemaError
-from instep.records import dataclass
 from instep.schema.kinds import Ref
 from instep.schema.regex import check_regex
 from instep.schema.table import Catalog, Column, Table

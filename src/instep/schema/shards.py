@@ -8,11 +8,10 @@ type that holds the values of all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from instep.errors import IllegalChange
-from instep.records import dataclass
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed, ColumnWidened, TableAdded
 from instep.schema.hazard import Capabilities
 from instep.schema.step import ReviveColumn, RewriteColumn, Step, StepChange, step

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from instep.records import dataclass
 from instep.schema.change import (
     Change,
     ColumnRemoved,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from instep.records import dataclass
 from instep.schema.kinds import (
     Change,
     ColumnAdded,

@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from instep.errors import SchemaError
-from instep.records import dataclass
 from instep.schema.types import DataType, parse
 
 

@@ -7,10 +7,10 @@ The text form is what files, plans and people use: `int64`, `decimal(12,2)`, `st
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 
 from instep.errors import SchemaError
-from instep.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ gets in the way: nothing later is ever taken back with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from instep.errors import Conflict, IllegalChange, InstepError
-from instep.records import dataclass
 from instep.schema.accept import accept, settle
 from instep.schema.change import (
     Change,

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from instep.records import dataclass
 from instep.schema.change import Change, describe
 from instep.schema.diff import WEAK, diff, pair
 from instep.schema.table import Catalog, Column, Table

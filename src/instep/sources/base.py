@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from instep.model import Check
-from instep.records import dataclass
 from instep.schema.read import TableRead
 from instep.schema.table import Catalog
 from instep.schema.types import DataType

@@ -8,11 +8,10 @@ log holds of it: values that were not logged, versions in between, columns that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from instep.model import LogNames
-from instep.records import dataclass
 from instep.schema.read import TableRead
 from instep.sources.base import Snapshot
 from instep.stage.spec import Chunk

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from instep.errors import ConnectError
-from instep.records import dataclass
 from instep.sources.server import ServerConfig
 
 Config = TypeVar("Config", bound=ServerConfig)

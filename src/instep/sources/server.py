@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from instep.errors import ReadError, quoted
-from instep.records import dataclass
 from instep.sources.private_file import carried
 from instep.sources.ssh import Ssh
 

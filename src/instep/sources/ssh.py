@@ -14,11 +14,10 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from instep.errors import ConnectError, ProjectError, SetupError
-from instep.records import dataclass
 from instep.sources.private_file import private_file
 
 _ALIAS = "instep"

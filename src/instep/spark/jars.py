@@ -11,10 +11,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from instep.errors import InstepError, SetupError
-from instep.records import dataclass
 from instep.spark import archive
 from instep.spark.cache import cache_folder, sha256_file
 from instep.spark.java import Jvm, find_java, launch

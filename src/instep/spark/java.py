@@ -11,12 +11,11 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from instep.errors import SetupError
-from instep.records import dataclass
 
 MINIMUM = 17
 INSTALL = (

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from instep.errors import SetupError
-from instep.records import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

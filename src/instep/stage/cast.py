@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.records import dataclass
 from instep.schema.types import Binary, DataType, Json, String
 from instep.stage.exact import exact
 from instep.stage.parse import OUT_OF_RANGE, Misfit, parse

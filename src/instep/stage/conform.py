@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.errors import StageError
-from instep.records import dataclass
 from instep.schema.types import DataType, Unknown
 from instep.stage.cast import Cast, cast, original
 from instep.stage.constants import value_of

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ConnectError, StageError
-from instep.records import dataclass
 from instep.stage.place import Place, local
 
 if TYPE_CHECKING:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from instep.errors import StageError
-from instep.records import dataclass
 from instep.schema.partition import PartitionTerm
 from instep.stage.transforms import transformed
 

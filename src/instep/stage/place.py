@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 
 from instep.errors import StageError
-from instep.records import dataclass
 
 _HINTS = {
     errno.ENOSPC: "free space there, or move the location to a larger disk, then sync again",

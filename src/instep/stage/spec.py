@@ -9,12 +9,11 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from typing import Literal, Protocol
 
 import pyarrow as pa
 
-from instep.records import dataclass
 from instep.schema.table import Table
 from instep.schema.types import DataType
 from instep.stage.partition import Partition, Partitioning

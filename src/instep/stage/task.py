@@ -6,12 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from instep.errors import AccessLost, ConnectError, InstepError, ReadError, StageError
-from instep.records import dataclass
 from instep.stage.conform import Conformer, Held, compact_json
 from instep.stage.origin import TEXT, refused
 from instep.stage.pace import Pace

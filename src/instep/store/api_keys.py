@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
 from instep.errors import Conflict, InstepError
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.server_tables import api_keys, api_secrets
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.server_tables import audit
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import Row, insert, select, update
 
-from instep.records import dataclass
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import backfills

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, insert, select, update
 
 from instep.errors import Blocked, Conflict
-from instep.records import dataclass
 from instep.store.all_tables import metadata
 from instep.store.database import Database
 from instep.store.job_tables import jobs

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, insert, select
 
 from instep.errors import Fenced, ProjectError
-from instep.records import dataclass
 from instep.store.connections import ensure
 from instep.store.connector_tables import connector_held, connector_states
 from instep.store.database import Database

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from instep.records import dataclass
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import copies

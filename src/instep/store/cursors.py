@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, bindparam, insert, select
 
 from instep.errors import Fenced
-from instep.records import dataclass
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import cursors

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, insert, select
 
-from instep.records import dataclass
 from instep.schema.table import Catalog, catalog_from_dict, catalog_to_dict
 from instep.store.connections import ensure
 from instep.store.database import Database

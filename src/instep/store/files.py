@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import func, insert, select, update
 
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.tables import source_files
 

@@ -6,13 +6,12 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import delete, insert, select
 
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.server_tables import idempotency
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from instep.errors import InstepError
 from instep.events import Event
-from instep.records import dataclass
 
 
 @dataclass(frozen=True)

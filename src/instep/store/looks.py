@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import delete, insert, select
 
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.job_tables import looks
 

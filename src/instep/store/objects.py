@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets as random
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -15,7 +16,6 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, fun
 
 from instep.errors import Conflict
 from instep.model import KeptKind, ObjectKind
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.object_tables import object_links as links
 from instep.store.object_tables import objects

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,6 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from instep.errors import Conflict, InstepError
 from instep.events import Event
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.job_tables import jobs
 from instep.store.logged import LoggedEvent

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import dataclass
 from pathlib import Path
-
-from instep.records import dataclass
 
 
 @dataclass(frozen=True)

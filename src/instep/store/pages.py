@@ -4,12 +4,12 @@ nothing, and the last page costs what the first does."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Column, ColumnElement, Select, Table, func, literal, select, tuple_
 
 from instep.model import Review, Run
-from instep.records import dataclass
 from instep.store.columns import Utc
 from instep.store.database import Database
 from instep.store.plans import StoredPlan, plan_of

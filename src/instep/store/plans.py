@@ -7,6 +7,7 @@ A step that is `running` after its run is over may or may not have happened: the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
 from typing import Any, Literal
@@ -14,7 +15,6 @@ from typing import Any, Literal
 from sqlalchemy import Connection, RowMapping, insert, select, update
 
 from instep.errors import InstepError
-from instep.records import dataclass
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import plans, steps

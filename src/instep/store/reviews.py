@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,6 @@ from sqlalchemy import ColumnElement, Connection, Row, func, insert, select, upd
 
 from instep.errors import Conflict, InstepError
 from instep.model import Review, ReviewStatus
-from instep.records import dataclass
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import reviews

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,6 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from instep.errors import Conflict, Fenced, InstepError
 from instep.model import Member, MemberStatus, Rollout, RolloutStatus
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.owner import Owner, this_process
 from instep.store.rollout_tables import rollout_members, rollouts

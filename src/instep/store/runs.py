@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,6 @@ from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, u
 from instep.errors import Fenced, InstepError, RunInProgress
 from instep.events import RunEnded
 from instep.model import Run, RunKind, RunStatus, TableRun
-from instep.records import dataclass
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.events import Events

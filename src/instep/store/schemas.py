@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import Select, insert, select
 
 from instep.errors import InstepError
-from instep.records import dataclass
 from instep.schema.table import Catalog, catalog_from_dict, catalog_to_dict, fingerprint
 from instep.store.connections import ensure
 from instep.store.database import Database

@@ -9,10 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from instep.errors import InstepError
-from instep.records import dataclass
 from instep.store.keyring import BYTES, Keyring
 
 NONCE = 12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +11,6 @@ from sqlalchemy import ColumnElement, Row, delete, func, insert, select, update
 
 from instep.crash import crashpoint
 from instep.errors import InstepError, ProjectError
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.keyring import Keyring
 from instep.store.object_tables import secrets

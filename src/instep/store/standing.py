@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.job_tables import jobs
 from instep.store.outbox import Outbox, ended

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, insert, select, update
 
-from instep.records import dataclass
 from instep.store.database import Database
 from instep.store.logged import LoggedEvent
 from instep.store.positions import KEPT_APART

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from instep.records import dataclass
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import undos

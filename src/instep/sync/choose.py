@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from instep.errors import ProjectError
 from instep.model import Deletes, Mode, TableSettings
-from instep.records import dataclass
 from instep.schema.table import Column, Table
 from instep.schema.types import Date, Decimal, Int, Timestamp, TimestampTz
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from instep.destinations.savepoints import KeepsDropped
 from instep.errors import Conflict, Fenced, InstepError
 from instep.events import RunEnded, RunStarted, TableMaintained
 from instep.model import Run, RunStatus
-from instep.records import dataclass
 from instep.schema.explain import size
 from instep.schema.names import destination_ref
 from instep.schema.selection import Pattern

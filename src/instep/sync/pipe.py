@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from instep.destinations.base import Bears, Destination, Opens
 from instep.model import LogNames, Run, TableSettings
-from instep.records import dataclass
 from instep.schema.bounds import MAX_NEW_COLUMNS
 from instep.schema.limits import BackfillLimits
 from instep.schema.maintenance import Maintenance

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from instep.model import TableRun
-from instep.records import dataclass
 
 if TYPE_CHECKING:
     from instep.sources.connector.segment import Counts, LogLine

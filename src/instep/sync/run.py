@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from instep.crash import crashpoint
 from instep.errors import Blocked, Fenced
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, TableRun
-from instep.records import dataclass
 from instep.schema.change import describe
 from instep.sources.base import Snapshot
 from instep.sources.stream import Streams

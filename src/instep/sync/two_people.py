@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import timedelta
 
 from instep.errors import Blocked
 from instep.events import ActAskedFor, ActDone, ConnectionDeleted
-from instep.records import dataclass
 from instep.store.store import Store
 from instep.sync.pipe import Pipe
 

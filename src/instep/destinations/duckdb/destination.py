@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +40,6 @@ from instep.destinations.shared import Whole, is_shared, shard_column, with_shar
 from instep.destinations.sql.ddl import Dialect
 from instep.destinations.sql.staged import Files, StagingArea
 from instep.model import Check
-from instep.records import dataclass
 from instep.schema.old_names import View
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table

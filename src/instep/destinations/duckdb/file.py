@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ import pyarrow as pa
 
 from instep.destinations.sql.merge import q
 from instep.errors import Conflict, ConnectError, DestinationError
-from instep.records import dataclass
 
 _LOCKED = re.compile(r"Conflicting lock is held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)")
 _POLL = 0.05

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from instep.destinations.base import Ref
 from instep.destinations.duckdb.file import DatabaseFile, Session
@@ -13,7 +14,6 @@ from instep.destinations.duckdb.shape import physical
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.shape import Physical
 from instep.errors import Conflict
-from instep.records import dataclass
 from instep.schema.old_names import View, carried
 from instep.schema.step import Step
 

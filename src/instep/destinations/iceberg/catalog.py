@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.objects import for_java
 from instep.errors import ConnectError, DestinationError
-from instep.records import dataclass
 from instep.stage.objects import ObjectPath, is_object
 
 if TYPE_CHECKING:

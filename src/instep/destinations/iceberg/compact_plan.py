@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -16,7 +16,6 @@ from instep.destinations.iceberg.partition import carried, place_of, why_not_loa
 from instep.destinations.iceberg.positions import path_of
 from instep.destinations.iceberg.records import load_state, read_pending
 from instep.destinations.iceberg.shard_table import ShardTable, planned
-from instep.records import dataclass
 from instep.schema.maintenance import FileFacts, Maintenance, bins
 
 MANIFESTS = 20

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.iceberg.fill_task import Old, standing
-from instep.records import dataclass
 from instep.stage.partitioned import writer_for
 from instep.stage.spec import StagedFile, StageSpec
 from instep.stage.task import Progress, Report

@@ -11,6 +11,7 @@ import atexit
 import tempfile
 import threading
 from collections.abc import Sequence, Set
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,6 @@ import duckdb
 import numpy as np
 
 from instep.destinations.iceberg.rows import Positions, Rows, numbered
-from instep.records import dataclass
 from instep.spark.merge import MergePlan
 
 MEMORY = "1GB"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 from instep.destinations.iceberg.schema import IcebergField, highest_id, iceberg_type, promote_stored
 from instep.errors import DestinationError
-from instep.records import dataclass
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed
 from instep.schema.step import ReviveColumn, RewriteColumn, Step
 from instep.schema.table import Column, Table

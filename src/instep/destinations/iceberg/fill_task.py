@@ -12,7 +12,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
@@ -29,7 +29,6 @@ from pyiceberg.typedef import Record
 
 from instep.destinations.iceberg.partition import place_of
 from instep.destinations.notes import merged
-from instep.records import dataclass
 from instep.stage.conform import compact_json
 from instep.stage.partitioned import writer_for
 from instep.stage.spec import StagedFile, StageSpec

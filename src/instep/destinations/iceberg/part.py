@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.catalog import Lake, Metadata
 from instep.destinations.iceberg.shards import Within, projected
 from instep.destinations.shared import shard_column
-from instep.records import dataclass
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,6 @@ from pyiceberg.types import LongType, StringType
 
 from instep.destinations.iceberg.produce import Producer
 from instep.destinations.iceberg.rows import Positions, Rows
-from instep.records import dataclass
 
 _PATH, _POS = 2147483546, 2147483545
 _SCHEMA = pa.schema(

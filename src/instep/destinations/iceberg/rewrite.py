@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +25,6 @@ from instep.destinations.iceberg.schema import IcebergField, data_type
 from instep.destinations.iceberg.shard_table import ShardTable, shard_of
 from instep.destinations.iceberg.shards import PLACE, TOTALS, own_name, shards_of
 from instep.errors import InstepError
-from instep.records import dataclass
 from instep.schema.types import DataType
 from instep.stage.partitioned import writer_for
 from instep.stage.place import keep_only

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import FileScanTask, Table
 
 from instep.destinations.iceberg.shard_table import planned
-from instep.records import dataclass
 
 ALL = AlwaysTrue()
 Positions = npt.NDArray[np.int64]

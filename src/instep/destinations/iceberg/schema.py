@@ -6,11 +6,11 @@ Nothing here needs pyiceberg: `plan` reads and checks schemas without importing 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from instep.destinations.types import from_iceberg_primitive, iceberg_primitive
 from instep.errors import IllegalChange, SchemaError
-from instep.records import dataclass
 from instep.schema.types import Array, DataType, Field, Json, Struct, parse
 
 Type = Any

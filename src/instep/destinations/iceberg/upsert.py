@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -28,7 +28,6 @@ from instep.destinations.iceberg.rows import Positions, Rows, current_rows, stag
 from instep.destinations.iceberg.shard_table import own_data, staged_schema
 from instep.destinations.iceberg.shards import totals, within_of
 from instep.errors import Conflict
-from instep.records import dataclass
 from instep.spark.merge import MergePlan
 from instep.stage.partition import by_partition
 from instep.stage.spec import StagedFile

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +24,6 @@ from instep.destinations.sql.merge import columns, q
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, StagingArea, filled
 from instep.errors import DestinationError, InstepError, StageError
-from instep.records import dataclass
 from instep.schema.table import Table
 from instep.stage.spec import StagedFile
 

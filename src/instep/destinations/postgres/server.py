@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -27,7 +27,6 @@ from instep.destinations.postgres.wire import Arrow, answers, open_arrow
 from instep.destinations.sql.merge import q
 from instep.destinations.sql.staged import StagingArea
 from instep.errors import ConnectError, InstepError
-from instep.records import dataclass
 from instep.stage.libpq import opened, proof_of_password
 from instep.stage.patience import LIBPQ, Silence, patient
 

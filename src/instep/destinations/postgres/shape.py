@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,7 +15,6 @@ from instep.destinations.sql.records import Record
 from instep.destinations.sql.shape import Physical
 from instep.destinations.types import postgres_primitive
 from instep.errors import SchemaError
-from instep.records import dataclass
 from instep.schema.table import Table
 from instep.schema.types import (
     Array,

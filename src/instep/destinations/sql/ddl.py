@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from instep.destinations.sql.merge import q
-from instep.records import dataclass
 from instep.schema.change import (
     ColumnAdded,
     ColumnComment,

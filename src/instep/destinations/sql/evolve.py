@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from instep.destinations.base import PartChange
 from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Parked, Record
 from instep.errors import DestinationError
-from instep.records import dataclass
 from instep.schema.change import ColumnAdded, ColumnRemoved, ColumnRenamed
 from instep.schema.step import ReviveColumn, RewriteColumn, Step
 from instep.schema.table import Column, Table

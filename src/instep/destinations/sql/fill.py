@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from instep.destinations.base import Fill, FillSize
@@ -12,7 +13,6 @@ from instep.destinations.sql.merge import q, within
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER
 from instep.errors import DestinationError
-from instep.records import dataclass
 
 NOTES, PLACE, NOTE = "_instep_notes", "_instep_place", "_instep_note"
 NOT_LOADED = "it has not been loaded yet"

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from instep.destinations.base import Merge
-from instep.records import dataclass
 from instep.schema.names import quote
 from instep.schema.table import Table
 from instep.stage.spec import SystemColumns

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from instep.destinations.sql.records import Record
-from instep.records import dataclass
 from instep.schema.table import Column, Table
 from instep.schema.types import DataType
 

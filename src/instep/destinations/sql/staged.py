@@ -6,12 +6,11 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from instep.errors import ConnectError, InstepError
-from instep.records import dataclass
 from instep.stage.objects import ObjectPath, is_object, opened, path_at
 from instep.stage.place import children, clear_errors, keep_only, remove
 from instep.stage.spec import StagedFile

@@ -10,9 +10,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.records import dataclass
 from instep.schema.table import Catalog, Column, Table
 from instep.sources.base import Discovery, TableStats
 from instep.sources.postgres.sql import matches, quote, quote_table

@@ -8,9 +8,9 @@ before that, and for views and foreign tables, one query reads all.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.records import dataclass
 from instep.sources.postgres.sql import literal, quote_table, select
 from instep.stage.spec import Chunk
 

@@ -6,11 +6,10 @@ import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from instep.errors import AccessLost, ConnectError, InstepError, ProjectError, ReadError
-from instep.records import dataclass
 from instep.sources.postgres.sql import literal
 from instep.sources.postgres.tls import refusal
 from instep.sources.private_file import as_file, private_file

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import ConnectError, InstepError, ReadError
-from instep.records import dataclass
 from instep.sources.postgres.connect import PostgresConfig, dial, set_statement, translate
 from instep.sources.postgres.sql import literal
 from instep.sources.postgres.types import DIMENSIONS

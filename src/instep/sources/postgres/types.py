@@ -15,9 +15,9 @@ What ADBC gives for values that other systems lack (measured with adbc-driver-po
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 
-from instep.records import dataclass
 from instep.schema.types import (
     MAX_PRECISION,
     Array,

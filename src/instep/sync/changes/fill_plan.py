@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from instep.destinations.base import Fills, FillSize
 from instep.errors import InstepError, ProjectError
-from instep.records import dataclass
 from instep.schema.change import ColumnRenamed
 from instep.schema.limits import waits
 from instep.schema.names import destination_ref

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from instep.destinations.base import Destination
 from instep.destinations.laid_out import LaidOut, Partitions
 from instep.destinations.shared import Shared
 from instep.errors import SchemaError
 from instep.model import TableSettings
-from instep.records import dataclass
 from instep.schema.change import TableAdded, TableRenamed, TableReplaced
 from instep.schema.layout import SortTerm, TableLayout, sort_term
 from instep.schema.names import destination_ref

@@ -8,13 +8,12 @@ that a mapping that was interrupted is finished by the next run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from instep.errors import Blocked, IllegalChange, InstepError
 from instep.events import ChangeMapped
 from instep.model import Review, Run
-from instep.records import dataclass
 from instep.schema.accept import accept
 from instep.schema.change import (
     Change,

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from instep.errors import Blocked, IllegalChange, InstepError
 from instep.events import ChangeMapped
 from instep.model import Run
-from instep.records import dataclass
 from instep.schema.accept import accept
 from instep.schema.change import Change, TableAdded, TableRemoved, TableRenamed, key
 from instep.schema.diff import pair

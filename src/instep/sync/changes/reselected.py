@@ -7,10 +7,9 @@ What the last load of each table had is recorded with its cursor and compared wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from instep.errors import Blocked, ProjectError
-from instep.records import dataclass
 from instep.schema.kinds import ColumnAdded, ColumnRetyped, ColumnWidened
 from instep.schema.read import TableRead
 from instep.schema.reselect import LoadedColumn, LoadedFilter, Turned, is_read_again, left_out, loaded_columns, turned

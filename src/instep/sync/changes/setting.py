@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 from instep.errors import Blocked, InstepError
 from instep.model import Review, TableSettings
-from instep.records import dataclass
 from instep.schema.diff import pair_columns
 from instep.schema.read import pair_tables
 from instep.schema.table import Catalog, Column, Table

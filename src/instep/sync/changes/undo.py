@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,7 +18,6 @@ from instep.destinations.base import Commit
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
 from instep.events import ChangeUndone
 from instep.model import Review, Run
-from instep.records import dataclass
 from instep.schema.change import (
     Change,
     ColumnAdded,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
-from instep.records import dataclass
 from instep.schema.diff import pair_columns
 from instep.schema.read import Ref, pair_tables
 from instep.schema.selection import Selection, column_is_on

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from instep.events import (
     ChangeDetected,
@@ -20,7 +20,6 @@ from instep.events import (
     ReviewNeeded,
 )
 from instep.model import Review
-from instep.records import dataclass
 from instep.schema.accept import settle
 from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
 from instep.schema.change import (

@@ -7,11 +7,10 @@ may be half way between two states: they are not compared, the planner sees to t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from instep.errors import DestinationError
 from instep.model import Review
-from instep.records import dataclass
 from instep.schema.change import Change, ColumnAdded, DestinationDrifted, change_from_dict
 from instep.schema.drift import LOADABLE, Difference, detail, differences
 from instep.schema.names import destination_ref

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from instep.records import dataclass
 from instep.schema.change import Change, TableRemoved, TableRenamed, table_of
 from instep.schema.policy import Decision
 from instep.sync.pipe import Ref

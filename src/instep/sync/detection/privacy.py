@@ -6,11 +6,10 @@ Patterns name tables and columns as they are called; the source may call them ot
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from instep.model import Review
-from instep.records import dataclass
 from instep.schema.change import Change, ColumnAdded, ColumnRenamed, TableAdded, TableRenamed, key
 from instep.schema.policy import Decision
 from instep.schema.selection import column_is_on, hashed

@@ -6,11 +6,10 @@ The values are looked at here and nowhere kept, shown or logged: what is said ab
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from instep.errors import InstepError
 from instep.model import Review
-from instep.records import dataclass
 from instep.schema.change import Change, ColumnAdded, TableAdded, TableReplaced, key, table_of
 from instep.schema.policy import Decision
 from instep.schema.selection import hashed

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from instep.model import Review
-from instep.records import dataclass
 from instep.schema.change import (
     Change,
     ColumnAdded,

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from instep.errors import ConnectError
 from instep.model import Review
-from instep.records import dataclass
 from instep.schema.change import (
     Change,
     ColumnAdded,

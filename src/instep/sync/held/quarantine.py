@@ -10,14 +10,13 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
 
 from instep.destinations.base import Target
 from instep.errors import InstepError
 from instep.model import Run
-from instep.records import dataclass
 from instep.schema.names import destination_ref
 from instep.schema.selection import column_is_on, hashed
 from instep.schema.table import Column, Table

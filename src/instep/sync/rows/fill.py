@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -21,7 +21,6 @@ from instep.crash import crashpoint
 from instep.destinations.base import Commit, Fill, Filled, Fills, Ref
 from instep.errors import Blocked, Conflict, InstepError
 from instep.model import Run, TableRun
-from instep.records import dataclass
 from instep.schema.limits import waits
 from instep.schema.names import destination_ref
 from instep.schema.read import TableRead

@@ -9,7 +9,7 @@ any other, and one that is done again finds the current versions equal to the so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
-from instep.records import dataclass
 from instep.stage.spec import StagedFile, StageSpec, SystemColumns
 from instep.stage.writer import ChunkWriter
 from instep.sync.pipe import Pipe

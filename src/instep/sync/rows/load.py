@@ -6,14 +6,13 @@ import time
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.errors import DestinationError, Fenced, InstepError, SparkNeeded, StageError
 from instep.model import Run, TableRun
-from instep.records import dataclass
 from instep.schema.extra import gone
 from instep.schema.table import table_fingerprint
 from instep.sources.base import Snapshot

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Literal
 
 from instep.destinations.base import LoadState, Ref
 from instep.errors import Blocked
 from instep.model import TableSettings
-from instep.records import dataclass
 from instep.schema.extra import gone
 from instep.schema.ordering import same_order
 from instep.schema.read import ColumnRead, TableRead

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from instep.model import RunKind, TableRun
-from instep.records import dataclass
 from instep.sync.pipe import Ref
 from instep.sync.rows.load import Loaded
 

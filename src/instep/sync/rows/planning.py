@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from instep.destinations.base import LoadState
 from instep.errors import InstepError
 from instep.model import Run, TableRun
-from instep.records import dataclass
 from instep.schema.change import ColumnNarrowed, ColumnRetyped, key
 from instep.schema.names import destination_ref
 from instep.schema.policy import Decision

@@ -9,10 +9,10 @@ back). `met` is made from them, `written` reads it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from instep.destinations.base import Merge
-from instep.records import dataclass
 from instep.stage.spec import SystemColumns
 
 COUNTS = ("begun", "changed", "filled", "gone", "left")
