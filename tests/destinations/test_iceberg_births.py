@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from instep.destinations.base import Commit
+from instep.destinations.iceberg.catalog import Lake
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.errors import Conflict
 from instep.schema.change import ColumnAdded, TableRemoved, TableRenamed
@@ -121,6 +122,19 @@ def test_what_died_beside_the_run_that_made_the_table_is_swept(tmp_path: Path) -
         lake_at(tmp_path).sweep(REF, runs)
         assert len(folders(tmp_path)) == left
     assert folders(tmp_path) == made
+    assert rows_of(lake_at(tmp_path)) == [(1, "a", None)]
+
+
+def test_a_sweep_looks_at_no_other_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of the table itself, in which only a dead run may have staged, is none that was left."""
+    lake = lake_at(tmp_path)
+    with lake.born_with_rows():
+        create(lake)
+        lake.overwrite(REF, [stage(lake, REF, [ROW])], COMMIT)
+    monkeypatch.setattr(Lake, "refs", lambda *_: pytest.fail("all tables are looked at"))
+    staged = {p.name for p in tmp_path.glob(f"{REF[0]}/*/data/*")}
+    lake_at(tmp_path).sweep(REF, dict.fromkeys(staged, 1))
+    monkeypatch.undo()
     assert rows_of(lake_at(tmp_path)) == [(1, "a", None)]
 
 

@@ -58,9 +58,14 @@ def _clear(lake: Lake, ref: Ref) -> None:
     _remove(lake, _begun(lake, ref))
 
 
-def clear_dead(lake: Lake, ref: Ref, runs: Collection[str]) -> None:
-    """Removes what these runs, which are dead, have begun of a table that another run has made."""
-    _remove(lake, {location for location in _begun(lake, ref) if _is_of(runs, children(f"{location}/data", lake.io()))})
+def clear_dead(lake: Lake, ref: Ref, made: str, runs: Collection[str]) -> None:
+    """Removes what these runs, which are dead, have begun of a table that another has made; its location is `made`."""
+    others = {location for location in _begun(lake, ref) if _name(location) != _name(made)}
+    _remove(lake, {location for location in others if _is_of(runs, children(f"{location}/data", lake.io()))})
+
+
+def _name(location: str) -> str:
+    return location.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _is_of(runs: Collection[str], names: Sequence[str]) -> bool:

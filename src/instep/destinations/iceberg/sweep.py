@@ -24,7 +24,7 @@ def sweep(lake: Lake, ref: Ref, runs: Mapping[str, int]) -> None:
     if table is None:
         return
     _sweep_quarantine(lake, table, runs)
-    clear_dead(lake, ref, runs)
+    clear_dead(lake, ref, table.location(), runs)
     data = own_data(table)
     names = children(data, lake.io())
     folders = [n for n in names if any(n == run or n.startswith(f"{run}-") for run in runs)]
