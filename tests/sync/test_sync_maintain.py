@@ -157,6 +157,24 @@ def test_what_fails_is_the_end_of_its_run(
     assert (last.data["run"], last.data["status"], last.data["error"]) == (run.id, status, run.error)
 
 
+def test_an_interrupt_cancels_it_and_there_is_nothing_to_undo(grown: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though a sync beside it has applied a change."""
+
+    def interrupted(*_args: Any, **_options: Any) -> Any:
+        monkeypatch.undo()
+        grown.run("ALTER TABLE t ADD COLUMN beside int")
+        assert grown.sync().status == "done"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(grown.destination), "maintain", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        by_command(grown)
+    [run] = [r for r in grown.store.runs.history("shop", limit=10) if r.kind == "maintain"]
+    assert run.status == "cancelled"
+    with pytest.raises(InstepError, match="has applied no change"):
+        find(grown.pipe, run.id)
+
+
 def test_a_duckdb_file_is_vacuumed(make_world: MakeWorld) -> None:
     world = make_world("sqlite")
     file: Any = DuckDbDestination(DuckDbConfig("warehouse", str(world.folder / "shop.duckdb")))

@@ -35,8 +35,7 @@ def claimed(pipe: Pipe, kind: RunKind, *, paused_too: bool = False) -> Iterator[
                 yield run
         except BaseException as error:
             text = str(error) or type(error).__name__
-            ended: RunStatus = "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
-            _end(pipe, run, "blocked" if isinstance(error, Blocked) else ended, text)
+            _end(pipe, run, status_by(error), text)
             if is_unreachable(error):
                 pipe.store.setups.seen(pipe.name, text)
             raise
@@ -53,6 +52,13 @@ def _end(pipe: Pipe, run: Run, status: RunStatus, error: str) -> None:
         if status == "done" and run.kind in SYNCS:
             pipe.store.setups.seen(pipe.name, "")
             pipe.store.setups.reached(pipe.destination_name)
+
+
+def status_by(error: BaseException) -> RunStatus:
+    """Of a run that ends with it."""
+    if isinstance(error, Blocked):
+        return "blocked"
+    return "cancelled" if isinstance(error, KeyboardInterrupt) else "failed"
 
 
 def status_of(tables: Sequence[TableRun]) -> RunStatus:

@@ -24,6 +24,7 @@ from instep.schema.names import destination_ref
 from instep.schema.selection import Pattern
 from instep.schema.table import Table
 from instep.sync.changes.owned import check_unmoved
+from instep.sync.claim import status_by
 from instep.sync.pipe import Pipe, Ref
 from instep.sync.progress import Progress
 from instep.sync.rows.engine import Engine
@@ -76,7 +77,7 @@ def maintain(
     try:
         done = _done(pipe, run, found, told, session, dry_run=dry_run)
     except BaseException as error:
-        _end(pipe, run, "failed", str(error) or type(error).__name__)
+        _end(pipe, run, status_by(error), str(error) or type(error).__name__)
         raise
     failed = [f"{t.table}: {t.error}" for t in done.tables if t.error]
     _end(pipe, run, "partial" if failed else "done", "; ".join(failed))

@@ -126,7 +126,8 @@ def _some(found: Iterable[Review], what: str) -> list[Review]:
 
 
 def _of_run(pipe: Pipe, run: str) -> Iterator[Review]:
-    """What the events between the run's start and its end say was applied; one run of a connection at a time."""
+    """What the events between the run's start and its end say was applied. A connection has one run at a time, but for
+    maintenance, which changes nothing of a schema."""
     inside = False
     for event in pipe.store.events.after(
         0, connection=pipe.name, types=("run.started", "run.ended", "change.applied"), limit=1_000_000
@@ -135,7 +136,7 @@ def _of_run(pipe: Pipe, run: str) -> Iterator[Review]:
             if inside:
                 yield pipe.store.reviews.get(event.data["change"])
         elif event.data["run"] == run:
-            inside = event.type == "run.started"
+            inside = event.type == "run.started" and event.data["kind"] != "maintain"
 
 
 class _Refused(IllegalChange):

@@ -32,7 +32,7 @@ def discard(pipe: Pipe, loads: Iterable[Load]) -> None:
 def dead_runs(pipe: Pipe, run: Run) -> list[Run]:
     """Runs before this one that ended badly, as far as the history is worth looking at."""
     known = pipe.store.runs.history(pipe.name, limit=100)
-    return [r for r in known if r.fence < run.fence and r.status not in ("running", "done")]
+    return [r for r in known if r.fence < run.fence and r.status not in ("running", "done") and r.kind != "maintain"]
 
 
 def sweep(pipe: Pipe, dead: Iterable[Run], ref: Ref, state: LoadState | None) -> None:
