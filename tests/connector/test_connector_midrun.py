@@ -61,6 +61,20 @@ def fresh(make_connector: MakeConnector) -> ConnectorWorld:
     return world
 
 
+def test_a_column_that_is_hashed_while_its_table_is_paused(loaded: ConnectorWorld) -> None:
+    """Everything is sent again once the table goes on, and not before."""
+    pauses = loaded.store.pauses
+    (loaded.folder / "gate").touch()
+    pauses.pause("shop", "for a test", table=("", "t"))
+    loaded.store.switches.set("shop", [Switch("", "t", "a", hashed=True)], "test")
+    for _ in range(4):
+        assert AGAIN not in loaded.play(CHECKPOINT).notes
+    pauses.resume("shop", who="test", table=("", "t"))
+    loaded.play(CHECKPOINT)
+    check_sent_again(loaded)
+    assert loaded.rows("t", "a") == sorted((digest(f"a{n}"),) for n in (1, 2, 3))
+
+
 def test_a_key_that_is_approved(loaded: ConnectorWorld) -> None:
     """What came before is held until then."""
     loaded.declared = TWO

@@ -62,7 +62,7 @@ class Pass:
                 self._leave(gone.table.ref, "failed" if denied else "missing", gone.why)
         stopped, anew = self._stopped(), rebuilds(self.pipe)
         faulty = faulty_filters(self.pipe, self.snapshot, found)
-        sound = [r for r in found if r.table.ref not in faulty]
+        sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
         refused = want_again(self.pipe, self.detection, sound) | faulty
         if self.follow is not None:
             self.follow.look(self.snapshot, found, stopped)
