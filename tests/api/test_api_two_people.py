@@ -147,7 +147,8 @@ def test_a_sync_for_its_approver_becomes_one_for_whoever_asks_next(api: Api, beg
     other = {"Authorization": f"Bearer {keys.create(api.store, 'other', 'operator', 'test').secret}"}
     first = api.call("POST", "/connections/mine/sync", body={}).json()
     running = api.store.jobs.claim("test") if begun else None
-    second = api.call("POST", "/connections/mine/sync", body={}, headers=other)
+    second, again = (api.call("POST", "/connections/mine/sync", body={}, headers=other) for _ in range(2))
+    assert (again.status_code, again.json()["id"]) == (200, second.json()["id"])
     assert (second.status_code, second.json()["id"] == first["id"]) == ((202, False) if begun else (200, True))
     asked = [e.data["who"].partition(" ")[0] for e in api.store.events.after(0, types=("sync.asked",))]
     assert asked == ["admin", "other"]
@@ -189,6 +190,21 @@ def test_the_compatible_api_asks_for_two_as_well(compat: Compat) -> None:
     answer = compat.client.delete("/v1/connections/shop", auth=(other.key.id, other.secret))
     assert answer.status_code == 200, answer.text
     assert compat.store.objects.get("connection", "shop") is None
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_the_older_form_of_a_sync_counts_for_whoever_asks(compat: Compat, begun: bool) -> None:
+    """It joins a sync that waits, and comes behind one that runs for somebody else alone."""
+    compat.worker.stop()
+    first, _ = compat.store.jobs.enqueue("shop", "sync", who="ann")
+    assert not begun or compat.store.jobs.claim("test")
+    for _ in range(2):
+        compat.ask("POST", "/connections/shop/force")
+    waits = compat.store.jobs.queued("shop", "sync")
+    assert waits is not None
+    assert ("ann, " in waits.who, waits.id == first.id, len(compat.store.jobs.unfinished(["shop"]))) == (
+        not begun, not begun, 1 + begun,
+    )  # fmt: skip
 
 
 def test_the_command_says_who_is_missing(api: Api, capsys: pytest.CaptureFixture[str]) -> None:

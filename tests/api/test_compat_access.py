@@ -44,6 +44,7 @@ def test_who_has_less_is_refused(compat: Compat, route: str) -> None:
 CHANGES = [
     ("stop and start", {"paused": True}, "operator"),
     ("read again", {"is_historical_sync": True}, "operator"),
+    ("stop, with what is permanent", {"group_id": "lake", "service": "sqlite", "paused": True}, "operator"),
     ("how often", {"sync_frequency": 60}, "approver"),
     ("stop and how often", {"paused": True, "sync_frequency": 60}, "approver"),
     ("where from", {"config": {"path": "other.db"}}, "admin"),

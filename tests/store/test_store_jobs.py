@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -253,6 +254,7 @@ class TestByHand:
         dead = any_store.jobs.fail(claimed(any_store, attempts=1), "x", retryable=True)
         again = any_store.jobs.retry(dead.id[:-2], "ann")
         assert (again.id, again.status, again.attempt, again.why) == (dead.id, "queued", 0, "tried again by ann")
+        assert again.who == "ann"
         with pytest.raises(Conflict, match="is queued"):
             any_store.jobs.retry(dead.id, "ann")
         assert (job := any_store.jobs.claim("w"))
@@ -261,7 +263,7 @@ class TestByHand:
     def test_trying_again_what_waits_already(self, store: Store) -> None:
         failed = store.jobs.fail(claimed(store), "x", retryable=False)
         twin, _ = store.jobs.enqueue("c", "sync")
-        assert store.jobs.retry(failed.id, "ann") == twin
+        assert store.jobs.retry(failed.id, "ann") == replace(twin, who="the schedule, ann")
 
     @pytest.mark.parametrize("wrong", ["", "j-", "nothing"])
     def test_unknown_jobs(self, store: Store, wrong: str) -> None:

@@ -11,7 +11,7 @@ from instep.control import detector
 from instep.control.queue import ask, asked_key
 from instep.errors import InstepError
 from instep.model import JobKind
-from instep.store.jobs import PAUSED_TOO, SHARED, asked_by
+from instep.store.jobs import PAUSED_TOO, SHARED, serves
 from instep.store.store import Store
 
 NO_WORKER = "no worker is running: it begins once one is (`instep worker`, or `instep server --with-worker`)"
@@ -38,11 +38,11 @@ class StoredQueue:
             return shown(self._store, asked.job, fresh=asked.new)
 
     def _same(self, running: model.Job, key: str, who: str) -> bool:
-        """Whether what runs does it. With four_eyes a sync for an approver leaves out what others may carry out."""
+        """Whether what runs does it."""
         if running.kind == "detect":
             return True
         four_eyes = running.kind in SHARED and self._opened.project.model.four_eyes
-        return running.key == key and (not four_eyes or asked_by(running, who))
+        return running.key == key and (not four_eyes or serves(running.who, who))
 
     def get(self, job: str) -> Queued | None:
         try:

@@ -12,7 +12,7 @@ from instep.control.detector import Asked
 from instep.errors import ConnectError, RunInProgress
 from instep.events import SyncAsked
 from instep.model import Job, JobKind
-from instep.store.jobs import ASKED, TWO_PEOPLE
+from instep.store.jobs import ASKED, TWO_PEOPLE, asked_by
 from instep.store.store import Store
 
 POLL = 0.1
@@ -30,11 +30,12 @@ def ask(
 ) -> Asked:
     """Work for a connection as soon as a worker is free; the same that waits already is answered instead, of some kinds
     only to who has asked for it. To be called in a transaction, as what asks for it is written with it."""
+    key = asked_key(kind, who, options)
+    waits = store.jobs.waiting(connection, kind, key)
     job, new = store.jobs.enqueue(
-        connection, kind, key=asked_key(kind, who, options), options=options, priority=priority, attempts=attempts,
-        why="asked for", who=who,
-    )  # fmt: skip
-    if kind == "sync" and (new or job.who.endswith(f", {who}")):
+        connection, kind, key=key, options=options, priority=priority, attempts=attempts, why="asked for", who=who
+    )
+    if kind == "sync" and not (waits and asked_by(waits.who, who)):
         store.events.add(SyncAsked(connection, who))
     return Asked(job, new)
 

@@ -97,7 +97,7 @@ class Jobs:
             return job, True
 
     def _join(self, transaction: Connection, job: Job, who: str) -> None:
-        if not who or job.kind not in SHARED or asked_by(job, who):
+        if not who or job.kind not in SHARED or asked_by(job.who, who):
             return
         people = f"{job.who or job.why or 'the schedule'}, {who}"
         transaction.execute(update(jobs).where(jobs.c.id == job.id).values(who=people))
@@ -230,10 +230,11 @@ class Jobs:
                     hint=f"ask for it again: `{ONE_S_OWN[job.kind]}`",
                 )
             if twin := _waiting(transaction, job.connection, job.kind, job.key):
-                return twin
+                self._join(transaction, twin, who)
+                return self._get(transaction, twin.id)
             values = {
                 "status": "queued", "attempt": 0, "due": self._db.now(), "ended": None, "owner": "", "stop": "",
-                "why": f"tried again by {who}",
+                "why": f"tried again by {who}", "who": who if job.kind in SHARED else job.who,
             }  # fmt: skip
             transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
             return self._get(transaction, job.id)
@@ -263,6 +264,11 @@ class Jobs:
     def queued(self, connection: str, kind: JobKind | None = None) -> Job | None:
         """The connection's next job."""
         return self._one(connection, "queued", kind)
+
+    def waiting(self, connection: str, kind: JobKind, key: str) -> Job | None:
+        """The one that another of the same (connection, kind, key) would be answered with."""
+        with self._db.read() as transaction:
+            return _waiting(transaction, connection, kind, key)
 
     def unfinished(self, connections: Collection[str]) -> list[Job]:
         """What waits or runs for these connections, the most urgent first."""
@@ -362,9 +368,15 @@ def _older(job: Job) -> ColumnElement[bool]:
     return or_(c.created < job.created, and_(c.created == job.created, c.id < job.id))
 
 
-def asked_by(job: Job, who: str) -> bool:
-    """Whether this person is, alone or with others, who has asked for a job."""
-    return f", {who}, " in f", {job.who}, "
+def asked_by(people: str, who: str) -> bool:
+    """Whether this person is, alone or with others, who has asked for a job; `people` is its `who`."""
+    return f", {who}, " in f", {people}, "
+
+
+def serves(people: str, who: str) -> bool:
+    """Whether a job that `people` have asked for does for this person, too, what two people have to agree on: one for
+    another person alone leaves out what that one has approved."""
+    return not people or ", " in people or people == who
 
 
 def _waiting(transaction: Connection, connection: str, kind: JobKind, key: str) -> Job | None:

@@ -76,4 +76,4 @@ class StoredJobs:
 def shown(job: model.Job) -> Job:
     """The store counts the attempts that have begun; here a job that waits is at its next one."""
     attempt = job.attempt + 1 if job.status == "queued" else job.attempt
-    return Job(job.id, job.connection, job.kind, job.status, job.error, job.due, attempt, job.result)
+    return Job(job.id, job.connection, job.kind, job.status, job.error, job.due, attempt, job.result, job.who)

@@ -48,13 +48,15 @@ NEEDS: Mapping[str, Role] = {
 }
 _WORK = TEST_ONLY | {"paused", "is_historical_sync"}
 """Fields of a connection that start and stop it; the others are its settings."""
+_PERMANENT = frozenset(("group_id", "service"))
+"""What may be said again."""
 
 
 def of_change(fields: Collection[str]) -> Role:
     """What changing these fields of a connection takes: its `config` may hold another source, and secrets."""
     if "config" in fields or "auth" in fields:
         return "admin"
-    return "operator" if set(fields) <= _WORK else "approver"
+    return "operator" if set(fields) <= _WORK | _PERMANENT else "approver"
 
 
 def of_reload(mode: str) -> Role:

@@ -52,7 +52,7 @@ class Limits(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """`detail` is what it has found, once it is done. `attempt` counts from 1."""
+    """`detail` is what it has found, once it is done. `attempt` counts from 1. `who` has asked for it, or several."""
 
     id: str
     connection: str
@@ -62,6 +62,7 @@ class Job:
     due: datetime | None = None
     attempt: int = 1
     detail: Mapping[str, Any] = field(default_factory=dict)
+    who: str = ""
 
 
 class Enqueues(Protocol):

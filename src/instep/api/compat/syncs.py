@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from fastapi import APIRouter
@@ -20,6 +21,7 @@ from instep.api.compat.setup import connection_tests
 from instep.api.compat.wire import TestedConnection
 from instep.control.resync import Scope, ask, chosen
 from instep.events import SyncAsked
+from instep.store.jobs import serves
 
 router = APIRouter(prefix="/connections/{id}")
 RESYNCED = "Re-sync has been triggered successfully"
@@ -95,6 +97,9 @@ def _begin(desk: Desk, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
     running = _moving(desk, id)
     under_way = running or _runs(desk, id)
     if under_way and join:
+        four_eyes = desk.ports.project(id).model.four_eyes
+        if _is_to_come(running) or (four_eyes and not any(serves(job.who, who) for job in running)):
+            jobs.enqueue(id, "sync", {}, who=who, urgent=True)
         return success(done)
     if under_way and not said.force:
         raise Refusal(409, f"Connection '{id}' is syncing already.", hint='{"force": true} stops it and starts again')
@@ -103,6 +108,11 @@ def _begin(desk: Desk, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
     jobs.enqueue(id, "sync", {}, who=who, urgent=True)
     desk.ports.store.events.add(SyncAsked(id, who))
     return success(done)
+
+
+def _is_to_come(found: Sequence[Job]) -> bool:
+    """Whether a sync waits, which who asks for it joins."""
+    return any(job.kind == "sync" and job.status == "queued" for job in found)
 
 
 def _runs(desk: Desk, id: str) -> bool:

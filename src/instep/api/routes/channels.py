@@ -85,9 +85,9 @@ def list_deliveries(
     """Newest first."""
     behind = place(cursor, int)
     before = behind[0] if behind else None
-    found = the.store.outbox.log(channel, limit=limit + 1, before=before, status=status)
-    if channel and not found and not channel.startswith(HOOKS):  # one that is gone may be on record
+    if channel and not channel.startswith(HOOKS) and not the.store.outbox.knows(channel):  # it may be gone since
         kept.known(the, who, "channel", channel)
+    found = the.store.outbox.log(channel, limit=limit + 1, before=before, status=status)
     return paged(found, limit, lambda one: (one.number,), DeliveryOut.model_validate)
 
 

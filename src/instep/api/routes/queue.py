@@ -37,7 +37,7 @@ def list_queue(
 ) -> Any:
     """Newest first, without what they have answered, which may be long."""
     behind = place(cursor, str)
-    every = _jobs(the, the.only(who, connection), status, behind[0] if behind else "", min(limit + 1, _AT_ONCE))
+    every = _jobs(the, the.only(who, connection), status, behind[0] if behind else "", limit + 1)
     found = list(islice(every, limit + 1))
     counts, workers = ({}, []) if who.scoped else (the.store.jobs.counts(), the.store.workers.live())
     page = paged(found, limit, lambda one: (one.id,), JobListed.model_validate)
@@ -45,9 +45,10 @@ def list_queue(
 
 
 def _jobs(
-    the: Server, scope: Collection[str] | None, status: Collection[JobStatus], before: str, at_once: int
+    the: Server, scope: Collection[str] | None, status: Collection[JobStatus], before: str, wanted: int
 ) -> Iterator[Job]:
     only = next(iter(scope)) if scope is not None and len(scope) == 1 else None
+    at_once = min(wanted, _AT_ONCE) if scope is None or only is not None else _AT_ONCE
     while found := the.store.jobs.find(status=status, connection=only, before=before, limit=at_once, whole=False):
         yield from (job for job in found if scope is None or job.connection in scope)
         before = found[-1].id
