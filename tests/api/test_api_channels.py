@@ -140,6 +140,18 @@ def test_from_an_event_to_its_delivery(api: Api, hook: Web) -> None:
         assert api.call("POST" if path.endswith("retry") else "GET", path).status_code == 404
 
 
+def test_what_a_channel_was_sent_is_on_record_when_it_is_gone(api: Api, hook: Web) -> None:
+    happen(api, "c-1")
+    assert send(api) == 1
+    untold = {"spec": {"source": "db", "destination": "lake"}}
+    assert api.call("PUT", "/connections/shop/settings", body=untold).status_code == 200
+    assert api.call("DELETE", "/channels/hook").json() == {"deleted": "hook"}
+    [sent] = deliveries(api, channel="hook")
+    assert sent[:2] == ("hook", "sent")
+    assert deliveries(api, channel="hook", status="waiting") == []
+    assert api.call("GET", "/deliveries", params={"channel": "hock"}).status_code == 404
+
+
 def test_a_dead_delivery_is_tried_again_and_says_the_same(api: Api, hook: Web) -> None:
     happen(api, "c-1")
     hook.answers = [(500, {})]

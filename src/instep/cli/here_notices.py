@@ -23,10 +23,10 @@ class NoticesHere:
     def log(self, channel: str | None, limit: int) -> Sequence[Delivery]:
         from instep.notify.hooks import PREFIX
 
-        found = self.app.store.outbox.log(channel, limit=limit)
-        if channel and not found and not channel.startswith(PREFIX):
+        outbox = self.app.store.outbox
+        if channel and not channel.startswith(PREFIX) and not outbox.knows(channel):
             self.app.project.channel(channel)
-        return found
+        return outbox.log(channel, limit=limit)
 
     def attempts(self, delivery: int) -> Sequence[Attempt]:
         return self.app.store.outbox.attempts(self.app.store.outbox.get(delivery).number)

@@ -244,6 +244,10 @@ class Outbox:
         with self._db.read() as transaction:
             return [_delivery(row) for row in transaction.execute(query)]
 
+    def knows(self, channel: str) -> bool:
+        """Whether anything was ever sent over it that is on record still."""
+        return bool(self.log(channel, limit=1))
+
     def attempts(self, number: int) -> list[Attempt]:
         """The attempts of a delivery, in order."""
         a = delivery_attempts.c
