@@ -108,8 +108,8 @@ def test_while_the_connection_is_busy_everybody_s_request_counts(api: Api) -> No
     assert first.who != second.who
 
 
-def test_a_plan_waits_for_whoever_asks_for_it(api: Api) -> None:
-    """Its approver comes first, and the job that applies it would be refused; somebody else's is one of its own."""
+def approved_removal(api: Api) -> dict[str, Any]:
+    """The change of a column that has gone at the source, which admin has approved."""
     spec = {"source": "db", "destination": "lake", "policy": "approve"}
     api.call("PUT", "/connections/mine/settings", body={"spec": spec})
     held(api)
@@ -119,6 +119,12 @@ def test_a_plan_waits_for_whoever_asks_for_it(api: Api) -> None:
     works(api)
     [change] = [c for c in api.get("/changes?status=open")["items"] if c["kind"] == "column.removed"]
     assert api.call("POST", f"/changes/{change['id']}/approve", body={}).status_code == 200
+    return dict(change)
+
+
+def test_a_plan_waits_for_whoever_asks_for_it(api: Api) -> None:
+    """Its approver comes first, and the job that applies it would be refused; somebody else's is one of its own."""
+    change = approved_removal(api)
     other = {"Authorization": f"Bearer {keys.create(api.store, 'other', 'admin', 'test').secret}"}
     api.call("POST", "/connections/mine/plans", body={}, headers=other)
     plan, error = works(api)
@@ -135,15 +141,7 @@ def test_a_plan_waits_for_whoever_asks_for_it(api: Api) -> None:
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_sync_for_its_approver_becomes_one_for_whoever_asks_next(api: Api, begun: bool) -> None:
     """One that waits is for both of them; beside one that runs already the other gets one of their own."""
-    spec = {"source": "db", "destination": "lake", "policy": "approve"}
-    api.call("PUT", "/connections/mine/settings", body={"spec": spec})
-    held(api)
-    with closing(sqlite3.connect(api.app.project.root / "shop.db")) as connection:
-        connection.executescript("alter table item drop column size")
-    api.call("POST", "/connections/mine/detect", body={})
-    works(api)
-    [change] = [c for c in api.get("/changes?status=open")["items"] if c["kind"] == "column.removed"]
-    assert api.call("POST", f"/changes/{change['id']}/approve", body={}).status_code == 200
+    change = approved_removal(api)
     other = {"Authorization": f"Bearer {keys.create(api.store, 'other', 'operator', 'test').secret}"}
     first = api.call("POST", "/connections/mine/sync", body={}).json()
     running = api.store.jobs.claim("test") if begun else None

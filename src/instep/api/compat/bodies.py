@@ -22,7 +22,8 @@ TOLD = (
     "destination_configuration", "connect_card_config",
 )  # fmt: skip
 """What has no effect here, and is kept because clients read it back."""
-WAYS = ("private_link_id", "proxy_agent_id", "hybrid_deployment_agent_id", "external_secrets_manager_id")
+AGENTS = ("private_link_id", "proxy_agent_id", "hybrid_deployment_agent_id")
+WAYS = (*AGENTS, "external_secrets_manager_id")
 """Ways to a source, or to its secrets, that there are none of here."""
 
 

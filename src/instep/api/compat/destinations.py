@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from instep.api.compat.bodies import AGENTS
 from instep.api.compat.body import Truth, Wire, parse
 from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
@@ -29,7 +30,6 @@ _DEFINED = ("postgres", "duckdb", "iceberg", "delta")
 _OFFSET = r"^[+-]?(\d|1[0-2])$"
 _NOTED = {"region", "time_zone_offset", "daylight_saving_time_enabled"}
 """What has no meaning here, and is told back."""
-_WAYS = ("private_link_id", "proxy_agent_id", "hybrid_deployment_agent_id")
 
 
 class DestinationChange(Wire):
@@ -119,7 +119,7 @@ def _check_way(wanted: DestinationChange) -> None:
     if wanted.networking_method != "Directly":
         method = wanted.networking_method
         raise Refusal(400, f"A destination is reached directly; networking_method {method} is not there.")
-    if ids := [name for name in _WAYS if getattr(wanted, name)]:
+    if ids := [name for name in AGENTS if getattr(wanted, name)]:
         text = "a destination is reached directly: there are no agents and no private links"
         raise Refusal(400, f"{', '.join(ids)}: {text}.", hint="leave it out")
 
