@@ -3,10 +3,11 @@ SHELL := /bin/bash
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.ready
+TESTERS ?= 3# on two cores: tests wait for children and servers for a part of their time
 export INSTEP_CACHE ?= $(CURDIR)/.cache/instep
 unexport PYTHONDONTWRITEBYTECODE # tests start hundreds of commands: each would compile our modules anew, for 0.4 s
 
-.PHONY: help setup setup-test demo connector-demo test test-fast test-slow lint bench clean
+.PHONY: help setup setup-test demo connector-demo test test-fast test-slow test-all lint bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
@@ -27,13 +28,16 @@ connector-demo: $(STAMP) ## five syncs of a connector whose records change shape
 	@$(BIN)/instep connector demo --project connector-demo
 
 test: setup-test ## all tests but the slow ones
-	@$(BIN)/pytest -m "not slow" -n 2 --dist loadgroup
+	@scripts/run_tests.sh -m "not slow" -n $(TESTERS) --dist loadgroup
 
 test-fast: setup-test ## the tests that need neither JVM nor server, with fewer random examples
-	@$(BIN)/pytest -m "not slow and not spark and not server" -n 2 --dist loadgroup --hypothesis-profile=fast
+	@scripts/run_tests.sh -m "not slow and not spark and not server" -n $(TESTERS) --dist loadgroup --hypothesis-profile=fast
 
 test-slow: setup-test ## crash points, load, and what becomes of each change (docs/changes.md)
-	@$(BIN)/pytest -m slow -n 2 --dist loadgroup
+	@scripts/run_tests.sh -m slow -n $(TESTERS) --dist loadgroup
+
+test-all: setup-test ## every case of every test, also of those of which test and test-slow take a part
+	@INSTEP_FULL=1 scripts/run_tests.sh -n $(TESTERS) --dist loadgroup
 
 lint: $(STAMP) ## ruff, mypy --strict, import contracts, sizes
 	@$(BIN)/ruff check src tests scripts bench examples

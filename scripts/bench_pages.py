@@ -32,7 +32,7 @@ LISTS = (
 def fill(app: App, count: int) -> None:
     """Connections by way of their use case, changes straight into their table."""
     objects, now = app.objects, utc_now()
-    objects.put("source", "db", {"type": "sqlite", "path": "shop.db"}, who="bench")
+    objects.put("source", "db", {"type": "sqlite", "path": "data/shop.db"}, who="bench")
     objects.put("destination", "lake", {"type": "iceberg"}, who="bench")
     names = [f"shop{n:05}" for n in range(count)]
     with app.store.transaction():

@@ -37,12 +37,20 @@ HEAD = """\
 Made by `python scripts/types_page.py` from the mapping tables of the code; do not edit.
 
 A source's type becomes one of ours, and ours has one form at the destination. A type without an exact form is kept as
-text, never rounded, and the column carries the note that stands here. A value that its own type does not admit (a zero
+text, never rounded, and the column carries the note that stands here; [`types`](project-file.md#chosen-types) chooses
+another type for it. A value that its own type does not admit (a zero
 date, `infinity`, text in a number column of SQLite) is a misfit: it is held in quarantine with its original.
 
 A value arrives as it is, or as the text that stands here, or it is held: never as another value. The tests send every
 type of PostgreSQL and MariaDB with its edge values to all four destinations and compare them with what the source
-prints.
+prints. Another test gives columns of every type every other type, with values at the edges of all of them; each run
+takes a part of the pairs, `INSTEP_FULL=1 pytest tests/values/test_values_retyped.py` all.
+
+A float that becomes a decimal is the number of its shortest text. Only text and bytes have a form as bytes: text its
+UTF-8. In a table whose syncs read some of its rows only (a cursor, change capture), a type that may write values
+otherwise (numbers, bytes, arrays, intervals, documents or moments as text, `char(n)`, fewer digits of a fraction) makes
+the next sync read the whole table, and so does letting in a type that waited. Numbers that get more room and text that
+gets longer are not read again: rewritten values (`USING`) count as changes that move no cursor.
 """
 TEXTS = """
 ## Values as text

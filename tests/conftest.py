@@ -13,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from _pytest.nodeid import NodeId
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 
-from instep import logs
+import samples
+from instep import logs, redaction
 from mariadb import mariadb, mariadb_server  # noqa: F401 - fixtures
 from postgres_server import Database, Server, launch, make_database
 from s3_server import bucket, s3_server  # noqa: F401 - fixtures
@@ -24,7 +26,12 @@ from s3_server import bucket, s3_server  # noqa: F401 - fixtures
 RANDOM = "INSTEP_RANDOM" in os.environ
 """Other examples in each run, to look for what nobody knows yet; else a test that passes passes everywhere."""
 settings.register_profile(
-    "instep", deadline=None, print_blob=True, derandomize=not RANDOM, suppress_health_check=[HealthCheck.too_slow]
+    "instep",
+    deadline=None,
+    print_blob=True,
+    derandomize=not RANDOM,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=100 if samples.FULL else 30,
 )
 settings.register_profile("fast", settings.get_profile("instep"), max_examples=15)
 settings.load_profile("instep")
@@ -56,10 +63,25 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker("server")
+    if not samples.FULL and not any("::" in str(place) for place in config.args):
+        out = samples.left_out(items)
+        config.hook.pytest_deselected(items=list(out))
+        items[:] = [item for item in items if item not in out]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        for item in items:
+            if group := item.get_closest_marker("xdist_group"):
+                # what pytest-xdist does itself, in a way that pytest 9.2 does not see (pytest-xdist #1386)
+                item._id = NodeId.parse(f"{item.nodeid}@{group.args[0]}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not samples.FULL:
+        again = f"INSTEP_SAMPLE={samples.seed()} chooses it again, make test-all runs all"
+        terminalreporter.line(f"of sampled tests a part ran: {again}")
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +94,8 @@ def logs_as_they_were() -> Iterator[None]:
     for name in ("instep", "uvicorn"):
         logging.getLogger(name).setLevel(logging.NOTSET)
     logging.captureWarnings(capture=False)
-    logs._secrets.clear()
+    redaction._process = redaction.Redactor()
+    redaction._referenced.clear()
 
 
 @pytest.fixture(scope="session")

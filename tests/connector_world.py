@@ -15,6 +15,7 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableSettings
 from instep.schema.names import Naming
+from instep.schema.switch import Switch
 from instep.sources.connector.config import ConnectorConfig, Limits
 from instep.sources.connector.source import ConnectorSource
 from instep.spark.settings import SparkSettings
@@ -131,6 +132,9 @@ class ConnectorWorld(World):
     @property
     def rows_by(self) -> Engine | None:
         return Inline()
+
+    def switch_on(self, table: str, column: str = "") -> None:
+        self.store.switches.set("shop", [Switch("", table, column, True)], "test")
 
     @property
     def state(self) -> dict[str, Any]:

@@ -28,7 +28,6 @@ SYSTEM = (
 )
 SPARK = (
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
 )
 _numbers = itertools.count(1)

@@ -43,6 +43,7 @@ class World:
     include: tuple[str, ...] = ()
     limits: BackfillLimits = field(default_factory=BackfillLimits)
     engine: Literal["spark", "inline"] = "inline"
+    salt: bytes = b"salt"
 
     def __post_init__(self) -> None:
         self.store = Store(f"sqlite:///{self.folder / 'control.db'}")
@@ -59,7 +60,7 @@ class World:
         return Pipe(
             name="shop", source=source, destination=self.destination, policy=self.policy, selection=self.selection,
             naming=naming, settings=lambda t: self.settings.get(t.name, TableSettings()), store=self.store,
-            spark=SparkSettings(), salt=b"salt", who="test", backfill_limits=self.limits,
+            spark=SparkSettings(), salt=self.salt, who="test", backfill_limits=self.limits,
         )  # fmt: skip
 
     def run(self, *statements: str) -> None:

@@ -112,7 +112,7 @@ def test_help_loads_nothing_heavy() -> None:
     code, modules = loaded(["--help"])
     assert code == 0
     assert top(modules) & HEAVY == set()
-    assert rooms(modules) == {"cli", "errors", "near"}
+    assert rooms(modules) == {"cli", "errors", "near", "redaction"}
     assert "instep.cli.screen" not in modules
 
 
@@ -161,17 +161,18 @@ def test_what_a_report_is_printed_with_is_loaded_beside_the_run(output: str, loa
 
 
 IMPORTS = [
-    ("instep.errors", {"errors"}),
-    ("instep.schema.plan", {"errors", "schema"}),
-    ("instep.store.store", {"errors", "crash", "schema", "model", "events", "store"}),
-    ("instep.control.reviews", {"errors", "crash", "schema", "model", "events", "store", "control"}),
-    ("instep.control.pauses", {"errors", "crash", "schema", "model", "events", "store", "control"}),
-    ("instep.project.load", {"errors", "egress", "logs", "schema", "model", "project"}),
-    ("instep.bootstrap", {"errors", "model", "bootstrap"}),
+    ("instep.errors", {"errors", "redaction"}),
+    ("instep.schema.plan", {"errors", "redaction", "schema"}),
+    ("instep.store.store", {"errors", "redaction", "crash", "schema", "model", "events", "store"}),
+    ("instep.control.reviews", {"errors", "redaction", "crash", "schema", "model", "events", "store", "control"}),
+    ("instep.control.pauses", {"errors", "redaction", "crash", "schema", "model", "events", "store", "control"}),
+    ("instep.project.load", {"errors", "redaction", "egress", "logs", "schema", "model", "project"}),
+    ("instep.bootstrap", {"errors", "redaction", "model", "bootstrap"}),
     (
         "instep.api.app",
         {
             "errors",
+            "redaction",
             "egress",
             "crash",
             "logs",

@@ -7,6 +7,7 @@ InstepError
 ├── ConnectError            a database, catalog or store cannot be reached or refuses the login
 │   └── AccessLost          one table or column may no longer be read
 ├── ReadError               the source failed while it was being read
+│   └── LockYielded         a statement gave way to somebody who waits for its lock
 ├── StageError              staged files are not what was promised (counts, schema, disk)
 ├── DestinationError        the destination refused or is not ours
 │   └── SparkNeeded         what is asked for is done by Spark only; nothing was begun
@@ -22,6 +23,8 @@ from __future__ import annotations
 
 import re
 
+from instep.redaction import blot
+
 
 class InstepError(Exception):
     """Something went wrong. `transient`: the same may work when it is tried again later."""
@@ -30,9 +33,10 @@ class InstepError(Exception):
     transient = False
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
-        """`message` says what and where; `hint` is the next step, shown on a line of its own."""
-        self.message = message or (self.__doc__ or "").strip().splitlines()[0]
-        self.hint = hint
+        """`message` says what and where; `hint` is the next step, shown on a line of its own. Both are rid of the
+        secrets that this process knows: an error is shown, stored and sent on."""
+        self.message = blot(message) or (self.__doc__ or "").strip().splitlines()[0]
+        self.hint = blot(hint)
         super().__init__(self.message)
 
     def __str__(self) -> str:
@@ -68,6 +72,15 @@ class ReadError(InstepError):
     """The source failed while it was being read."""
 
     transient = True
+
+
+class LockYielded(ReadError):
+    """A statement was given up because another session waits for its lock: to be tried again. `broken`: not on the same
+    connection."""
+
+    broken = False
+    closed: InstepError | None = None
+    """What it is if nobody waits: the server has closed the connection without a word."""
 
 
 class StageError(InstepError):

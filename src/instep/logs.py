@@ -18,20 +18,19 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, TextIO, TypeVar
 
+from instep.redaction import HIDDEN, blot, names_secret
+
 T = TypeVar("T")
-HIDDEN = "[redacted]"
-SHORTEST = 4
-"""Shorter secrets are not looked for in texts: they would be found in every word."""
 _context: ContextVar[Mapping[str, str]] = ContextVar("instep_log", default=MappingProxyType({}))
-_secrets: set[str] = set()
-_NAMED = re.compile(r"passw|secret|token|credential|private.?key|api.?key|authorization|cookie|^salt$", re.IGNORECASE)
+_SECRET_NAME = r"(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|private)[_-]?key)"
 _SHAPES = (
     (re.compile(r"(://[^/@\s:]*:)[^/@\s]+@"), rf"\1{HIDDEN}@"),
     (re.compile(r"\b(instep_sk_|whsec_)[A-Za-z0-9+/=_-]+"), rf"\1{HIDDEN}"),
-    (re.compile(r"\b(Bearer|Basic)\s+[A-Za-z0-9+/=._~-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
-    (re.compile(r"\b(password|passwd|pwd|secret|token|api_?key)(\s*[=:]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s,;&'\"]+)",
-                re.IGNORECASE), rf"\1\2{HIDDEN}"),
+    (re.compile(r"\b(Bearer|Basic)(\s+|%20|\+)[A-Za-z0-9+/=._~%-]{8,}", re.IGNORECASE), rf"\1 {HIDDEN}"),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)?"), HIDDEN),  # a JSON web token
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
+    (re.compile(rf"({_SECRET_NAME})(\\*[\"\']?\s*[=:]\s*)(?:\'[^\']*\'|\"[^\"]*\"|\\+\"[^\"]*\\+\"|[^\s,;&\'\"\\]+)",
+                re.IGNORECASE), rf"\1\2{HIDDEN}"),
 )  # fmt: skip
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
@@ -44,20 +43,9 @@ class LogSettings:
     level: str = "info"
 
 
-def hide(*values: str) -> None:
-    """From now on no line of this process has one of these values in it."""
-    _secrets.update(value for value in values if len(value) >= SHORTEST)
-
-
-def names_secret(name: str) -> bool:
-    """Whether a field that is called so holds a secret."""
-    return _NAMED.search(name) is not None
-
-
 def clean(text: str) -> str:
     """A text without the values that are hidden, and without what looks like a secret."""
-    for value in sorted(_secrets, key=len, reverse=True):
-        text = text.replace(value, HIDDEN)
+    text = blot(text)
     for shape, instead in _SHAPES:
         text = shape.sub(instead, text)
     return text

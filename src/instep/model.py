@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from instep.schema.types import DataType
 
 ObjectKind = Literal["source", "destination", "connection", "policy", "channel"]
 KeptKind = ObjectKind | Literal["foreign", "group", "webhook", "user", "noted"]
@@ -63,7 +66,8 @@ class TableSettings:
     what it and its columns were called before a rename. `filter`: which rows are read, as SQL of the source; None if
     nothing is said, "" for all. `properties`, `sort` and
     `partition` are those of the destination's table: names and values, columns, terms (schema/partition.py). `history`:
-    every version of a row is kept. mode stream: the source sends operations, which cannot be read again."""
+    every version of a row is kept. mode stream: the source sends operations, which cannot be read again. `types`:
+    chosen types by column name or source type; `source_types`: those of the whole connection, by source type."""
 
     mode: Literal["auto", "full_refresh", "append", "upsert", "log", "stream"] = "auto"
     cursor: str | None = None
@@ -78,6 +82,8 @@ class TableSettings:
     sort: tuple[str, ...] = ()
     partition: tuple[str, ...] = ()
     history: bool = False
+    types: Mapping[str, DataType] = field(default_factory=dict, hash=False)
+    source_types: Mapping[str, DataType] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

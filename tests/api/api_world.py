@@ -23,6 +23,7 @@ policies: {strict: {preset: approve}}
 connections:
   eu: {tags: [europe], policy: strict}
   us: {tags: [america]}
+shelves: [.]
 """
 
 

@@ -85,7 +85,7 @@ class Compat:
 
     def __init__(self, folder: Path, text: str = PROJECT, file: str = "", rate: int = 100_000) -> None:
         self.folder = folder
-        (folder / "instep.yml").write_text("engine: inline\n" + file)
+        (folder / "instep.yml").write_text(f"engine: inline\n{file}\nshelves: [.]\n")
         self.app: App = open_server(folder, insecure_dev=True)
         self.store: Store = self.app.store
         self.keep(text)

@@ -86,9 +86,9 @@ def running(folder: Path, *options: str) -> Iterator[Running]:
             assert time.monotonic() < end, said
             assert process.poll() is None, said
             time.sleep(0.05)
-        key = re.search(r"instep_sk_[\w-]{43}", said)
-        assert key is not None
-        made = Running(process, found[1], key[0], log)
+        key = folder / ".instep" / "admin.key"
+        made = Running(process, found[1], key.read_text().strip(), log)
+        key.unlink()
         with made.client:
             yield made
     finally:

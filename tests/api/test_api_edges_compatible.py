@@ -28,7 +28,8 @@ COMPATIBLE: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/groups", b'{"name": NaN}', 400, "InvalidInput"),
     ("POST", "/groups", b" " * (1 + (1 << 20)), 413, "PayloadTooLarge"),
     ("PATCH", "/groups/lake", {"name": "lake"}, 200, "Success"),
-    ("PATCH", "/groups/lake", {"name": "sea"}, 409, "Conflict"),
+    ("PATCH", "/groups/lake", {"name": ""}, 400, "InvalidInput"),
+    ("PATCH", "/groups/none", {"name": "sea"}, 404, "NotFound_Group"),
     ("DELETE", "/groups/lake", None, 409, "Conflict"),
     ("DELETE", "/destinations/lake", None, 409, "Conflict"),
     ("POST", "/destinations", {"group_id": "none", "service": "duckdb"}, 404, "NotFound_Group"),
@@ -83,4 +84,6 @@ def test_a_group_waits_for_its_destination_and_goes(one: Compat) -> None:
     changed = one.data("PATCH", f"/destinations/{made['id']}", {"config": {"path": "b.duckdb", "type": "iceberg"}})
     assert (changed["service"], changed["config"]["path"]) == ("duckdb", "b.duckdb"), "its service stays"
     assert one.ask("DELETE", f"/destinations/{made['id']}")["code"] == "Success"
+    assert one.data("GET", f"/groups/{made['id']}")["name"] == "Bay of Naples", "it outlives its destination"
+    assert one.ask("DELETE", f"/groups/{made['id']}")["code"] == "Success"
     assert one.ask("GET", f"/groups/{made['id']}", status=404)["code"] == "NotFound_Group"

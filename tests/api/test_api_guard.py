@@ -16,7 +16,7 @@ from instep.api import guard
 from instep.api.guard import HEADERS, MAX_BODY, MAX_DEPTH, Guard, check_json
 from instep.api.matrix import PREFIX
 from instep.api.problems import MEDIA_TYPE, Problem
-from instep.api.rates import Listeners, Rates
+from instep.api.rates import Left, Listeners, Rates, Windows
 
 POST = f"{PREFIX}/connections/eu/pause"
 
@@ -46,6 +46,32 @@ BODIES: dict[str, tuple[bytes, int]] = {
     "too large": (b'{"reason": "' + b"x" * MAX_BODY + b'"}', 413),
     "good": ('{"reason": "größer 🎉"}'.encode(), 200),
 }
+
+
+def test_windows_forget_who_is_silent() -> None:
+    now = 0.0
+    windows = Windows(2, lambda: now)
+    assert [windows.take("a")[0] for _ in range(3)] == [True, True, False]
+    assert windows.take("a")[1] == Left(2, 0, 60)
+    now = 59.0
+    assert windows.take("a")[1].reset == 1
+    now = 60.0
+    assert windows.take("a") == (True, Left(2, 1, 60))
+    for number in range(1000):
+        windows.take(f"address {number}")
+    now = 200.0
+    windows.take("b")
+    assert len(windows) == 1
+
+
+@pytest.mark.parametrize("path", [POST, "/v1/connections"])
+def test_a_length_beside_chunks_is_refused(api: Api, path: str) -> None:
+    headers = {**api.key("admin"), "Content-Type": "application/json", "Content-Length": "2",
+               "Transfer-Encoding": "chunked"}  # fmt: skip
+    found = api.client.post(path, content=b"{}", headers=headers)
+    assert (found.status_code, found.headers["connection"]) == (400, "close")
+    assert "both a Content-Length and a Transfer-Encoding" in found.text
+    assert api.store.pauses.active("eu") == []
 
 
 @pytest.mark.parametrize("name", BODIES)

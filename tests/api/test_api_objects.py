@@ -13,6 +13,10 @@ from hypothesis import strategies as st
 
 from instep.api.kept import merged
 from instep.bootstrap import open_server
+from instep.model import ObjectKind
+from instep.project import documents
+from instep.project.table_keys import TableKeys
+from instep.schema.selection import Pattern
 
 PASSWORD = "canary-7c41d9"
 SOURCE = {"type": "postgres", "host": "db.example.org", "database": "shop", "user": "u", "password": PASSWORD}
@@ -244,3 +248,53 @@ def test_what_a_key_for_a_group_may_ask_of_objects(api: Api, method: str, path: 
     assert found.status_code == status, found.text
     assert (api.get("/connections/ours/settings") == before) == (method == "GET" or status != 200)
     assert api.call("GET", "/connections/fresh/settings").status_code == 404
+
+
+MANY = [
+    ("secrets", "destinations/lake2", {"type": "iceberg", "properties": {f"x{n}.password": "p" for n in range(101)}},
+     "may hold 100 secrets, and has more"),
+    ("values", "destinations/lake2", {"type": "iceberg", "properties": {f"x{n}": "1" for n in range(20_001)}},
+     "holds 20002 values, and may hold 20000"),
+    ("unknown keys", "destinations/lake2", {"type": "iceberg", **{f"x{n}": "1" for n in range(15_000)}},
+     "has 14900 more problems"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "spec", "said"), [m[1:] for m in MANY], ids=[m[0] for m in MANY])
+@pytest.mark.parametrize("method", ["PUT", "POST"])
+def test_documents_of_many_names_are_refused_shortly(
+    api: Api, method: str, path: str, spec: dict[str, Any], said: str
+) -> None:
+    plural, _, name = path.partition("/")
+    where, body = (f"/{path}", {"spec": spec}) if method == "PUT" else (f"/{plural}", {"name": name, "spec": spec})
+    found = api.call(method, where, body=body)
+    assert (found.status_code, said in found.text) == (422, True), found.text[:500]
+    assert len(found.content) < 100_000
+    assert api.store.objects.get("destination", name) is None
+
+
+def test_a_document_is_looked_at_no_more_often_than_it_may_have_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A section tells of one property at a time, so that thousands of them would be thousands of looks at thousands."""
+    looks = 0
+    plain = documents._refused
+
+    def counted(kind: ObjectKind, data: dict[str, Any]) -> list[documents.Path]:
+        nonlocal looks
+        looks += 1
+        return plain(kind, data)
+
+    monkeypatch.setattr(documents, "_refused", counted)
+    properties = {f"x{n}.password": "p" for n in range(3_000)}
+    with pytest.raises(documents.InvalidObject, match="may hold 100 secrets"):
+        documents.plain_secrets("destination", "lake", {"type": "iceberg", "properties": properties})
+    assert looks == documents.MOST_SECRETS + 1
+
+
+def test_a_table_is_looked_up_among_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    plain = Pattern.matches
+    monkeypatch.setattr(Pattern, "matches", lambda one, path: tried.append(one.text) or plain(one, path))
+    keys = TableKeys(["main.*", *(f"main.t{n}" for n in range(5_000)), "re:.*t7", "[a]"])
+    assert keys.fitting("main.t7") == ["main.*", "main.t7", "re:.*t7"]
+    assert keys.fitting("[a]") == ["[a]"]
+    assert len(tried) == 6

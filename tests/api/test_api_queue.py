@@ -32,7 +32,7 @@ AGAIN: list[tuple[str, dict[str, Any], str, str, dict[str, Any], int, bool]] = [
     ("sync", {"tables": ["main.a"]}, "queued", "sync", {"tables": ["main.b"]}, 202, False),
     ("sync", {"tables": ["main.a"], "full": True}, "running", "sync", {"full": True, "tables": ["main.a"]}, 200, True),
     ("sync", {}, "running", "sync", {}, 200, True),
-    ("sync", {}, "running", "sync", {"drop_retained": True}, 202, False),
+    ("sync", {}, "running", "sync", {"tables": ["main.a"]}, 202, False),
     ("sync", {}, "stopping", "sync", {}, 202, False),
     ("sync", {}, "done", "sync", {}, 202, False),
     ("sync", {}, "failed", "sync", {}, 202, False),

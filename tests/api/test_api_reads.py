@@ -75,6 +75,14 @@ def test_what_a_connection_is_up_to(api: Api) -> None:
     assert (found["status"], found["waiting"], found["last_run"]["status"]) == ("paused", 1, "done")
     assert [p["reason"] for p in found["pauses"]] == ["by hand"]
     assert (found["source"], found["destination"], found["namespace"]) == ("db", "lake", "eu")
+    api.store.pauses.resume("eu", who="test")
+    api.store.jobs.enqueue("eu", "detect", source="db")
+    assert status() == "waiting"
+    job = api.store.jobs.claim("w", kinds=("detect",))
+    assert status() == "processing"
+    assert job is not None
+    api.store.jobs.finish(job)
+    assert status() == "waiting"
 
 
 def test_changes_in_pages_and_by_filter(api: Api) -> None:

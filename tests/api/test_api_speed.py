@@ -12,7 +12,14 @@ from api_world import Api, project, serve
 from sqlalchemy import event, insert
 
 from instep.bootstrap import open_server
+from instep.events import TableMaintained
+from instep.model import TableRun
+from instep.schema.reselect import LoadedColumn
+from instep.schema.switch import Switch
+from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import parse
 from instep.store.object_tables import object_links, objects
+from instep.store.reviews import Finding
 from instep.store.store import Store, utc_now
 from instep.store.tables import connections, reviews, runs
 
@@ -127,6 +134,53 @@ def test_a_page_of_connections_takes_as_many_queries_however_long_it_is(served_f
             asked.append(len(queries))
     assert asked[0] == asked[1]
     assert asked[2] == asked[3]
+
+
+def test_a_page_of_status_takes_as_many_queries_however_long_it_is(served_few: Api) -> None:
+    """Also where each connection has a schema, switches, runs, pauses, backfills and what was maintained."""
+    names = [f"shop{n:02}" for n in range(50)]
+    for name in names:
+        lived(served_few.store, name)
+    queries = list[str]()
+    engine = served_few.store._db.engine
+    event.listen(engine, "before_cursor_execute", lambda *args: queries.append(args[2]))
+    asked = []
+    for limit in (1, 50, 1, 50):
+        queries.clear()
+        found = served_few.get("/status", params={"limit": limit})["items"]
+        assert [one["connection"] for one in found] == names[:limit]
+        asked.append(len(queries))
+        for one in found:
+            assert one["schema_version"] == 1
+            assert [t["table"] for t in one["tables"]] == [["main", "item"]]
+            assert one["tables"][0]["run"] == one["last_run"]["id"]
+            assert [(r["column"], r["is"]) for r in one["reselected"]] == [("main.item.note", "on")]
+            assert (one["waiting_changes"], len(one["pauses"]), len(one["backfills"])) == (1, 1, 1)
+            assert [m["files"] for m in one["maintained"]] == [3]
+    assert len(set(asked[1:])) == 1, asked  # the first one notes that the key was used
+    assert asked[1] < 60  # each statement has a BEGIN of its own
+    for index, word in (("ix_events_maintained", "table.maintained"), ("ix_table_runs_held", "misfits > 0")):
+        [query] = [q for q in queries if word in q]
+        with engine.connect() as connection:
+            steps = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}", ("x",) * query.count("?"))
+            assert index in str(steps.all())
+
+
+def lived(store: Store, name: str) -> None:
+    """A life of a connection, as its status tells it."""
+    columns = tuple(Column(c, parse("string"), alias=c) for c in ("id", "note"))
+    store.accepted.add(name, Catalog.of([Table("main", "item", columns, alias="item")]), who="t", why="w")
+    store.reviews.record(name, [Finding("k", "column.added", ("main", "item"), "x", "s", {}, "review", "r", "w")], "f")
+    for _ in range(3):
+        run = store.runs.claim(name, "sync")
+        store.runs.record_tables(TableRun(run.id, ("main", "item"), "done"))
+        store.runs.finish(run, "done")
+    store.loaded.save(name, {("main", "item"): [LoadedColumn("id"), LoadedColumn("note", read=False)]})
+    store.switches.set(name, [Switch("main", "gone", enabled=False)], "t")
+    store.pauses.pause(name, "why")
+    store.backfills.want(name, ("main", "item"), column="id")
+    for files in (9, 3):
+        store.events.add(TableMaintained(name, "r", "main.item", 20, files, 20, 5, 1, 1, 1, 0, 0.5))
 
 
 @pytest.fixture

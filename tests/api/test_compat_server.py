@@ -83,11 +83,18 @@ def test_a_key_is_for_a_destination_or_a_tag_in_both_apis(compat: Compat, group:
         compat.ask("GET", f"/connections/{name}", status=200 if name in seen else 404, auth=(key, secret))
 
 
-def test_a_key_for_a_group_leaves_the_sources_of_others_alone(compat: Compat) -> None:
+def test_a_key_for_a_group_makes_and_changes_no_source(compat: Compat) -> None:
     compat.keep("connections: {twin: {source: shop, destination: lake, tags: [eu]}}")
-    body, admin = {"config": {"path": "other.db"}}, compat.key("admin", "eu")
-    assert "serves other" in compat.ask("PATCH", "/connections/twin", body, 403, auth=admin)["message"]
-    assert compat.data("PATCH", "/connections/twin", body)["config"] == {"path": "other.db"}
+    patch, admin = {"config": {"path": "other.db"}}, compat.key("admin", "eu", "lake")
+    made = {"group_id": "lake", "service": "sqlite", "config": {"schema": "mine", "path": "/etc/passwd"}}
+    for method, path, body in (("PATCH", "/connections/twin", patch), ("POST", "/connections", made)):
+        said = compat.ask(method, path, body, 403, auth=admin)["message"]
+        assert said == "Your key is for some groups; this takes an administrator of all."
+    bearer = {"Authorization": f"Bearer {admin[1]}"}
+    ours = compat.client.post("/api/v1/sources", json={"name": "x", "spec": {}}, headers=bearer, auth=None)
+    assert ours.status_code == 403
+    assert compat.store.objects.names("source") == ("shop",)
+    assert compat.data("PATCH", "/connections/twin", patch)["config"] == {"path": "other.db"}
 
 
 def test_writes_are_in_the_audit_log_and_reads_are_not(compat: Compat) -> None:

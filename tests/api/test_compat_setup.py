@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compat_world import Compat
+from compat_world import Compat, compatible
 
 from instep.api.compat.mount import ports_of
 from instep.errors import Conflict
@@ -164,7 +164,8 @@ def test_what_is_noted_of_a_destination_goes_with_it(compat: Compat) -> None:
         compat.data("POST", "/destinations", body, 201)
         assert compat.data("GET", "/destinations/pond")["time_zone_offset"] == offset
         compat.ask("DELETE", "/destinations/pond")
-    assert compat.store.setups.destinations(["pond"]) == {}
+        assert compat.store.setups.destinations(["pond"]) == {}
+        compat.ask("DELETE", "/groups/pond")
 
 
 def test_who_may_test_a_destination_and_what_is_answered_without_a_worker(compat: Compat) -> None:
@@ -189,3 +190,39 @@ def test_a_sync_that_waits_for_its_next_attempt_is_asked_for_once(compat: Compat
     [job] = compat.store.jobs.unfinished(["shop"])
     assert (job.who, job.due <= datetime.now(UTC)) == (f"schedule, {compat.who}", True)
     assert [e.data["who"] for e in compat.store.events.after(0, types=("sync.asked",))] == [compat.who]
+
+
+def test_a_key_that_was_switched_off_before_anybody_knew_is_hashed(compat: Compat) -> None:
+    columns = {"id": {"enabled": False}}
+    body = {"schemas": {"main": {"enabled": True, "tables": {"item": {"enabled": True, "columns": columns}}}}}
+    compat.ask("POST", f"{SHOP}/schemas", body)
+    compat.sync()
+    assert state(compat) == ("connected", [])
+    rows = compat.app.destination("lake").read(("shop", "item")).read_all().to_pylist()
+    assert {len(row["id"]) for row in rows} == {64}
+
+
+def test_every_failure_has_its_reason(tmp_path: Path) -> None:
+    """A connection that a file manages gets no salt by itself; a table fails, then the whole sync, then none."""
+    file = (
+        "sources: {shop: {type: sqlite, path: shop.db}}\ndestinations: {lake: {type: iceberg}}\n"
+        "connections: {shop: {source: shop, destination: lake}}\n"
+    )
+    with compatible(tmp_path, "{}", file=file) as compat:
+        compat.sql("create table item (id integer primary key, name text); insert into item values (1, 'a')")
+        columns = {"id": {"enabled": False}}
+        tables = {"item": {"enabled": True, "columns": columns}}
+        compat.ask("POST", f"{SHOP}/schemas", {"schemas": {"main": {"enabled": True, "tables": tables}}})
+        compat.sync()
+        assert state(compat) == ("connected", ["table_failed"])
+        [task] = compat.data("GET", SHOP)["status"]["tasks"]
+        assert task["message"].startswith("Table main.item was not loaded: ")
+        assert "salt" in task["details"]
+        [listed] = compat.data("GET", "/connections")["items"]
+        assert listed["status"]["tasks"] == [task]
+        compat.ask("PATCH", f"{SHOP}/schemas/main/tables/item/columns/id", {"enabled": True})
+        compat.sync()
+        assert state(compat) == ("connected", [])
+        compat.sql("drop table item; create table item (id integer primary key, name text, other text)")
+        compat.sync()
+        assert state(compat)[0] == "connected"

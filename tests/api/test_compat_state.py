@@ -49,6 +49,9 @@ def test_a_state_is_shown_and_set_while_nothing_runs(shop: Compat) -> None:
     for wrong in ({}, {"state": 1}, {"state": [1]}, [1]):
         assert shop.ask("PATCH", path, wrong, status=400)["code"] == "InvalidInput"
     assert shop.data("PATCH", path, {"state": {"at": 9}}) == {"state": {"at": 9}}
+    entry = shop.store.audit.page()[0]
+    assert (entry.target, entry.detail) == ("/v1/connections/shop/state", {"fields": ["state"]})
+    assert [e.target for e in shop.store.audit.page()].count(entry.target) == 1, "what is refused has no entry"
     shop.store.pauses.resume("shop", who="test")
     shop.sync()
     assert shop.data("GET", path) == {"state": {"at": 10}}

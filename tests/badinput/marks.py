@@ -7,6 +7,5 @@ import pytest
 SERVER = [pytest.mark.server]
 SPARK = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
 ]

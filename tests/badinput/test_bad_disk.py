@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +220,67 @@ def test_a_lake_that_may_not_be_written(place: Place, postgres: Database) -> Non
         assert told.code in (1, 4), told.all
         told.has("lake", "error: ")
         assert "Traceback" not in told.all
+
+
+def apart(place: Place, *words: str) -> None:
+    """Runs a command that succeeds in a process of its own, which leaves no file open."""
+    command = [sys.executable, "-m", "instep.cli.main", "--project", str(place.folder), *words]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+DESTINATIONS = {
+    "iceberg": "{type: iceberg, warehouse: lake}", "delta": "{type: delta, warehouse: lake}",
+    "duckdb": "{type: duckdb, path: lake/lake.duckdb}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DESTINATIONS)
+def test_a_lake_that_may_not_be_written_any_more(place: Place, kind: str) -> None:
+    """What is wrong is said, and no other folder is advised: its tables are there."""
+    place.folder.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(place.folder / "shop.db")) as db:
+        db.executescript("create table t (id integer primary key); insert into t values (1)")
+    text = (
+        "version: 1\nsources: {db: {type: sqlite, path: shop.db}}\nconnections: {shop: {}}\ndestinations: {lake: D}\n"
+    )
+    place.write(text.replace("D}", f"{DESTINATIONS[kind]}}}"))
+    with mounted(place.folder / "lake", "size=8m") as lake:
+        apart(place, "sync")
+        with closing(sqlite3.connect(place.folder / "shop.db")) as db:
+            db.executescript("insert into t values (2)")
+        remount(lake, "ro")
+        for command in (["sync"], ["destination", "test"]):
+            told = place.run(*command)
+            assert told.code in (1, 4), told.all
+            assert "Traceback" not in told.all
+            assert "choose another folder" not in told.all
+            assert "not an Iceberg catalog" not in told.all
+            assert re.search("read-only|Read-only|may not be written", told.all), told.all
+
+
+@pytest.mark.parametrize("began", [False, True], ids=["a new project", "a project that has synced"])
+def test_a_project_folder_that_may_not_be_written(place: Place, postgres: Database, began: bool) -> None:
+    """`validate` and `doctor` look without writing; what syncs says why it cannot."""
+    with mounted(place.folder, "size=16m") as folder:
+        prepared(place, postgres)
+        if began:
+            apart(place, "sync")
+            place.edit("shop: {}", "shop: {app_options: {excluded_external_table_names: [public.zz]}}")
+        remount(folder, "ro")
+        before = sorted(p for p in folder.rglob("*"))
+        told = place.run("validate")
+        if began:
+            assert told.code == 1
+            told.has("the source has no table 'public.zz'")
+        else:
+            assert told.code == 0, told.all
+        told = place.run("doctor")
+        assert told.code == 0, told.all
+        told.has("warn store's folder", "may not be written", "store: version", "ok   clock")
+        told = place.run("sync")
+        assert told.code in (1, 4), told.all
+        told.has("error: ", ".instep")
+        assert sorted(p for p in folder.rglob("*")) == before
 
 
 class TestSomebodyElse:

@@ -21,6 +21,7 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
 COMMANDS = [["source", "discover"], ["detect"], ["plan"], ["apply", "--yes"], ["verify"]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("login", "said"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_source_that_cannot_be_reached(

@@ -19,7 +19,7 @@ Results = Mapping[Cell, Outcome]
 INTRO = """\
 # What becomes of each change
 This page is made by the tests: every line was run, source by source and preset by preset, into a real lake.
-`make test-slow` runs them again and compares.
+`make test-slow` runs a part of them again and compares, `make test-all` runs all.
 
 Each table starts as `t(id, a, b)` with the rows `1, 10, 100`, `2, 20, 200` and `3, 30, 300`, and is loaded. Then the
 change is made at the source, row 2 is updated, row 3 is deleted, row 4 is inserted, and two syncs follow (removals that

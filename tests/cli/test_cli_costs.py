@@ -156,6 +156,24 @@ def test_a_retype_that_waits_shows_what_does_not_fit(held: Shop) -> None:
     assert held.json("changes", "show", id)["held"] == []
 
 
+def test_a_change_is_shown_as_a_plan_tells_it(shop: Shop) -> None:
+    """A narrowing: what happens to values meanwhile, and which of those that are there do not fit the new type."""
+    shop.sql("create table wide (id integer primary key, v varchar(20)); insert into wide values (1, 'abcdefgh')")
+    shop.write()
+    shop.ok("sync")
+    shop.sql("drop table wide; create table wide (id integer primary key, v varchar(4))")
+    plan = shop.ok("plan").out
+    meanwhile = "the wider accepted type holds every value"
+    counted = "main.wide.v: all of 1 sampled values fit string(4)"
+    [found] = [r for r in shop.json("detect")["changes"] if r["kind"] == "column.narrowed"]
+    said = shop.ok("changes", "show", found["id"])
+    for text in (meanwhile, counted):
+        assert text in plan, text
+        assert text in said.out, text
+    shown = shop.json("changes", "show", found["id"])
+    assert (shown["meanwhile"], [one["text"][: len(counted)] for one in shown["lossy"]]) == (meanwhile, [counted])
+
+
 def test_a_source_that_is_gone_is_said(held: Shop) -> None:
     held.ok("detect")
     [id] = held.changes().values()

@@ -77,6 +77,7 @@ AWKWARD = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", AWKWARD)
 def test_names_are_shown_and_never_obeyed(shop: Shop, name: str) -> None:
     shown = one_line(name)

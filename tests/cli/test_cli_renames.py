@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from cli_world import Shop
 
+from instep.control.reviews import answer
+
 PAIR = "city -> town: "
 PATHS = ("main.customer.city", "main.customer.town")
 
@@ -52,6 +54,16 @@ def test_map_takes_its_id_and_approving_it_is_mapping_it(suspected: Shop, verb: 
     assert ("town" in columns, "city" in columns) == (True, False)
     done = suspected.json("changes", "show", id)
     assert (done["status"], bool(done["decided_by"])) == ("applied", True)
+
+
+def test_one_that_is_approved_over_the_api_is_in_the_plan_and_done_by_a_sync(suspected: Shop) -> None:
+    id = proposal(suspected)["id"]
+    store = suspected.store()
+    answer(store, [store.reviews.get(id)], "approved", "ann")
+    assert "ann approved it: the next sync maps the two" in " ".join(suspected.ok("plan").out.split())
+    suspected.ok("sync")
+    assert suspected.json("changes", "show", id)["status"] == "applied"
+    assert "Suspected renames" not in suspected.ok("plan").out
 
 
 def test_rejecting_it_leaves_two_changes(suspected: Shop) -> None:

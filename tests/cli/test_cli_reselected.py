@@ -48,6 +48,16 @@ def test_status_says_what_is_in_clear_until_hashes_fit(loaded: Shop) -> None:
     assert "main.customer.name is to be hashed: rows loaded before have it in clear until" in said
 
 
+def test_a_column_that_the_source_has_dropped_is_not_chosen(shop: Shop) -> None:
+    """Its removal waits for a decision; nobody has switched it on."""
+    shop.ok("sync")
+    shop.sql("alter table customer drop column city")
+    for _ in range(2):
+        shop.run("sync")
+    assert shop.json("status")["connections"][0]["reselected"] == []
+    assert "since it was loaded" not in shop.ok("status").out
+
+
 def test_what_is_read_as_a_whole_anyway_is_said_once(loaded: Shop) -> None:
     with loaded.store() as store:
         store.backfills.want("shop", REF, why="asked for")

@@ -53,6 +53,7 @@ FILTERS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("word", ["approve", "reject", "ignore"])
 @pytest.mark.parametrize(("words", "wanted"), [f[1:] for f in FILTERS], ids=[f[0] for f in FILTERS])
 def test_filters(changed: Shop, word: str, words: tuple[str, ...], wanted: set[str]) -> None:

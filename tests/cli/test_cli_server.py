@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -18,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from cli_world import Shop
 from sqlalchemy import create_engine, text
 
+from instep.api import protocol
 from instep.cli.server import check_reach, listening
 from instep.control.keys import authenticate
 from instep.errors import Blocked, InstepError
@@ -36,11 +40,6 @@ class Served:
     process: subprocess.Popen[str]
     base: str
     said: str
-
-    @property
-    def secret(self) -> str:
-        found = re.search(r"instep_sk_[\w-]{43}", self.said)
-        return found[0] if found else ""
 
     def get(self, path: str, secret: str) -> tuple[int, Any]:
         request = urllib.request.Request(self.base + path, headers={"Authorization": f"Bearer {secret}"})
@@ -88,19 +87,86 @@ def served(folder: Path) -> Iterator[Served]:
         process.stderr.close()
 
 
-def test_the_first_start_tells_a_key_and_the_second_does_not(shop: Shop) -> None:
+def test_the_first_start_hands_out_a_key_and_the_second_does_not(shop: Shop) -> None:
+    """By a file, as there is no terminal: what a service writes to its streams is kept as a log."""
+    file = shop.folder / ".instep" / "admin.key"
     with served(shop.folder) as first:
-        secret = first.secret
+        assert str(file) in first.said
+        assert "instep_sk_" not in first.said
+        assert file.stat().st_mode & 0o777 == 0o600
+        secret = file.read_text().strip()
+        file.unlink()
         assert first.get("/api/v1/me", secret)[1]["role"] == "admin"
         assert first.get("/api/v1/me", secret + "x")[0] == 401
         assert [c["name"] for c in first.get("/api/v1/connections", secret)[1]["items"]] == ["shop"]
         shop.ok("pause", "shop", "--reason", "from beside")
         assert first.get("/api/v1/connections/shop", secret)[1]["status"] == "paused"
     with served(shop.folder) as second:
-        assert second.secret == ""
+        assert "admin API key" not in second.said
+        assert not file.exists()
         assert second.get("/api/v1/me", secret)[0] == 200
     files = [file for file in shop.folder.rglob("*") if file.is_file()]
     assert [file.name for file in files if secret[14:].encode() in file.read_bytes()] == []
+
+
+def test_a_terminal_shows_the_first_key(shop: Shop) -> None:
+    terminal, end = os.openpty()
+    command = [sys.executable, "-m", "instep.cli.main", "--project", str(shop.folder), "server", "--port", "0"]
+    process = subprocess.Popen([*command, "--insecure-dev"], stderr=end, stdout=subprocess.DEVNULL)
+    os.close(end)
+    try:
+        said = b""
+        while b"listening on" not in said:
+            said += os.read(terminal, 4096)
+        assert re.search(rb"instep_sk_[\w-]{43}", said)
+        assert not (shop.folder / ".instep" / "admin.key").exists()
+    finally:
+        process.kill()
+        process.wait(WAIT)
+        os.close(terminal)
+
+
+def test_connections_that_send_nothing_or_slowly_are_closed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the protocol that the server runs with, whose limit is shortened here."""
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.5)
+    config = uvicorn.Config(_plain, http=protocol.TimedProtocol, log_config=None)
+    with listening("127.0.0.1", 0) as taken:
+        server, port = uvicorn.Server(config), taken.getsockname()[1]
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
+        thread.start()
+        try:
+            dribbling = socket.create_connection(("127.0.0.1", port), WAIT)
+            for text in (b"", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\nGET"):
+                with socket.create_connection(("127.0.0.1", port), WAIT) as client:
+                    client.sendall(text)
+                    while client.recv(4096):
+                        pass  # until it is closed from there, within WAIT
+            with dribbling, pytest.raises(OSError, match=r"."):  # noqa: PT012
+                while True:
+                    dribbling.sendall(b"G")
+                    time.sleep(0.05)
+        finally:
+            server.should_exit = True
+            thread.join(WAIT)
+
+
+async def _plain(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+
+def test_the_server_runs_with_the_protocol_that_times_out(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[uvicorn.Config] = []
+
+    class Noted(uvicorn.Server):
+        def run(self, sockets: list[socket.socket] | None = None) -> None:
+            seen.append(self.config)
+
+    monkeypatch.setattr(uvicorn, "Server", Noted)
+    shop.ok("server", "--port", "0", "--insecure-dev")
+    assert seen[0].http is protocol.TimedProtocol
+    assert seen[0].timeout_keep_alive <= protocol.HEAD_SECONDS
 
 
 def test_a_port_that_is_taken(shop: Shop) -> None:
@@ -199,3 +265,10 @@ def test_a_log_that_was_changed_is_told(shop: Shop) -> None:
     said = shop.run("audit", "check")
     assert said.code == 1
     assert "entry 1 is not what was written" in said.out
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    with listening("127.0.0.1", 0) as taken, socket.create_connection(taken.getsockname()):
+        connection, _ = taken.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -123,7 +123,6 @@ def test_a_terminal_is_asked(item: Shop, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @SPARK[0]
 @SPARK[1]
-@SPARK[2]
 @pytest.mark.usefixtures("kept")
 def test_a_copy_is_shown_and_purged(item: Shop) -> None:
     item.ok("sync")

@@ -13,6 +13,7 @@ from trial_world import CODE, Trial
 from instep.bootstrap import open_project
 from instep.cli.main import main
 from instep.project.connector import segments_folder, uploads_folder
+from said import run
 
 
 @pytest.fixture
@@ -175,7 +176,11 @@ def test_a_trial_shows_what_a_policy_does(trial: Trial) -> None:
     assert "+ column part.size added" in trial.ok("debug", "--policy", str(rules)).out
     assert "note" not in trial.tables()["part"]
     assert trial.rows("part", "id, size") == [(1, 2)]
+    assert "+ column part.note" not in trial.ok("debug").out
+    assert trial.rows("part", "_instep_extra->>'note'") == [("x",)], "what was listed off waits for a person"
+    assert run(trial.capsys, "--project", str(trial.folder / "files"), "selection", "on", "part.note").code == 0
     assert "+ column part.note" in trial.ok("debug").out
+    assert trial.rows("part", "id, size, note") == [(1, 2, "x")]
 
 
 def test_the_configuration_reaches_the_connector_and_no_file(trial: Trial) -> None:

@@ -57,7 +57,7 @@ WAITS = """
         with open(configuration["pids"], "a") as file:
             file.write(f"{os.getpid()}\\n")
         for n in range(at, 4):
-            op.upsert("t", {"id": n, "from": at})
+            op.upsert("t", {"id": n, "from": at, "v": [n, str(n)][n % 2]})
             op.checkpoint({"at": n + 1})
             while n == 1 and not os.path.exists(configuration["go"]):
                 time.sleep(0.05)
@@ -223,7 +223,7 @@ def test_the_task_waits_until_its_segments_are_taken(afar: Afar, tmp_path: Path)
     code = """
         def update(configuration, state):
             for n in range(8):
-                op.upsert("t", {"id": n})
+                op.upsert("t", {"id": n, "v": [n, str(n)][n % 2]})
                 op.checkpoint({"at": n})
                 with open(configuration["file"], "a") as file:
                     file.write("x")

@@ -80,6 +80,7 @@ def test_a_renamed_column_is_a_new_one(world: ConnectorWorld) -> None:
     assert world.rows("t") == [(1, "x", None), (2, None, "y")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("first", "then", "kind", "values"),
     [
@@ -207,6 +208,7 @@ def check_all_is_there_later(world: ConnectorWorld) -> None:
     assert (world.rows("t", "id", "part"), world.store.backfills.waiting("shop")) == (sent, [])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rest", REST.values(), ids=REST)
 def test_a_table_approved_in_mid_run_keeps_its_rows_until_all_come(world: ConnectorWorld, rest: list[Step]) -> None:
     """What came of it before was left: neither nothing nor the rest alone takes the place of its rows."""
@@ -216,6 +218,7 @@ def test_a_table_approved_in_mid_run_keeps_its_rows_until_all_come(world: Connec
     check_all_is_there_later(world)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("rest", REST.values(), ids=REST)
 def test_a_table_resumed_in_mid_run_keeps_its_rows_until_all_come(approved: ConnectorWorld, rest: list[Step]) -> None:
     pauses = approved.store.pauses
@@ -273,8 +276,11 @@ def test_values_of_a_column_that_is_not_let_in_are_kept(make_connector: MakeConn
         world.answer("approved", "column.added")
     else:
         world.policy = preset("allow_all")
+        world.play(["update", "t", {"id": 1, "b": 8}], CHECKPOINT)
+        assert world.rows("t", "id", "a", "_instep_extra") == [(1, "y", '{"b":8}'), (2, "z", '{"b":6}')]
+        world.switch_on("t", "b")
     world.play(CHECKPOINT)
-    assert world.rows("t", "id", "a", "b") == [(1, "y", 7), (2, "z", 6)]
+    assert world.rows("t", "id", "a", "b") == [(1, "y", 7 if name == "approve" else 8), (2, "z", 6)]
 
 
 def test_operations_on_a_table_in_review_wait_for_the_answer(world: ConnectorWorld) -> None:
@@ -294,6 +300,9 @@ def test_rows_of_a_table_that_is_off_are_sent_again_by_a_full_sync(world: Connec
     report = world.play(*upserts("new", {"v": 1}), CHECKPOINT)
     assert any("sent again once it is on" in note for note in report.notes)
     world.policy = preset("allow_all")
+    world.play(full=True)
+    assert world.tables() == {"t": "t"}, "what was listed off stays off under any later policy"
+    world.switch_on("new")
     world.play(full=True)
     assert world.rows("new", "v") == [(1,)]
 

@@ -99,6 +99,7 @@ class Project:
         return sorted(tuple(r[c] for c in columns) for r in rows if not r["_instep_deleted"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("into", ["duckdb", "iceberg"])
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_a_boundary(tmp_path: Path, point: str, into: str) -> None:
@@ -124,6 +125,7 @@ def test_an_error_of_the_connector_keeps_what_came_before(tmp_path: Path) -> Non
     assert (project.state, project.rows("t", "id", "v")) == (17, BY_STATE[17])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", FILE_POINTS)
 def test_killed_between_a_file_and_its_row(tmp_path: Path, point: str) -> None:
     project = Project(tmp_path, "duckdb")

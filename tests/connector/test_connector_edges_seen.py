@@ -91,7 +91,6 @@ USABLE: list[tuple[str, SegmentTable, list[str]]] = [
     ("a key without a type waits", told("t", "id unknown", "a string"), []),
     ("a key that never came waits", told("t", "a string"), []),
     ("no column with a type", told("t", "a unknown", key=()), []),
-    ("a column that is called like the row id", told("t", f"{ROW_ID} string", "a string", key=()), []),
 ]
 
 

@@ -45,6 +45,7 @@ def rows(*values: tuple[int, Any, Any]) -> list[Any]:
     return [*upserts("t", *({"id": n, "b": b, "n": v} for n, b, v in values)), CHECKPOINT]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("selection", [BY_COMMAND, BY_FILE], ids=["by command", "by file"])
 def test_values_beside_the_rows_are_hashed_as_they_become_the_column_s(
     world: ConnectorWorld, selection: Selection

@@ -95,6 +95,7 @@ def test_a_table_that_is_dropped(loaded: ConnectorWorld) -> None:
     assert loaded.rows("t", "id") == [(1,), (2,), (3,)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("column", ["", "a"])
 @pytest.mark.parametrize("already", [False, True])
 def test_a_backfill_that_is_asked_for(loaded: ConnectorWorld, already: bool, column: str) -> None:
@@ -107,6 +108,7 @@ def test_a_backfill_that_is_asked_for(loaded: ConnectorWorld, already: bool, col
     assert waiting(loaded) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("world", ["loaded", "fresh"])
 @pytest.mark.parametrize("by", ["file", "command"])
 def test_a_column_that_is_hashed(world: str, by: str, request: pytest.FixtureRequest) -> None:

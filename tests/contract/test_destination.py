@@ -181,6 +181,7 @@ STEPS: list[tuple[str, Table, list[Step], Table, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("before", "steps", "after", "values"), [c[1:] for c in STEPS], ids=[c[0] for c in STEPS])
 def test_steps(
     destination: Destination, before: Table, steps: list[Step], after: Table, values: dict[str, Any]
@@ -256,6 +257,18 @@ def test_readers_keep_a_replaced_table_until_its_rows_are_there(destination: Des
     assert destination.inspect([REF]).get(REF) == new
 
 
+def test_a_table_whose_new_generation_waits_can_be_renamed(destination: Destination) -> None:
+    create(destination)
+    load(destination, [{"id": 1, "name": "old"}], cursor="c")
+    new = replace(table(column("id", "string", key=1), column("name", "int32")), id="oid-2", generation=1)
+    destination.execute(REF, _steps(TableReplaced(ORDERS, new)), new, Commit("run-2", 1))
+    moved = replace(new, name="sales")
+    destination.execute(REF, _steps(TableRenamed(new, moved)), moved, Commit("run-2", 1))
+    assert destination.inspect([moved.ref]).get(moved.ref) == moved
+    destination.overwrite(moved.ref, [stage(destination, moved.ref, [{"id": "x", "name": 5}])], Commit("run-2", 1))
+    assert rows_of(destination, moved.ref) == [("x", 5)]
+
+
 def test_it_can_be_tested(destination: Destination) -> None:
     checks = destination.test()
     assert [c.name for c in checks if not c.ok] == []
@@ -304,12 +317,17 @@ MERGES = [
     _merge("keys find the deleted", Merge(("id",)), [{"id": 5, "name": "n5"}],
            [*UNTOUCHED[:2], (3, "n3", True), (4, "n4", True), (5, "n5", False)], Outcome(1, 0, 2),
            keys=[{"id": 1}, {"id": 2}, {"id": 5}]),
+    _merge("keys that no row has", Merge(("id",)), [{"id": 5, "name": "n5"}], [*UNTOUCHED, (5, "n5", False)],
+           Outcome(1, absent=2), keys=[{"id": i} for i in range(1, 8)]),
+    _merge("keys that no row has, and keys of none", Merge(("id",), deletes="hard"), [], UNTOUCHED[:1],
+           Outcome(deleted=3, absent=1), keys=[{"id": 1}, {"id": 9}]),
     _merge("keys, hard", Merge(("id",), deletes="hard"), [], [UNTOUCHED[0]], Outcome(0, 0, 3), keys=[{"id": 1}]),
     _merge("from a value on", Merge((), since=("amount", "3.00")), [{"id": 3, "name": "z", "amount": 3}],
            [*UNTOUCHED[:2], (3, "z", False)], Outcome(inserted=1, deleted=2)),
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @with_spark
 @pytest.mark.parametrize(("how", "staged", "keys", "expected", "outcome"), MERGES)
 def test_merge(
@@ -342,6 +360,7 @@ ASKED: list[Any] = [
 ]
 
 
+@pytest.mark.sampled
 @with_spark
 @pytest.mark.parametrize(("deletes", "expected"), ASKED)
 def test_only_what_was_asked_for_is_gone(destination: Destination, spark: Any, deletes: Any, expected: Any) -> None:
@@ -368,17 +387,23 @@ def test_a_deleted_row_that_returns_lives_again(
     destination: Destination,
     spark: Any,
 ) -> None:
+    """If its values came. A bare key does not tell what they are now."""
     create(destination)
     load(destination, BASE)
-    steps: list[tuple[Rows, Merge, list[bool]]] = [
-        (BASE[:2], Merge(("id",), complete=True), [False, False, True, True]),
-        (BASE[2:3], Merge(("id",)), [False, False, False, True]),
-        ([], Merge(("id",), keys=(stage(destination, REF, BASE, only=["id"]),)), [False] * 4),
+    known = Merge(("id",), deletes="soft")
+    steps: list[tuple[Rows, Merge, list[bool], Outcome]] = [
+        (BASE[:2], Merge(("id",), complete=True), [False, False, True, True], Outcome(0, 0, 2)),
+        (BASE[2:3], Merge(("id",)), [False, False, False, True], Outcome(0, 1)),
+        ([], known, [False, False, False, True], Outcome(returned=1)),
+        (BASE[:1], known, [False, False, False, True], Outcome(returned=1)),
+        (BASE, Merge(("id",), complete=True), [False] * 4, Outcome(0, 1)),
     ]
-    for fence, (staged, how, deleted) in enumerate(steps, 2):
+    for fence, (staged, how, deleted, outcome) in enumerate(steps, 2):
         destination.claim(REF, fence)
         files = [stage(destination, REF, staged)] if staged else []
-        destination.merge(spark, REF, files, how, Commit(f"run-{fence}", fence))
+        if how is known:
+            how = replace(how, keys=(stage(destination, REF, BASE, only=["id"]),))
+        assert destination.merge(spark, REF, files, how, Commit(f"run-{fence}", fence)) == outcome
         assert [d for _, d in rows_of(destination, columns=["id", f"{PREFIX}deleted"])] == deleted
 
 

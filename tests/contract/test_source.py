@@ -126,6 +126,7 @@ DDL = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sql", DDL.values(), ids=DDL)
 def test_fingerprint_tells_each_change(orders: Case, sql: str) -> None:
     if "VIEW" in sql and not orders.views:
@@ -215,6 +216,7 @@ AWKWARD = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", AWKWARD)
 def test_awkward_names_are_listed_and_read(case: Case, name: str) -> None:
     quoted = case.quote(name)
@@ -255,6 +257,7 @@ PATTERNS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("include", "exclude", "expected"), [p[1:] for p in PATTERNS], ids=[p[0] for p in PATTERNS])
 def test_patterns(case: Case, include: Sequence[str], exclude: Sequence[str], expected: set[str]) -> None:
     for name in ("orders", "order_lines", "stock"):
@@ -331,6 +334,7 @@ def test_chunks_name_their_table_and_number(orders: Case) -> None:
 RANGES = [(None, None, {1, 2, 3}), ("10", "10", {1}), (None, "20", {1, 2}), ("11", None, {2}), ("21", "99", set())]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("lower", "upper", "expected"), RANGES)
 def test_cursor_ranges_include_both_ends_and_no_nulls(
     orders: Case, lower: str | None, upper: str | None, expected: set[int]
@@ -341,6 +345,7 @@ def test_cursor_ranges_include_both_ends_and_no_nulls(
 BOUNDS = [(None, 0, None), ("10", 0, "10"), ("10", 5, "5"), ("10", 15, "-5")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("after", "lookback", "lower"), BOUNDS)
 def test_cursor_bounds(orders: Case, after: str | None, lookback: float, lower: str | None) -> None:
     with orders.source().snapshot() as snapshot:

@@ -187,8 +187,8 @@ def test_what_is_to_be_read_again(loaded: Desk) -> None:
 DROPPED: list[tuple[tuple[str, str], list[str], list[str] | str]] = [
     (("main", "table_1"), ["column_2"], ["main.table_1.column_2"]), (("main", "table_1"), [], []),
     (("main", "table_1"), ["column_2", "column_1"], "column_1 is not blocked"),
-    (("main", "table_1"), ["column_3"], "no loaded column column_3"),
-    (("main", "none"), ["a"], "no loaded table main.none"),
+    (("main", "table_1"), ["column_3"], "has no column main.table_1.column_3"),
+    (("main", "none"), ["a"], "has no column main.none.a"),
 ]  # fmt: skip
 
 

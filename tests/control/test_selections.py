@@ -119,7 +119,7 @@ def test_a_schema_that_is_off_closes_its_tables(desk: Desk) -> None:
     desk.switch("off", "main")
     desk.switch("on", "main.table_1")
     assert desk.tree()["schemas"]["main"]["enabled"] is False
-    assert desk.why("main.table_1") == "off: the schema main is switched off"
+    assert desk.why("main.table_1") == "on: switched on; the schema main is switched off"
     assert desk.reads() == {}
     desk.switch("on", "main")
     assert set(desk.reads()) == {"table_1"}

@@ -19,7 +19,8 @@ LIMIT = 10.0
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+    (tmp_path / "data").mkdir()
+    with closing(sqlite3.connect(tmp_path / "data/shop.db")) as connection:
         connection.executescript(
             "create table item (id integer primary key, name text); insert into item values (1,'x')"
         )
@@ -29,8 +30,8 @@ def folder(tmp_path: Path) -> Path:
 
 def fill(app: App) -> None:
     put = app.objects.put
-    put("source", "shop", {"type": "sqlite", "path": "shop.db"}, who="eve")
-    put("destination", "duck", {"type": "duckdb", "path": "lake.duckdb"}, who="eve")
+    put("source", "shop", {"type": "sqlite", "path": "data/shop.db"}, who="eve")
+    put("destination", "duck", {"type": "duckdb", "path": "lakes/lake.duckdb"}, who="eve")
     put("policy", "careful", {"preset": "approve"}, who="eve")
     put("connection", "goods", {"source": "shop", "destination": "duck", "policy": "careful"}, who="eve")
 
@@ -47,7 +48,7 @@ def test_a_sync_of_what_the_server_keeps(folder: Path) -> None:
         latest = app.store.runs.latest("goods")
         assert latest is not None
         assert latest.status == "done"
-    with closing(duckdb.connect(str(folder / "lake.duckdb"))) as lake:
+    with closing(duckdb.connect(str(folder / "lakes/lake.duckdb"))) as lake:
         assert lake.execute("select id, name from goods.item").fetchall() == [(1, "x")]
 
 

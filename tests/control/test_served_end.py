@@ -20,7 +20,8 @@ from instep.sync.run import sync
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+    (tmp_path / "data").mkdir()
+    with closing(sqlite3.connect(tmp_path / "data/shop.db")) as connection:
         connection.executescript(
             "create table item (id integer primary key, name text); insert into item values (1,'x')"
         )
@@ -28,8 +29,8 @@ def folder(tmp_path: Path) -> Path:
     add_key(tmp_path / FILE, "k1")
     with open_server(tmp_path) as app:
         put = app.objects.put
-        put("source", "shop", {"type": "sqlite", "path": "shop.db"}, who="eve")
-        put("destination", "duck", {"type": "duckdb", "path": "lake.duckdb"}, who="eve")
+        put("source", "shop", {"type": "sqlite", "path": "data/shop.db"}, who="eve")
+        put("destination", "duck", {"type": "duckdb", "path": "lakes/lake.duckdb"}, who="eve")
         for name in ("goods", "more"):
             put("connection", name, {"source": "shop", "destination": "duck", "salt": "hush"}, who="eve")
             sync(app.pipe(name), engine=app.engine(name))
@@ -37,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def tables(folder: Path) -> list[str]:
-    with closing(duckdb.connect(str(folder / "lake.duckdb"))) as lake:
+    with closing(duckdb.connect(str(folder / "lakes/lake.duckdb"))) as lake:
         query = "select schema_name || '.' || table_name from duckdb_tables() where schema_name in ('goods', 'more')"
         return sorted(row[0] for row in lake.execute(query).fetchall())
 
@@ -78,7 +79,7 @@ def test_only_by_its_name_and_not_while_it_runs(folder: Path) -> None:
 
 
 def test_a_destination_that_is_gone_keeps_the_records_unless_it_is_abandoned(folder: Path) -> None:
-    (folder / "lake.duckdb").write_bytes(b"no database at all" * 100)
+    (folder / "lakes/lake.duckdb").write_bytes(b"no database at all" * 100)
     with open_server(folder) as app:
         with pytest.raises(InstepError):
             leave(app.pipe("goods"), "drop", named="goods")

@@ -24,6 +24,7 @@ FILE = """\
 sources: {till: {type: sqlite, path: till.db}}
 destinations: {lake: {type: duckdb, path: lake.duckdb}}
 connections: {mine: {source: till, schedule: {sync: every 1h}}}
+shelves: [.]
 """
 
 

@@ -10,7 +10,6 @@ from crash_world import World, first_load
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
 ]
 
@@ -22,6 +21,7 @@ UPDATE orders SET region = 'south', updated_at = '2026-02-01Z'::timestamptz + id
 LATER = "UPDATE orders SET region = NULL, updated_at = '2026-03-01Z' WHERE id IN (3, 9)"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", FILL)
 def test_fill(world: World, point: str) -> None:
     """Between the two, rows that the dead run has read are set to NULL."""

@@ -106,6 +106,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "point"), CASES)
 def test_a_killed_sync_makes_no_other_versions(
     tmp_path: Path, kind: str, point: str, expected: list[tuple[Any, ...]]

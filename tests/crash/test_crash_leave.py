@@ -25,7 +25,7 @@ DELETE = ("connection", "delete", "goods", "--drop-tables", "--confirm", "goods"
 def folder(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
         shop.executescript("create table item (id integer primary key); create table client (id integer primary key)")
-    (tmp_path / "instep.yml").write_text("engine: inline\n")
+    (tmp_path / "instep.yml").write_text("engine: inline\nshelves: [.]\n")
     add_key(tmp_path / FILE, "k1")
     with open_server(tmp_path) as app:
         app.objects.put("source", "shop", {"type": "sqlite", "path": "shop.db"}, who="eve")
@@ -40,6 +40,7 @@ def delete(folder: Path, crash: str = "") -> int:
     return subprocess.run(words, env={**os.environ, "INSTEP_CRASH": crash}, check=False, capture_output=True).returncode
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", LEAVE)
 def test_it_goes_on_where_it_was_killed(folder: Path, point: str) -> None:
     assert delete(folder, f"{point}=kill") == -signal.SIGKILL

@@ -140,6 +140,7 @@ def shop(shops: dict[str, Shop], kind: str) -> Shop:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.server
 @pytest.mark.parametrize(("kind", "point"), MATRIX)
 def test_a_sync_that_is_killed(shop: Shop, point: str) -> None:
@@ -148,6 +149,7 @@ def test_a_sync_that_is_killed(shop: Shop, point: str) -> None:
     shop.done("recovered")
 
 
+@pytest.mark.sampled
 @pytest.mark.server
 @pytest.mark.parametrize(("kind", "point"), LATE)
 def test_a_sync_that_wakes_up_late(shop: Shop, point: str) -> None:

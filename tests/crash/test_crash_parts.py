@@ -21,7 +21,6 @@ from postgres_server import Database, Server, launch, make_database
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
 ]
 

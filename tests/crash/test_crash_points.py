@@ -13,11 +13,11 @@ from instep.sync.run import Wanted
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", SYNC)
 def test_sync(world: World, point: str) -> None:
     first_load(world)
@@ -28,6 +28,7 @@ def test_sync(world: World, point: str) -> None:
     check_converged(world)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", SPARK_MERGE)
 def test_sync_with_merges_of_spark(world: World, point: str) -> None:
     world.merges_by_spark()
@@ -39,6 +40,7 @@ def test_sync_with_merges_of_spark(world: World, point: str) -> None:
     check_converged(world)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", FIRST)
 def test_first_sync(world: World, point: str) -> None:
     world.execute(BEFORE)
@@ -60,6 +62,7 @@ def test_values_held_by_a_dead_run(world: World) -> None:
     assert [f.name.startswith(report.run) for f in held] == [True]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", TWICE)
 def test_killed_again_in_the_next_run(world: World, point: str) -> None:
     first_load(world)
@@ -71,6 +74,7 @@ def test_killed_again_in_the_next_run(world: World, point: str) -> None:
     check_converged(world)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", APPLY)
 def test_apply(world: World, point: str) -> None:
     """The schema is as applied without moving a row; the sync after it brings the rows."""
@@ -85,6 +89,7 @@ def test_apply(world: World, point: str) -> None:
     check_converged(world)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", BACKFILL)
 def test_backfill(world: World, point: str) -> None:
     """A column with a default on a table with a cursor: old rows lack it until the backfill, which swaps it in."""
@@ -99,6 +104,7 @@ def test_backfill(world: World, point: str) -> None:
     check_converged(world)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", UNDO)
 def test_undo(world: World, point: str) -> None:
     """All changes of a sync are taken back, after a crash by the same command: the lake has its old columns, each row
@@ -118,6 +124,7 @@ def test_undo(world: World, point: str) -> None:
         check_undone(world)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", REPLAY)
 def test_replay(world: World, point: str) -> None:
     """The change that held a value is let in; the value is put back once, whenever the replay was killed."""

@@ -12,7 +12,6 @@ from instep.sync.changes.restore import savepoints
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
 ]
 

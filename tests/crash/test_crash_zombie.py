@@ -16,7 +16,6 @@ from instep.errors import RunInProgress
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets of pyspark's collect()
 ]
 
@@ -34,6 +33,7 @@ ONE_BY_ONE = ("sync.commit", "merge")
 """Several tables are there at once; a stopped process keeps the catalog file's lock if it stands in a commit."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", ZOMBIE)
 def test_a_late_run_is_refused(world: World, point: str) -> None:
     first_load(world)

@@ -17,11 +17,12 @@ from delta_world import Warehouse
 from instep.destinations.base import Commit
 from instep.destinations.delta.change import Change
 from instep.destinations.delta.files import statistics
-from instep.destinations.delta.log import EVERY, Log
+from instep.destinations.delta.log import EVERY, Log, place_of
 from instep.destinations.delta.shape import arrow_schema, first_fields, promoted
 from instep.errors import Conflict, DestinationError, Fenced, IllegalChange
 from instep.schema.table import Column, Table
 from instep.schema.types import parse
+from instep.stage.objects import ObjectPath
 from lake import ORDERS, REF, stage
 
 
@@ -210,3 +211,12 @@ def test_only_what_readers_widen_is_widened(before: str, after: str, legal: bool
     else:
         with pytest.raises(IllegalChange):
             promoted(made, parse(after))
+
+
+@pytest.mark.parametrize("path", ["file:///etc/passwd", "file:/etc/passwd", "FILE:///x", "hdfs://h/x", "http://h/x"])
+def test_a_log_in_a_bucket_names_no_file_of_this_machine(path: str) -> None:
+    table = ObjectPath("s3://b/t")
+    with pytest.raises(DestinationError, match="in no bucket"):
+        place_of(table, {"path": path})
+    assert str(place_of(table, {"path": "at=1%3A2/a.parquet"})) == "s3://b/t/at=1:2/a.parquet"
+    assert str(place_of(table, {"path": "s3://other/a%20b.parquet"})) == "s3://other/a b.parquet"

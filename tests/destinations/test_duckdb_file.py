@@ -134,6 +134,7 @@ def test_nothing_is_made_by_looking(tmp_path: Path) -> None:
 NAMES = ["shop", "my file", "select", "temp", "main", "system", "a.b", "ünï \"q\" 'x'", "[a-c]*", "_instep"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_the_file_may_be_called_as_its_schema_or_a_word_of_sql(tmp_path: Path, name: str) -> None:
     to = destination(tmp_path / name / f"{name}.duckdb")
@@ -204,3 +205,33 @@ def test_many_threads_write_one_after_another(tmp_path: Path) -> None:
         thread.join()
     with duckdb.connect(str(file.path)) as db:
         assert db.execute("SELECT i FROM n ORDER BY i").fetchall() == [(i,) for i in range(20)]
+
+
+@pytest.mark.parametrize("reading", ["read_text('{file}')", "read_csv('{file}')", "glob('{folder}/*')", "'{file}'"])
+@pytest.mark.parametrize("write", [True, False])
+def test_a_view_that_somebody_planted_reads_no_file(tmp_path: Path, reading: str, write: bool) -> None:
+    """Statements read what is staged beside the file, and nothing else, in either way that a file is opened."""
+    secret, path = tmp_path / "secret.csv", tmp_path / "lake.duckdb"
+    secret.write_text("word\nsecret\n")
+    with duckdb.connect(str(path)) as base:
+        planted = reading.format(file=secret, folder=tmp_path)
+        base.execute(f"CREATE VIEW planted AS SELECT * FROM {planted}")  # noqa: S608
+    file = destination(path).file
+    for statement in (
+        "SELECT * FROM planted",
+        "SET enable_external_access = true",
+        "SET allowed_directories = ['/']",
+        f"ATTACH '{tmp_path / 'other.duckdb'}'",
+    ):
+        with pytest.raises(DestinationError, match=r"(?i)cannot"), file.writing() if write else file.reading() as at:
+            at.run(statement)  # type: ignore[union-attr]
+
+
+def test_two_that_stage_in_different_folders_share_a_file(tmp_path: Path) -> None:
+    path, folders = tmp_path / "lake.duckdb", [tmp_path / "one", tmp_path / "it's two"]
+    for folder in folders:
+        folder.mkdir()
+        folder.joinpath("rows.csv").write_text("a\n1\n")
+        file = DuckDbDestination(DuckDbConfig("lake", str(path), staging=str(folder))).file
+        with file.writing() as session:
+            assert session.run("SELECT a FROM read_csv(?)", [str(folder / "rows.csv")]) == [(1,)]

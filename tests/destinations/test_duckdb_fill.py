@@ -45,6 +45,7 @@ FILLS: list[tuple[str, list[Row], list[Row], list[tuple[Any, ...]], int]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("before", "values", "rows", "filled"), [c[1:] for c in FILLS], ids=[c[0] for c in FILLS])
 def test_a_fill(shop: Warehouse, before: list[Row], values: list[Row], rows: Any, filled: int) -> None:
     if before:
@@ -86,6 +87,7 @@ NOTES: list[tuple[str, str | None, Row, tuple[Any, ...]]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("old", "value", "expected"), [c[1:] for c in NOTES], ids=[c[0] for c in NOTES])
 def test_notes_follow(shop: Warehouse, old: str | None, value: Row, expected: tuple[Any, ...]) -> None:
     shop.merge({"id": 1, "name": "new", META: old})

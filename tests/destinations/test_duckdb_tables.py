@@ -45,6 +45,7 @@ LATER: list[tuple[str, Any, list[Any], int]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("later", "rows", "written"), [c[1:] for c in LATER], ids=[c[0] for c in LATER])
 def test_a_dropped_column_keeps_its_values(shop: Warehouse, later: Any, rows: list[Any], written: int) -> None:
     shop.change(WITHOUT, ColumnRemoved(REF, NAME, 1))

@@ -50,6 +50,7 @@ NEW = [{"id": 4, "name": "new"}, {"id": 5, "name": "new"}]
 AFTER = ["old"] * 4 + ["new"] * 2
 
 
+@pytest.mark.sampled
 @with_spark
 @pytest.mark.parametrize("point", ["merge.staged", "merge.merged", "merge.published"])
 def test_a_merge_that_died_is_as_if_it_had_not_been_and_the_next_one_converges(

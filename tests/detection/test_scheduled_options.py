@@ -80,6 +80,7 @@ CASES = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_option(base: Base, case: Case) -> None:
     base.write(case.options)

@@ -42,7 +42,7 @@ def read(name: str) -> str:
     return (DOCS / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["types_page", "policies_page", "selection_page"])
+@pytest.mark.parametrize("name", ["types_page", "policies_page", "selection_page", "api_keys_page"])
 def test_made_pages_are_up_to_date(name: str) -> None:
     assert script(name).main(["--check"]) == 0, f"run: python scripts/{name}.py"
 
@@ -121,7 +121,7 @@ def test_every_command_is_documented() -> None:
 
 def test_every_exit_code_is_documented() -> None:
     said = {int(row[0]) for row in cells(read("cli.md").partition("## Exit codes")[2]) if row[0].isdigit()}
-    mine = {context.USAGE, context.INTERRUPTED, context.CHANGES, context.BLOCKED, context.PARTIAL}
+    mine = {context.USAGE, context.INTERRUPTED, context.CHANGES, context.BLOCKED, context.PARTIAL, context.HELD}
     kinds = (e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.InstepError))
     assert said == {0, *mine, *(kind.exit_code for kind in kinds)}
 

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from instep.model import Deletes
-from instep.project import channels, models, policies, reach, telemetry
+from instep.project import channels, connector, models, policies, reach, telemetry
 from instep.project.load import load
 from instep.project.project import Project
 from instep.project.values import Section
@@ -27,6 +27,8 @@ SECTIONS: dict[str, type[Section]] = {
     "Sources: SQLite": models.SqliteSource,
     "Sources: files": models.FilesSource,
     "Sources: JDBC": models.JdbcSource,
+    "Sources: connector": models.ConnectorSource,
+    "Sources: connector limits": connector.ConnectorLimits,
     "Destinations: Iceberg": models.IcebergDestination,
     "Destinations: Delta": models.DeltaDestination,
     "Destinations: DuckDB": models.DuckDbDestination,
@@ -153,5 +155,5 @@ def test_the_example_shows_every_section() -> None:
     example = section("A complete example")
     shown = set(re.findall(r"(\w+):", example))
     assert set(models.ProjectFile.model_fields) - shown == {
-        "channels", "notify", "egress", "server_url", "four_eyes", "retention", "traces", "lineage",
+        "channels", "notify", "egress", "server_url", "four_eyes", "retention", "shelves", "traces", "lineage",
     }  # fmt: skip

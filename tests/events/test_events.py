@@ -27,6 +27,7 @@ def kinds(world: World, *statuses: str) -> list[str]:
     return sorted(r.kind for r in found if r.kind not in ("schema.added", "table.added"))
 
 
+@pytest.mark.sampled
 @shows(event=41)
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("column", ["b int", "b int DEFAULT 5", "b int NOT NULL DEFAULT 5"])
@@ -45,6 +46,7 @@ def test_a_column_is_added(make_world: MakeWorld, kind: str, column: str, fill: 
     assert world.rows("t", "id", "b")[-1] == (3, 7)
 
 
+@pytest.mark.sampled
 @shows(event=42)
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize(("name", "columns"), [("allow_all", ["id", "a", "b"]), ("propagate_all", ["id", "b"])])
@@ -108,6 +110,7 @@ QUIET = [
 ]
 
 
+@pytest.mark.sampled
 @shows(event=53)
 @pytest.mark.parametrize(("kind", "statement", "told"), QUIET, ids=[q[1] for q in QUIET])
 def test_what_changes_no_value(make_world: MakeWorld, kind: str, statement: str, told: list[str]) -> None:

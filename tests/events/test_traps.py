@@ -39,6 +39,7 @@ LOSSY = [
 ]
 
 
+@pytest.mark.sampled
 @shows(trap=1, event=47)
 @pytest.mark.parametrize(("kind", "old", "new", "value"), LOSSY, ids=[f"{k}-{o}-{n}" for k, o, n, _ in LOSSY])
 def test_the_lake_keeps_what_a_narrower_type_at_the_source_would_lose(
@@ -144,6 +145,7 @@ CURSORS = [
 ]
 
 
+@pytest.mark.sampled
 @shows(trap=8)
 @pytest.mark.parametrize("kind", [PG, MY])
 @pytest.mark.parametrize(("what", "statement", "event"), CURSORS, ids=[c[0] for c in CURSORS])
@@ -191,6 +193,7 @@ POLLS: list[tuple[str, list[str], str]] = [
 ]
 
 
+@pytest.mark.sampled
 @shows(trap=13)
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize(("what", "steps", "schema"), POLLS, ids=[p[0] for p in POLLS])
@@ -214,6 +217,7 @@ NESTED = [
 ]
 
 
+@pytest.mark.sampled
 @shows(trap=18)
 @pytest.mark.parametrize(("what", "old", "new", "value", "before", "after"), NESTED, ids=[n[0] for n in NESTED])
 def test_nested_values_change_their_type(

@@ -95,6 +95,11 @@ def at(mark: bytes, then: Act) -> Callable[[int], Act]:
     return behind
 
 
+def answers(mark: bytes, *data: bytes) -> Callable[[int], Act]:
+    """A real server on this port, but for `mark`: that is answered so, and the server goes on."""
+    return lambda port: lambda client: client.relay(port, mark, lambda: b"".join(data))
+
+
 def says(*data: bytes, then: Act = Client.silence) -> Act:
     def act(client: Client) -> None:
         client.say(b"".join(data))

@@ -107,6 +107,7 @@ def test_a_server(
     told(tmp_path, capsys, monkeypatch, act, word, tls=tls)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("act", "login", "quiet", "word"), [c[1:] for c in SILENT], ids=[c[0] for c in SILENT])
 def test_a_silent_server(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,

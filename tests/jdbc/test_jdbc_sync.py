@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import one_late_sync
+import psycopg
 import pytest
 
 from contract.sources import Case
@@ -23,8 +24,10 @@ from instep.model import Check, TableSettings
 from instep.schema.read import ColumnRead, TableRead
 from instep.sources.base import CursorRange
 from instep.sources.jdbc.config import JarFile, JdbcConfig
-from instep.sources.jdbc.source import JdbcSource
+from instep.sources.jdbc.source import JdbcSnapshot, JdbcSource
+from instep.sources.postgres.connect import conninfo
 from jdbc_world import PGJDBC, session
+from lock_phases import Phases
 from postgres_server import Database
 from sync_world import World, counts, cursor
 
@@ -257,3 +260,30 @@ def test_a_password_is_nowhere_but_in_the_driver(postgres: Database, tmp_path: P
     assert [where for where, data in places for text in _spellings(secret) if text in data] == []
     assert isinstance(refused.value, ConnectError)
     assert os.environ.get("PGPASSWORD") is None
+
+
+@pytest.mark.parametrize("mode", ["whole", "cursor"])
+def test_a_table_is_free_between_the_statements_of_a_sync(
+    postgres: Database, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a part is read, its query has the table, as docs/sources.md says."""
+
+    def want() -> None:
+        with psycopg.connect(conninfo(postgres.config)) as connection:
+            connection.execute("SET lock_timeout = '20s'")
+            connection.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            connection.execute("ALTER TABLE t ALTER v SET NOT NULL")
+
+    with world_of(postgres, tmp_path, partitions=PARTS) as world:
+        world.run(
+            "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t SELECT n, n FROM generate_series(1, 99) n"
+        )
+        world.settings["t"] = cursor("v", filter="v > 0") if mode == "cursor" else TableSettings()
+        with monkeypatch.context() as patch:
+            phases = Phases(patch, want)
+            phases.behind(JdbcSnapshot, "discover", "chunks", "cursor_bounds", "count", "fault", "moved")
+            assert (report := world.sync()).status == "done", report.tables
+            world.run("UPDATE t SET v = v + 1000 WHERE id % 2 = 0")
+            assert (report := world.sync()).status == "done", report.tables
+        assert phases.met.keys() >= {"discover", "chunks", "moved"}, phases.met
+        assert world.differing() == {}

@@ -80,6 +80,7 @@ SLOW = ("log.released", "sync.staged", "sync.noted")
 POINTS = ["log.saved", *(pytest.param(point, marks=pytest.mark.slow) for point in SLOW)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_in_between(loaded: Followed, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded.run("UPDATE t SET v = 0 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (9, 9)")
@@ -108,6 +109,7 @@ def test_a_store_that_was_put_back_costs_a_whole_read_and_no_row(loaded: Followe
     assert counts(loaded.sync(), "t")[0] == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("follows", [True, False])
 def test_from_another_mode_and_back(loaded: Followed, follows: bool) -> None:

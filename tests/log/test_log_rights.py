@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from log_world import LogWorld
 
+from instep.bootstrap import open_project
+from instep.cli.main import main
 from instep.model import LogNames
 from instep.sources.postgres.source import PostgresSource
 from postgres_server import Database
@@ -84,3 +88,43 @@ def test_commands(project: Callable[..., Callable[..., str]], database: Database
     assert "dropped slot left_behind" in run("source", "log", "drop", "shop", "--slot", "left_behind", "--yes")
     assert "there was no slot" in run("source", "log", "drop", "--yes")
     assert "log: slot" in run("status")
+
+
+def test_two_projects_of_one_name(
+    project: Callable[..., Callable[..., str]], database: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each has a slot of its own at the server, and misses nothing that the other has read."""
+    run = project("postgres", database.config)
+    for statement in TABLE:
+        database.execute(statement)
+    twin = tmp_path / "elsewhere" / tmp_path.name
+    twin.mkdir(parents=True)
+    shutil.copy(tmp_path / "instep.yml", twin)
+
+    def runs(*words: str) -> str:
+        assert main(["--project", str(twin), *words]) == 0
+        return capsys.readouterr().out
+
+    for _ in range(2):
+        run("sync")
+        runs("sync")
+        database.execute("UPDATE t SET v = v + 1")
+    assert database.execute("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()") == [(2,)]
+    run("sync")
+    runs("sync")
+    run("verify")
+    runs("verify")
+
+
+def test_a_slot_of_an_earlier_version_is_kept(
+    project: Callable[..., Callable[..., str]], database: Database, tmp_path: Path
+) -> None:
+    """Its name is without the store's id; where cursors are in it, it goes on."""
+    run = project("postgres", database.config)
+    with open_project(tmp_path) as app:
+        earlier, own = app.project.own_log_name("shop"), app.log_names("shop")
+        assert own is not None
+        assert own.slot == app.project.own_log_name("shop", app.store.installation.id()) != earlier
+        cursor = json.dumps({"log": {"slot": earlier, "at": "0/1", "server": "s", "shape": {}}})
+        app.store.cursors.save("shop", {("public", "t"): cursor}, run="r", fence=1)
+    assert f"slot {earlier} " in run("source", "log", "show")

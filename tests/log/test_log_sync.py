@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from instep.destinations.duckdb.destination import DuckDbConfig, DuckDbDestinati
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
 from instep.model import TableSettings
 from instep.schema.selection import Pattern, Selection
+from instep.schema.types import parse
 from instep.sync.changes.restore import prepare, restore, savepoints
 from postgres_server import Database
 from sync_world import counts, cursor, preset
@@ -299,3 +301,15 @@ def test_a_table_that_is_put_back_to_before_it_was_read_otherwise(
     assert counts(world.sync(), "doc")[0] == 3
     assert world.differing() == {}
     world.close()
+
+
+def test_chosen_types_hold_for_changes_from_the_log(either: Followed) -> None:
+    numbers = {"numeric": parse("decimal(38,9)"), "decimal(65,*)": parse("decimal(38,9)")}
+    either.settings["t"] = TableSettings(mode="log", source_types=numbers)
+    kind = "numeric" if either.case.kind == "postgres" else "decimal(65,20)"
+    either.run(f"CREATE TABLE t (id int PRIMARY KEY, v {kind})", "INSERT INTO t VALUES (1, 1.5)")
+    either.sync()
+    either.run("UPDATE t SET v = 2.25 WHERE id = 1", "INSERT INTO t VALUES (2, 1.0000000001)")
+    assert [(t.read, t.misfits) for t in either.sync().tables] == [(2, 1)]
+    assert either.rows("t") == [(1, Decimal("2.25")), (2, None)]
+    assert [t.read for t in either.sync().tables] == [0]

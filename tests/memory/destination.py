@@ -290,6 +290,8 @@ class MemoryDestination:
         held = self._get(ref)
         if held.pending is not None or held.state is None:
             return FillSize(why_not="it has not been loaded yet")
+        if absent := [name for name in columns if name not in held.ids]:
+            return FillSize(why_not=f"somebody has dropped {absent[0]}")
         todo = any(row.get(held.ids[name]) is None for name in columns for row in held.rows)
         return FillSize(int(todo), len(held.rows) if todo else 0, held.state.bytes if todo else 0, 1)
 

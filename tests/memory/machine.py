@@ -216,6 +216,20 @@ class Machine(RuleBasedStateMachine):
         with suppress(ValueError):
             self.database.set_key(table.table.name, names[c % len(names)])
 
+    @rule(n=N, k=N)
+    def retype_key(self, n: int, k: int) -> None:
+        """Values that have none of the new type, or not one of their own, get another one."""
+        table = self.table(n)
+        if table is None or not table.table.key:
+            return
+        name, kind = table.table.key[0], self.types[k % len(self.types)]
+        old, convert = [row[name] for row in table.named()], converted(kind)
+        new = [convert(one) for one in old]
+        if None in new or len(set(new)) < len(set(old)):
+            new = [value(kind, 30 + at) for at in range(len(old))]
+        after = dict(zip(old, new, strict=True))
+        self.database.retype(table.table.name, name, kind, after.__getitem__)
+
     def column(self, n: int, c: int) -> tuple[MemoryTable, str] | None:
         """A table and one of its columns; neither a key nor the cursor, whose changes have rules of their own."""
         table = self.table(n)
@@ -436,6 +450,7 @@ class Machine(RuleBasedStateMachine):
         self.failures += [t.error for t in report.tables if t.error]
         promises.check_converged(self.world, report, self.loose)
         promises.check_kept(self.world, kept)
+        promises.check_reasons(self.world, report, whole=not wanted)
         self.check_read(self.world.read[asked:])
         return report
 

@@ -20,6 +20,7 @@ class _Counts:
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    returned: int = 0
 
 
 class Meeting:
@@ -50,7 +51,8 @@ class Meeting:
             if (now := self._row(row, key, counts)) is not None:
                 rows.append(now)
         new = [row for key, row in self.staged.items() if key not in met]
-        return [*rows, *new], Outcome(len(new), counts.updated, counts.deleted)
+        absent = len((self.known or set()) - met - self.staged.keys())
+        return [*rows, *new], Outcome(len(new), counts.updated, counts.deleted, absent, counts.returned)
 
     def _of(self, row: Row) -> tuple[Any, ...]:
         return tuple(row.get(f) for f in self.key)
@@ -71,13 +73,14 @@ class Meeting:
         if (now := self.staged.get(key)) is not None:
             differs = gone or any(not _same(row.get(f), now.get(f)) for f in self.values)
             if not differs or self._is_older(now, row):
+                counts.returned += gone and self.known is not None and key in self.known
                 return row
             counts.updated += 1
             kept = {f: v for f, v in row.items() if f not in self.set and f in self.held.fields}
             return {**kept, **{f: now.get(f) for f in self.set}}
         if self.known is not None and key in self.known:
-            counts.updated += gone
-            return {**row, self.mark: False, self.ids[SYNCED]: self.now} if gone else row
+            counts.returned += gone
+            return row
         if not self.how.complete and self.known is None and (self.asked is None or key not in self.asked):
             return row
         if self.how.deletes == "hard":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -97,6 +98,31 @@ def _as_kept(world: World, table: Table, rows: list[dict[str, Any]]) -> list[dic
             values = fitted([row[column.alias] for row in rows], column.type, kind)
             rows = [{**row, column.alias: value} for row, value in zip(rows, values, strict=True)]
     return rows
+
+
+_ASKS = ("review", "pause_table", "pause_connection")
+_ID = re.compile(r"\bc-[0-9a-f]+")
+
+
+def check_reasons(world: World, report: Report, *, whole: bool) -> None:
+    """Promise 13: whatever asks for a review has one that is open; a table that is not loaded names a change that is
+    open or refused, or somebody has paused it. After a sync of the `whole` connection no approved type waits in
+    silence."""
+    known = {r.id: r for r in world.store.reviews.find(NAME)}
+    asks = {r.id for r in known.values() if r.status == "open" and r.action in _ASKS}
+    assert set(report.waiting) <= asks, f"{report.waiting} are asked for, open are {asks}"
+    by_hand = {p.table for p in world.store.pauses.active(NAME) if not p.change}
+    for run in report.tables:
+        named = set(_ID.findall(run.error))
+        assert "review it" not in run.error or named & asks, f"{run.error}: nothing is open"
+        if run.status in ("missing", "paused") and run.table not in by_hand:
+            standing = {n for n in named if n in known and known[n].status in ("open", "rejected")}
+            assert standing or world.store.pauses.tables(NAME).get(run.table), f"{run.table} waits: {run.error!r}"
+            assert standing, f"{run.table} waits for nothing that stands: {run.error!r}"
+    done = {run.table for run in report.tables if run.status == "done"}
+    kinds = ("column.retyped", "column.widened", "table.replaced", "key.changed")
+    left = [r.summary for r in known.values() if r.status == "approved" and r.kind in kinds and r.table in done]
+    assert not (whole and left), f"approved, not carried out, and nothing is asked: {left}"
 
 
 Kept = dict[tuple[Ref, Any, tuple[Any, ...]], Any]

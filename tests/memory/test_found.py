@@ -104,6 +104,7 @@ UNDOS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", range(9))
 @pytest.mark.parametrize(("kind", "statement"), [c[1:] for c in UNDOS], ids=[c[0] for c in UNDOS])
 def test_an_undo_that_was_killed_is_finished_by_the_next_run(

@@ -4,7 +4,7 @@ the promises hold after every step.
 | rule | what happens |
 | --- | --- |
 | insert, update, delete, update_key, truncate | rows of the source |
-| add_column, drop_column, rename_column, swap_columns, widen, retype, change_key | its columns |
+| add_column, drop_column, rename_column, swap_columns, widen, retype, change_key, retype_key | its columns |
 | create_table, drop_table, recreate_table, rename_table | its tables |
 | set_policy, set_backfill | another preset, with or without consent to drop, misfits held or nulled, backfills |
 | exclude_table | a table is left out by a regular expression, or let in again |
@@ -32,6 +32,7 @@ the promises hold after every step.
 | what was applied is known | events have a version that exists, in order of time |
 | excluded tables are never read | their rows are not asked for |
 | the log is whole | numbers without holes |
+| no question without a review | what asks for a review has an open one; a table that is not loaded names what stands |
 
 Left out until there is a scheduler: notices, and new keys for stored secrets.
 """

@@ -244,6 +244,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "change", "command", "told", "field"), CASES, ids=[c[0] for c in CASES])
 def test_what_a_change_has_made_of_its_table_is_told(
     on_file: Lake, name: str, change: str, command: str, told: list[str], field: str

@@ -14,7 +14,8 @@ import pytest
 from instep import logs
 from instep.bootstrap import open_project
 from instep.events import JobDead, Paused, ReviewNeeded
-from instep.logs import LogSettings, bound, clean, configure, hide
+from instep.logs import LogSettings, bound, clean, configure
+from instep.redaction import hide
 from instep.store.store import Store
 
 CANARY = "c4n4ry-V3ry-S3cret"
@@ -23,14 +24,12 @@ CANARY = "c4n4ry-V3ry-S3cret"
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("instep")
-    before = (root.handlers[:], root.level, ours.level, set(logs._secrets))
+    before = (root.handlers[:], root.level, ours.level)
     yield
-    root.handlers[:], secrets = before[0], before[3]
+    root.handlers[:] = before[0]
     root.setLevel(before[1])
     ours.setLevel(before[2])
     logging.captureWarnings(False)
-    logs._secrets.clear()
-    logs._secrets.update(secrets)
 
 
 @pytest.fixture

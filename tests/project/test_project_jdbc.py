@@ -88,3 +88,22 @@ BAD = [
 def test_bad_sources(loads: Loads, source: str, why: str) -> None:
     with pytest.raises(ProjectError, match=why):
         loads(f"sources: {{a: {source}}}\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ("subprotocol: sqlserver", 'url: "jdbc:sqlserver://db;databaseName=x;userName=me"', "login"),
+        ("subprotocol: sqlserver", 'url: "jdbc:sqlserver://db;socketFactoryClass=x"', "socketFactoryClass"),
+        ("subprotocol: sqlserver", "url: no-url", "no JDBC URL"),
+        ("loginTimeout: 3", "socketFactoryClass: x.Y", "socketFactoryClass"),
+        ("database: shop", "database: shop;integratedSecurity=true", "database"),
+    ],
+)
+def test_an_address_that_is_refused_is_so_when_the_file_is_read(
+    loads: Loads, before: str, after: str, why: str
+) -> None:
+    text = PROJECT.replace(before, after).replace("${env:HOST}", "db.local").replace("ENGINE", "auto")
+    with pytest.raises(ProjectError, match=r"sources\.erp") as refused:
+        loads(text, VARIABLES)
+    assert why in str(refused.value)

@@ -38,7 +38,7 @@ BAD: list[tuple[str, str, list[str]]] = [
             " detect_and_propagate_schema_changes, downstream, exclude, hash, include, keep_old_names,"
             " log, maintain, max_new_columns, mode, namespace,"
             " notify, notify_schema_changes, policy, protect, salt, schedule, schema_change_handling, shard, source,"
-            " table_options, tables, tags)",
+            " table_options, tables, tags, types)",
         ],
     ),
     ("unknown key of a source", "sources:\n  a: {type: sqlite, path: x, pth: y}",

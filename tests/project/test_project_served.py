@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ from instep.project.documents import (
     written,
 )  # fmt: skip
 from instep.project.project import Project
-from instep.project.served import served
+from instep.project.served import REMEMBERED, Sections, served
 
 POSTGRES = {"type": "postgres", "database": "d", "user": "u"}
 S3 = {"s3.secret-access-key": "hush", "s3.region": "eu", "s3.session-token": "hush2"}
@@ -61,10 +62,10 @@ SECRETS: list[tuple[str, dict[str, Any], list[tuple[str, ...]]]] = [
 @pytest.mark.parametrize(("kind", "spec", "places"), SECRETS)
 def test_what_the_file_would_refuse_is_a_secret(kind: str, spec: dict[str, Any], places: list[tuple[str, ...]]) -> None:
     before = json.dumps(spec)
-    assert sorted(plain_secrets(kind, spec)) == sorted(places)
+    assert sorted(plain_secrets(kind, "one", spec)) == sorted(places)
     assert json.dumps(spec) == before
     sealed = replaced(spec, {path: f"${{secret:id{at}}}" for at, path in enumerate(places)})
-    assert plain_secrets(kind, referenced(sealed)) == ()
+    assert plain_secrets(kind, "one", referenced(sealed)) == ()
     assert secrets_in(sealed) == {path: f"id{at}" for at, path in enumerate(places)}
     assert [value_at(masked(sealed), path) for path in places] == [MASK] * len(places)
     if spec.get("type") not in ("no such", "jdbc"):
@@ -128,6 +129,7 @@ def test_json_pointers() -> None:
 
 @dataclass
 class Kept:
+    name: str
     id: str
     version: int
     spec: dict[str, Any]
@@ -142,11 +144,15 @@ class Shelf:
 
     def put(self, kind: str, name: str, spec: dict[str, Any]) -> None:
         before = self.kept.get((kind, name))
-        self.kept[kind, name] = Kept(f"{kind}{name}", before.version + 1 if before else 1, spec)
+        self.kept[kind, name] = Kept(name, f"{kind}{name}", before.version + 1 if before else 1, spec)
 
     def get(self, kind: str, name: str) -> Kept | None:
         self.asked.append(name)
         return self.kept.get((kind, name))
+
+    def several(self, kind: str, names: Collection[str]) -> list[Kept]:
+        self.asked.append(f"several {kind}")
+        return [self.kept[kind, name] for name in sorted(names) if (kind, name) in self.kept]
 
     def names(self, kind: str) -> tuple[str, ...]:
         return tuple(sorted(name for k, name in self.kept if k == kind))
@@ -191,6 +197,33 @@ def test_one_connection_is_read_without_the_others(both: Project, shelf: Shelf) 
     assert set(shelf.asked) == {"theirs", "pg"}
     assert one.connections == ("theirs",)
     assert one.config_hash("theirs") == both.config_hash("theirs")
+
+
+def test_several_connections_are_read_by_a_statement_for_each_kind(both: Project, shelf: Shelf) -> None:
+    names = ["mine", "theirs"]
+    for number in range(20):
+        shelf.put("connection", f"more{number}", {"source": "pg", "destination": "lake"})
+        names.append(f"more{number}")
+    shelf.asked.clear()
+    found = both.among(names)
+    assert len([one for one in shelf.asked if one.startswith("several")]) == 4
+    asked = len(shelf.asked)
+    for name in names:
+        assert found.source_of(name) == both.source_of(name) or name == "mine"
+        assert found.policy(name) == both.policy(name)
+        assert found.selection(name) == both.selection(name)
+    assert asked <= 6
+
+
+def test_few_sections_are_remembered(both: Project, shelf: Shelf) -> None:
+    """Also of those that are gone: a server outlives them."""
+    for number in range(3 * REMEMBERED):
+        shelf.put("connection", f"c{number}", {"source": "pg", "destination": "lake"})
+        assert both.connection(f"c{number}").source == "pg"
+        del shelf.kept["connection", f"c{number}"]
+    kept = both.model.connections
+    assert isinstance(kept, Sections)
+    assert len(kept._read) == REMEMBERED
 
 
 def test_a_run_keeps_what_it_began_with(both: Project, shelf: Shelf) -> None:

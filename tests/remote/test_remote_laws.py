@@ -41,7 +41,7 @@ from instep.worker.perform import _problem
 
 KINDS = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, InstepError)]
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-OF_THE_SERVER = {errors.ReadError, SetupError}
+OF_THE_SERVER = {errors.ReadError, errors.LockYielded, SetupError}
 """What its own machine lacks: to a client it is a server that cannot do it now."""
 
 

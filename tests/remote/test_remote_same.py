@@ -256,6 +256,27 @@ def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten(twins: Twin
     assert twins.far.ok("detector", "status", "mine", *JSON).json["detector"]["frequency"] == 1800
 
 
+@pytest.mark.parametrize("twins", [FLEET], indirect=True)
+def test_a_rollout_of_a_change_that_was_not_seen_yet(twins: Twins) -> None:
+    """Sources are looked at before anything is drafted: the change is among what they show."""
+    for name in ("shop", "eu"):
+        twins.both("apply", name, "--yes", *JSON)
+    twins.sql("create table refund (id integer primary key)")
+    wanted = ("rollout", "create", "--approve", "table.added:main.refund", "--tag", "all")
+    twins.both(*wanted, code=1)
+    twins.both(*wanted, "--detect", "--dry-run", *JSON)
+
+
+@pytest.mark.parametrize("twins", [FLEET], indirect=True)
+def test_an_include_that_nothing_fits(twins: Twins) -> None:
+    twins.write(FLEET.replace("shop: {", "shop: {include: {tables: [main.itme]}, ", 1))
+    for words in (("detect", "shop"), ("plan", "shop"), ("sync", "shop")):
+        here, there = twins.near.here(*words), twins.far.there(*words)
+        assert (here.code, there.code) == (1, 1), (here, there)
+        for said in (here, there):
+            assert "'main.itme' in `include` of connection shop" in " ".join((said.out + said.err).split())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("detects", [False, True])
 @pytest.mark.parametrize("twins", [FLEET], indirect=True)

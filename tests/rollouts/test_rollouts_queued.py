@@ -206,11 +206,12 @@ def test_a_change_is_undone_by_a_job(crew: Make) -> None:
 
 def test_policies_that_a_server_keeps(tmp_path: Path) -> None:
     (tmp_path / "instep.yml").write_text("engine: inline\nconnections: {}\n")
-    sqlite3.connect(tmp_path / "shop.db").executescript("create table item (id integer primary key)")
+    (tmp_path / "data").mkdir()
+    sqlite3.connect(tmp_path / "data/shop.db").executescript("create table item (id integer primary key)")
     add_key(tmp_path / FILE, "k1")
     with open_server(tmp_path) as app:
-        app.objects.put("source", "shop", {"type": "sqlite", "path": "shop.db"}, who="eve")
-        app.objects.put("destination", "duck", {"type": "duckdb", "path": "lake.duckdb"}, who="eve")
+        app.objects.put("source", "shop", {"type": "sqlite", "path": "data/shop.db"}, who="eve")
+        app.objects.put("destination", "duck", {"type": "duckdb", "path": "lakes/lake.duckdb"}, who="eve")
         for name, said in (
             ("plain", {}),
             ("words", {"schema_change_handling": "BLOCK_ALL"}),
@@ -260,6 +261,7 @@ def test_this_process_takes_over_where_no_worker_is_left(crew: Make) -> None:
         ("failed", {}, ("r-0", "failed", "broken")),
         ("failed", {"run": "r-1", "status": "failed", "error": "y", "tables": {}}, ("r-1", "failed", "y")),
         ("dead", {}, ("r-0", "failed", "broken")),
+        ("dead", {"run": "r-1", "status": "failed", "error": "z", "tables": {}}, ("r-1", "failed", "z")),
         ("cancelled", {}, ("r-0", "failed", "broken")),
     ],
 )

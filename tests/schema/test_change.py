@@ -73,6 +73,7 @@ def _record(kind: str) -> st.SearchStrategy[Change]:
     return st.builds(record, **{n: STRATEGIES[h] for n, h in hints.items()})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_is_stored_described_recognised_and_reversed(kind: str) -> None:
     @given(_record(kind))

@@ -10,7 +10,7 @@ from instep.schema.policy import Policy
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.reselect import LoadedColumn, is_read_again, left_out, loaded_columns, turned
 from instep.schema.table import Column, Table
-from instep.schema.types import String
+from instep.schema.types import String, parse
 
 Now = tuple[str, str | None, bool, bool]
 """(name, id, read, hashed)"""
@@ -51,9 +51,9 @@ def test_nothing_is_known_of_a_table_that_was_never_loaded() -> None:
 
 def test_what_is_left_out_keeps_the_values_that_it_had() -> None:
     [first] = loaded_columns(read(HASHED))
-    assert first == LoadedColumn("a", "1", read=True, hashed=True)
+    assert first == LoadedColumn("a", "1", read=True, hashed=True, type="string")
     [later] = loaded_columns(read(OFF), (first,))
-    assert later == LoadedColumn("a", "1", read=False, hashed=True)
+    assert later == LoadedColumn("a", "1", read=False, hashed=True, type="string")
     assert left_out(read(OFF), (first,)) == (later,)
     assert left_out(read(HASHED), (first,)) == (first,)
     assert [t.what for t in turned(read(READ), (later,))] == ["clear"]
@@ -64,7 +64,7 @@ def test_hashes_wait_for_their_type() -> None:
     column = Column("a", String(9))
     held = replace(read(READ), columns=(ColumnRead(column, column, hashed=True),))
     had = loaded_columns(held)
-    assert had == (LoadedColumn("a", None, read=True, hashed=False),)
+    assert had == (LoadedColumn("a", None, read=True, hashed=False, type="string(9)"),)
     assert [t.what for t in turned(held, had)] == ["waiting"]
     assert [t.what for t in turned(read(HASHED), had)] == ["hashed"]
 
@@ -74,3 +74,27 @@ def test_is_read_again(backfill: str) -> None:
     policy, column = Policy(preset="allow_all", modifiers={"backfill": backfill}), Column("a", String())
     found = {what: is_read_again(("s", "t"), column, what, policy) for what in ("on", "hashed", "clear", "waiting")}  # type: ignore[arg-type]
     assert found == {"on": backfill != "none", "hashed": True, "clear": True, "waiting": False}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "again"),
+    [
+        (("integer", "int32"), ("bigint", "int64"), False),
+        (("integer", "int32"), ("text", "string"), True),
+        (("integer", "int32"), ("bigint", "int32", "int64"), True),
+        (("bigint", "int64"), ("integer", "int64", "int32"), False),
+        (("timestamp", "timestamp"), ("date", "timestamp", "date"), False),
+        (("bigint", "int32"), ("bigint", "int64"), True),
+        (("character varying(9)", "string(9)"), ("text", "string"), False),
+        (("character(9)", "string(9)"), ("text", "string"), True),
+        (("interval", "string"), ("text", "string"), True),
+        (("json", "json"), ("jsonb", "json"), True),
+        (("", ""), ("text", "string"), False),
+    ],
+)
+def test_another_type(before: tuple[str, str], after: tuple[str, ...], again: bool) -> None:
+    """(source type, accepted type) before and after, there with the source's type as one of ours if it is another."""
+    column = Column("a", parse(after[1]), native=after[0])
+    now = replace(read(READ), columns=(ColumnRead(column, replace(column, type=parse(after[-1]))),))
+    had = LoadedColumn("a", None, native=before[0], type=before[1])
+    assert [t.what for t in turned(now, (had,))] == (["retyped"] if again else [])

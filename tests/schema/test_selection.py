@@ -232,5 +232,6 @@ def test_patterns_that_match_nothing_are_named() -> None:
         exclude_columns=patterns(["*.email", "*.emial"]),
         hashed=patterns(["*.ssn"]),
         on=frozenset(["public.x", "public.orders.id"]),
+        off=frozenset(["public.y"]),
     )
-    assert unmatched(selection, Catalog((ORDERS,))) == ("public.oders", "*.emial", "*.ssn", "public.x")
+    assert unmatched(selection, Catalog((ORDERS,))) == ("*.emial", "*.ssn", "public.y")

@@ -98,6 +98,19 @@ def test_types_without_one_that_holds_both_in_place_are_refused(warehouse: Shop)
     assert warehouse.rows("id") == [("a", 1)]
 
 
+def test_a_table_that_returns_and_is_refused_has_failed(warehouse: Shop) -> None:
+    """Its rows of before stay at the destination, and are not those of the source."""
+    warehouse.run(MAKE, "INSERT INTO t VALUES (1, 'x')", "CREATE TABLE other (id int PRIMARY KEY)")
+    warehouse.sync()
+    one = warehouse["a"]
+    one.run("DROP TABLE t")
+    one.sync(again=1)
+    one.run("CREATE TABLE t (id text PRIMARY KEY, v text)", "INSERT INTO t VALUES ('k', 'n')")
+    for _ in range(2):
+        report = one.sync()
+        assert {t.table[1]: t.status for t in report.tables} == {"t": "failed", "other": "done"}
+
+
 @pytest.mark.slow
 def test_another_key_is_refused(warehouse: Shop) -> None:
     warehouse["a"].run(MAKE)

@@ -154,6 +154,7 @@ KILLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "point"), KILLS)
 def test_killed_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, point: str) -> None:
@@ -236,6 +237,7 @@ def _change(chance: random.Random, shop: Shop, name: str, have: set[str], turn: 
     shop[name].run(f"INSERT INTO t VALUES ({values})")
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "count"), [("delta", 10), ("duckdb", 50), ("iceberg", 20)])
 def test_many_shards(tmp_path: Path, kind: str, count: int) -> None:

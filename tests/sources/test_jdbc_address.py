@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instep.errors import ProjectError, SetupError
-from instep.sources.jdbc.address import address, check_options, check_url, properties
+from instep.project.jdbc_address import address, check_options, check_url, properties
+from instep.project.jdbc_dialects import DIALECTS, dialect_of
 from instep.sources.jdbc.config import JarFile, JdbcConfig
-from instep.sources.jdbc.dialects import DIALECTS, dialect_of
 
 GOOD = [
     "jdbc:postgresql://db.example.com:5432/shop",

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from instep.errors import ReadError
+from instep.project.jdbc_dialects import Dialect, dialect_of
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Column, Table
 from instep.schema.types import Boolean, DataType, Date, Int, String, Timestamp, TimestampTz, parse
 from instep.sources.base import CursorRange
-from instep.sources.jdbc.dialects import Dialect, dialect_of
 from instep.sources.jdbc.read import JdbcReader, Query, settled
 from instep.sources.jdbc.sql import Sql
 from instep.sources.jdbc.types import Native, column_type, form_of, query_type

@@ -99,6 +99,7 @@ FACETS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sql", FACETS)
 def test_the_fingerprint_tells(mariadb: MariaDatabase, source: MySqlSource, sql: str) -> None:
     mariadb.execute("CREATE TABLE t (id int, b int, a int, PRIMARY KEY (id, b))")
@@ -161,6 +162,7 @@ PATTERNS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("include", "exclude", "expected"), PATTERNS)
 def test_patterns_over_schemas(
     mariadb: MariaDatabase, include: tuple[str, ...], exclude: tuple[str, ...], expected: set[str]

@@ -61,6 +61,7 @@ FITTING: list[tuple[str, str, object]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("native", "stored", "expected"), FITTING)
 def test_values_that_fit(
     mariadb: MariaDatabase, source: MySqlSource, native: str, stored: str, expected: object
@@ -82,6 +83,7 @@ MISFITS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("native", "stored", "original"), MISFITS)
 def test_values_that_do_not_fit_are_held_with_their_original(
     mariadb: MariaDatabase, source: MySqlSource, native: str, stored: str, original: str
@@ -156,7 +158,7 @@ def test_a_lane_is_one_moment_not_before_the_snapshot(mariadb: MariaDatabase, so
         with snapshot.reader.open() as session:
             mariadb.execute("INSERT INTO t VALUES (3)")
             assert [b.num_rows for b in session.read(chunk)] == [2]
-        assert snapshot.count(read) == 1
+        assert snapshot.count(read) == 3, "the planner keeps no transaction, and no lock"
 
 
 CURSORS = [

@@ -205,6 +205,7 @@ CURSORS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("native", "value", "lookback", "lower", "upper"), CURSORS)
 def test_bounds_and_lookback(
     postgres: Database, native: str, value: str, lookback: float, lower: str, upper: str | None

@@ -152,6 +152,7 @@ EXTREMES = [
 _YEAR_1, _YEAR_10000 = -62135596800, 253402300800
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("native", "value", "expected"), EXTREMES)
 def test_values_outside_the_years_1_to_9999_stay_outside(
     postgres: Database, native: str, value: str, expected: int
@@ -212,6 +213,7 @@ GLOBS = ("*", "?", "s.*", "*.t*_?", "s.[!z]*", "s.[a-eE]*", "*[]]*", "s.x[[]1]",
 GLOBS += ("re:s[.]tmp_.*", "re:.*\\d", "re:tmp|s[.]a.*", "s.[^a]*", "re:(?i)S[.]TMP_.|x[.]y")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pattern", [*GLOBS, *TEXTS])
 def test_patterns_match_as_selections_do(postgres: Database, pattern: str) -> None:
     conditions = ", ".join(matches("'s'::text", f"{literal(t)}::text", (pattern,), ()) for t in TEXTS)

@@ -16,6 +16,7 @@ from events.shows import shows
 from instep.errors import ReadError
 from instep.schema.types import Binary, Float, Int, String, parse
 from instep.sources.base import CursorRange
+from instep.sources.sqlite import read
 from instep.sources.sqlite import source as module
 from instep.sources.sqlite.read import _array
 from instep.sources.sqlite.source import SqliteConfig, SqliteSource
@@ -183,13 +184,14 @@ def test_views_and_generated_columns_are_read(make: Make) -> None:
     assert values(source, "v") == {"id": [1], "total": ["25"]}
 
 
-CURSORS = [
+CURSORS: list[tuple[str, list[Any], str, str, list[Any]]] = [
     ("int", [1, 20, 3, None], "20", "4", [20]),
-    ("datetime", ["2024-01-01 10:00:00", "2024-01-02"], "2024-01-02", "2024-01-01 11:00:00", ["2024-01-02"]),
+    ("datetime", ["2024-01-01 10:00:00", "2024-01-02 00:00:00"], "2024-01-02 00:00:00", "2024-01-01 11:00:00",
+     ["2024-01-02 00:00:00"]),
     ("real", [0.1, 0.30000000000000004], "0.30000000000000004", "0.30000000000000004", [0.30000000000000004]),
     ("datetime", [1_700_000_000, 900], "1700000000", "901", ["1700000000"]),
     ("text", ["b'b", "a"], "b'b", "b", ["b'b"]),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("declared", "stored", "upper", "lower", "expected"), CURSORS)
@@ -215,3 +217,20 @@ def test_columns_without_an_order_are_no_cursors(make: Make) -> None:
                 snapshot.cursor_bounds(read, name, None, 0)
         with pytest.raises(ReadError, match="no column is left"):
             snapshot.chunks(read, "t", EVERYTHING, columns=("nothing",))
+
+
+def test_batches_are_bounded_by_bytes(tmp_path: Path) -> None:
+    """Rows of megabytes come a few at a time, however many follow rows that are short."""
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, body TEXT)")
+        database.executemany("INSERT INTO t VALUES (?, ?)", ((i, "x" * (3 << 20 if i % 2 else 1)) for i in range(40)))
+        database.commit()
+        cursor, step, rows = database.execute("SELECT id, body FROM t"), 1, 0
+        while True:
+            columns, step = read._fetch(cursor, 2, read.BATCH_ROWS, step)
+            if not columns:
+                break
+            rows += len(columns[0])
+            assert sum(map(len, columns[1])) <= 2 * read.BATCH_BYTES
+    assert rows == 40

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from instep.spark.merge import MergePlan, audit_sql, merge_sql, name, statements, text
+from instep.spark.merge import MergePlan, audit_sql, known_sql, merge_sql, name, statements, text
 
 PLAN = MergePlan(
     table=("lake", "shop", "or`ders"),
@@ -51,7 +51,7 @@ def test_a_merge_names_its_branch_and_compares_keys_null_safely() -> None:
         (replace(PLAN, complete=True, deletes="hard"), ["BY SOURCE THEN DELETE"], ["true, t.`_s`"]),
         (replace(PLAN, complete=True, deletes="ignore"), [], ["BY SOURCE"]),
         (replace(PLAN, complete=True, deleted=""), [], ["BY SOURCE", "`_d`, false"]),
-        (WITH_KEYS, ["FULL OUTER JOIN", "BY SOURCE", "NOT s.`__staged`"], []),
+        (WITH_KEYS, ["FULL OUTER JOIN", "BY SOURCE"], ["NOT s.`__staged`"]),
         (replace(PLAN, cursor="a"), ["coalesce(s.`a` >= t.`a`, true)", "r.`a` DESC NULLS LAST"], []),
         (replace(PLAN, order=("f1", "f2")), ["VALUES ('f1', 0), ('f2', 1)"], []),
         (replace(PLAN, order=("f1",)), [], ["VALUES ('"]),
@@ -68,6 +68,13 @@ def test_from_a_value_on_is_a_delete_and_an_insert() -> None:
     delete, insert = statements(replace(PLAN, key=(), since=("a", "o'clock", "TIMESTAMP")))
     assert delete.endswith("WHERE `a` >= CAST('o\\'clock' AS TIMESTAMP)")
     assert insert.startswith("INSERT INTO `lake`.`shop`.`or``ders`.`branch_f7`")
+
+
+def test_keys_without_a_live_row_are_counted_on_the_branch() -> None:
+    sql = known_sql(WITH_KEYS)
+    assert "count_if(coalesce(t.`_d`, false)) AS returned" in sql
+    assert "`branch_f7` t ON t.`id` <=> k.`id`" in sql
+    assert "0L AS returned" in known_sql(replace(WITH_KEYS, deleted=""))
 
 
 def test_the_audit_looks_at_the_branch() -> None:

@@ -161,7 +161,6 @@ def test_own_jars_come_first() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 class TestRunning:
     def test_settings_hold(self, spark_session: SparkSession) -> None:
         conf = spark_session.conf

@@ -88,7 +88,6 @@ def source() -> pa.RecordBatch:
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_spark_reads_what_a_task_wrote(spark_session: SparkSession, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/c.db"
     catalog = SqlCatalog("lake", uri=uri, warehouse=f"file://{tmp_path}/w")

@@ -150,6 +150,7 @@ THERE_AND_BACK: list[tuple[str, pa.DataType, st.SearchStrategy[Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "arrow", "some"), THERE_AND_BACK, ids=[c[0] for c in THERE_AND_BACK])
 def test_a_value_is_read_back_from_its_text(name: str, arrow: pa.DataType, some: st.SearchStrategy[Any]) -> None:
     kind: DataType = parse(name)

@@ -84,6 +84,6 @@ def test_memory_stays_modest() -> None:
     generator = np.random.default_rng(1)
     for _ in range(50):
         counting.count(generator.integers(0, 2**63, 20_000, dtype=np.uint64))
-    held = sum(keys.nbytes + counts.nbytes for keys, counts in counting._runs)
+    held = sum(keys.nbytes + counts.nbytes for keys, counts in counting.runs)
     assert held <= 12 * 1_000_000
-    assert len(counting._runs) <= 20
+    assert len(counting.runs) <= 20

@@ -62,6 +62,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "__init__", lambda self, *a, **more: real(self, *a, **{"keys": KEYS, **more}))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["b.db", "b.jsonl", "b.jsonl.gz"])
 def test_what_comes_back_is_what_was_there(filled: Store, empty: Database, tmp_path: Path, name: str) -> None:
     if filled.file is None and name == "b.db":
@@ -140,6 +141,7 @@ DAMAGE: list[tuple[Callable[[str], str], str]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("damage", "said"), DAMAGE)
 def test_a_damaged_backup_changes_nothing(
     store: Store, tmp_path: Path, damage: Callable[[str], str], said: str

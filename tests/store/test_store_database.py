@@ -29,6 +29,25 @@ from instep.store.database import Database
 from instep.store.store import Store, utc_now
 
 
+def modes(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
+
+
+def test_the_store_s_files_are_for_its_owner_alone(tmp_path: Path) -> None:
+    own = {"state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600}
+    before = os.umask(0)
+    try:
+        with Store(f"sqlite:///{tmp_path / 'state.db'}") as store:
+            store.events.add(RunStarted("c", "r", "sync"))
+            assert modes(tmp_path) == own
+            for file in tmp_path.iterdir():
+                file.chmod(0o666)  # as an earlier version made them
+            with Store(f"sqlite:///{tmp_path / 'state.db'}"):
+                assert modes(tmp_path) == own
+    finally:
+        os.umask(before)
+
+
 def test_calls_in_a_transaction_commit_together(any_store: Store) -> None:
     with pytest.raises(ZeroDivisionError), any_store.transaction():  # noqa: PT012
         any_store.accepted.add("c", catalog("orders"), who="a", why="b")
@@ -145,7 +164,7 @@ class TestMigrations:
             query = text("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%WHERE%'")
             made = {name: sql.partition(" WHERE ")[2] for name, sql in connection.execute(query)}
         assert made == wanted
-        assert len(made) == 6
+        assert len(made) == 8
 
     def test_down_and_up_again(self, any_url: str) -> None:
         Store(any_url).close()
@@ -255,8 +274,8 @@ class TestBadPlaces:
             Store(f"sqlite:///{folder}/state.db").close()
             code = f"from instep.store.store import Store; Store('sqlite:///{folder}/state.db').pauses.pause('c', 'x')"
             done = subprocess.run([*nobody, code], capture_output=True, text=True, cwd="/")
-        assert f"ConnectError: the store {folder}/state.db cannot be used: it cannot be written" in done.stderr
-        assert "check who owns the file and its folder" in done.stderr
+        assert f"ConnectError: the store {folder}/state.db cannot be used: it cannot be opened" in done.stderr
+        assert "check who owns the file" in done.stderr
 
     @pytest.mark.parametrize("url", ["nonsense", "postgres//x:geheim@y", ""])
     def test_no_url(self, url: str) -> None:

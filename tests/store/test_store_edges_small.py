@@ -19,7 +19,7 @@ from store_world import START, Clock
 from instep.errors import Fenced, InstepError, ProjectError
 from instep.events import ChangeDetected, ChangeWaiting, Event, RenameSuspected
 from instep.model import DetectorState, Scheduled
-from instep.schema.reselect import LoadedColumn, LoadedFilter
+from instep.schema.reselect import LoadedColumn, LoadedRules
 from instep.schema.switch import Switch
 from instep.store.columns import Utc
 from instep.store.database import Database
@@ -248,13 +248,13 @@ def test_an_answer_is_given_again_for_a_day(any_store: Store, clock: Clock) -> N
 
 def test_a_filter_stays_until_another_is_said_and_follows_its_table(store: Store) -> None:
     loaded, columns = store.loaded, (LoadedColumn("id"),)
-    some, more = LoadedFilter("id > 1", "public.t"), LoadedFilter("id > 2", "public.t")
+    some, more = LoadedRules("id > 1", "public.t"), LoadedRules("id > 2", "public.t")
     loaded.save("shop", {T: columns, U: columns}, {T: some})
     loaded.save("shop", {T: columns, U: columns})
     assert loaded.filters("shop") == {T: some}
     loaded.move("shop", {T: U, U: T})
     assert loaded.filters("shop") == {U: some}
-    loaded.save("shop", {T: columns, U: columns}, {T: more, U: LoadedFilter()})
+    loaded.save("shop", {T: columns, U: columns}, {T: more, U: LoadedRules()})
     assert (loaded.filters("shop"), loaded.filters("twin")) == ({T: more}, {})
 
 

@@ -322,7 +322,22 @@ def test_workers_of_two_machines_do_not_share_a_file(store: Store, clock: Clock)
     assert store.workers.register(1).id != worker.id
 
 
-@pytest.mark.parametrize("kind", ["detect", "refresh", "reload"])
+def test_one_detection_of_a_source_runs_at_a_time(any_store: Store) -> None:
+    """Others wait for it; those of another source, and other looks, do not."""
+    for name in "ab":
+        any_store.jobs.enqueue(name, "detect", source="crm")
+    any_store.jobs.enqueue("c", "detect", source="erp")
+    any_store.jobs.enqueue("d", "refresh", source="crm")
+    claims = [job for _ in range(4) if (job := any_store.jobs.claim("w"))]
+    assert sorted(f"{job.source} {job.kind}" for job in claims) == ["crm detect", "crm refresh", "erp detect"]
+    first = next(job for job in claims if (job.source, job.kind) == ("crm", "detect"))
+    any_store.jobs.finish(first)
+    second = any_store.jobs.claim("w")
+    assert second is not None
+    assert ({first.connection, second.connection}, second.kind) == ({"a", "b"}, "detect")
+
+
+@pytest.mark.parametrize("kind", ["refresh", "reload"])
 def test_two_look_at_a_source_at_a_time(any_store: Store, kind: JobKind) -> None:
     for name in "abcd":
         any_store.jobs.enqueue(name, kind, source="crm")

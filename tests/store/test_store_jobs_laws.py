@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 from store_world import Clock
 
+import samples
 from instep.errors import Conflict, Fenced
 from instep.model import Job
 from instep.store.store import Store
@@ -148,4 +149,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
-TestQueue.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestQueue.settings = settings(max_examples=25 if samples.FULL else 8, stateful_step_count=40, deadline=None)

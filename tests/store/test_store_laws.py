@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from store_world import Clock, catalog, finding
 
+import samples
 from instep.errors import Conflict, Fenced, RunInProgress, StalePlan
 from instep.model import Run
 from instep.schema.table import Catalog, Column, Table, fingerprint
@@ -147,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = StoreMachine.TestCase
-TestStore.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestStore.settings = settings(max_examples=25 if samples.FULL else 8, stateful_step_count=25, deadline=None)
 
 
 def test_threads_share_a_store(store: Store) -> None:

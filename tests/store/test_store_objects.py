@@ -77,6 +77,7 @@ FOUND: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("asked", "names"), FOUND)
 def test_pages_and_filters(any_store: Store, asked: dict[str, Any], names: list[str]) -> None:
     put = any_store.objects.put

@@ -90,6 +90,7 @@ def test_a_failure_leaves_the_load_and_the_wish(make_world: MakeWorld, monkeypat
     assert sizes(world) == {1: 7, 2: 7, 3: 7, 4: 4}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", ["fill.before", "fill.read", "fill.rewritten", "fill.committed", "fill.done"])
 def test_interrupted_it_goes_on(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """Between the attempts an upsert writes NULL over a row that was read."""

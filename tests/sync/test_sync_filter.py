@@ -55,6 +55,7 @@ def test_rows_that_leave_are_deleted_and_rows_that_enter_come(
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @WAYS
 @pytest.mark.parametrize(("where", "rows"), [("state = 'shut'", [2]), (None, [1, 2, 3, 4])])
 def test_another_filter_reads_the_whole_table(

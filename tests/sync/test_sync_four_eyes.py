@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -14,6 +15,7 @@ from instep.bootstrap import App, open_project
 from instep.control.reviews import answer
 from instep.errors import Blocked
 from instep.model import Review
+from instep.schema.policy import Policy, Rule
 from instep.sync.changes.evolve import evolve, preview
 from instep.sync.changes.undo import find, prepare, takeback
 from instep.sync.pipe import Pipe
@@ -30,14 +32,18 @@ connections: {{shop: {{policy: {policy}}}}}
 
 @dataclass
 class Eyes:
+    """`policy`: instead of the file's."""
+
     app: App
+    policy: Policy | None = None
 
     def sql(self, script: str) -> None:
         with closing(sqlite3.connect(self.app.project.root / "shop.db")) as connection:
             connection.executescript(script)
 
     def by(self, who: str) -> Pipe:
-        return replace(self.app.pipe("shop"), who=who)
+        pipe = replace(self.app.pipe("shop"), who=who)
+        return replace(pipe, policy=self.policy) if self.policy else pipe
 
     def sync(self, who: str) -> None:
         sync(self.by(who), Wanted(), engine=self.app.engine("shop"))
@@ -100,6 +106,65 @@ def test_somebody_elses_sync_carries_it_out(eyes: Eyes, who: str) -> None:
     eyes.approved(DROP, "column.removed")
     eyes.sync(who)
     assert eyes.change("column.removed").status == "applied"
+
+
+@pytest.mark.parametrize("approved", [True, False])
+@pytest.mark.parametrize("decides", ["review", "ignore"])
+def test_a_policy_that_comes_later_lets_in_nothing_that_waits(
+    tmp_path: Path, approved: bool, decides: Literal["review", "ignore"]
+) -> None:
+    """Whoever sets it could be the one person who is to be held."""
+    for eyes in opened(tmp_path, True):
+        eyes.policy = Policy(preset="propagate_all", rules=(Rule(("column.removed",), decides),))
+        eyes.sql(DROP)
+        for _ in range(3):
+            preview(eyes.by("bob"), count=True)
+        if approved:
+            answer(eyes.app.store, [eyes.change("column.removed")], "approved", "alice")
+        eyes.policy = Policy(preset="propagate_all")
+        for _ in range(2):
+            eyes.sync("alice")
+            assert eyes.change("column.removed").status == ("approved" if approved else "open")
+        made = preview(eyes.by("alice"))
+        assert not any(d.applied for d in made.plan.decisions)
+        if not approved:
+            eyes.sync("bob")
+            assert eyes.change("column.removed").status == "open", "nobody has approved it"
+            answer(eyes.app.store, [eyes.change("column.removed")], "approved", "alice")
+        eyes.sync("bob")
+        assert eyes.change("column.removed").status == "applied"
+
+
+def test_a_plan_from_another_policy_does_not_carry_out_what_waits(eyes: Eyes) -> None:
+    eyes.policy = Policy(preset="propagate_all")
+    eyes.sql(DROP)
+    for _ in range(3):
+        made = preview(eyes.by("alice"), count=True).plan
+    assert [d.rule for d in made.decisions if d.applied] == ["preset propagate_all"]
+    eyes.policy = None
+    preview(eyes.by("bob"))
+    with pytest.raises(Blocked, match="it stood before policy let it in"):
+        evolve(eyes.by("alice"), made, ("*",))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_what_policy_lets_in_from_the_start_needs_nobody(tmp_path: Path, on: bool) -> None:
+    """Also where its removal has to be seen again first, which holds it back as well."""
+    for eyes in opened(tmp_path, on, "propagate_all"):
+        eyes.sql(DROP)
+        for _ in range(3):
+            eyes.sync("alice")
+        assert eyes.change("column.removed").status == "applied"
+
+
+def test_without_the_option_another_policy_lets_it_in(tmp_path: Path) -> None:
+    for eyes in opened(tmp_path, False):
+        eyes.sql(DROP)
+        for _ in range(3):
+            preview(eyes.by("bob"), count=True)
+        eyes.policy = Policy(preset="propagate_all")
+        eyes.sync("alice")
+        assert eyes.change("column.removed").status == "applied"
 
 
 def test_what_destroys_nothing_needs_one(eyes: Eyes) -> None:

@@ -76,7 +76,7 @@ def test_a_server_counts_too(make_world: MakeWorld, kind: str) -> None:
     change = "ALTER v TYPE int USING 0" if kind == "postgres" else "MODIFY v int"
     world.run(f"ALTER TABLE t {change}", "INSERT INTO t VALUES (1, 5), (2, NULL), (3, 20200101)")
     [found] = held_values(world.pipe, world.preview().detection, 10)
-    assert (found.sampled, found.misfits) == (2, 1), "20200101 is a date, 5 is none"
+    assert (found.sampled, found.misfits) == (2, 2), "no whole number is a date, whatever its digits"
 
 
 SAID = [

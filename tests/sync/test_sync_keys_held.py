@@ -60,6 +60,7 @@ WAYS = [
 CASES = [(kind, way) for way in WAYS for kind in way.kinds]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "way"), CASES, ids=[f"{kind}: {way.name}" for kind, way in CASES])
 @shows(trap=(8, 9), event=48)
 def test_what_a_key_or_cursor_does(make_world: MakeWorld, kind: str, way: Way) -> None:
@@ -89,6 +90,7 @@ def test_a_reordered_key_reads_nothing_anew(make_world: MakeWorld) -> None:
     assert world.events("connection.paused") == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["allow_all", "allow_columns", "block_all", "propagate_all", "propagate_columns",
                                   "approve", "stop"])  # fmt: skip
 def test_a_reverted_key_resumes_only_under_our_own_policies(make_world: MakeWorld, name: str) -> None:

@@ -119,6 +119,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     monkeypatch.setattr("instep.sync.changes.apply.crashpoint", crash)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("let_in", [False, True], ids=["pending", "let in"])
 @pytest.mark.parametrize("point", ["apply.table.before", "apply.table.after", "apply.accepted"])
@@ -170,6 +171,7 @@ def test_old_rows_keep_their_values_and_new_ones_arrive(make_world: MakeWorld, k
 LEFT = [("pending", HOLD, ("z",)), ("let in", preset("allow_all"), ("z", "z__v1"))]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("policy", "added"), [c[1:] for c in LEFT], ids=[c[0] for c in LEFT])
 def test_a_wrong_pair_is_taken_back_and_mapped_to_another(

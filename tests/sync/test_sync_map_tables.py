@@ -38,6 +38,7 @@ def mapped(world: World) -> map_tables.MappedTable:
     return map_tables.prepare(world.pipe, f"{schema}.old", f"{schema}.fresh")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("let_in", [False, True], ids=["pending", "let in"])
 def test_rows_stay_under_the_new_name(make_world: MakeWorld, kind: str, let_in: bool) -> None:
@@ -81,6 +82,7 @@ class Killed(BaseException):
     """As if the process ended here."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("let_in", [False, True], ids=["pending", "let in"])
 @pytest.mark.parametrize("point", ["apply.table.before", "apply.table.after", "apply.accepted"])
 def test_an_interrupted_mapping_is_finished_by_the_next_run(

@@ -61,6 +61,7 @@ def test_append_looks_back(world: World) -> None:
     assert sorted(v for (v,) in world.rows("t", "v")) == [1, 3, 5]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kind", "engine"), [*((k, "inline") for k in KINDS), pytest.param("postgres", "spark", marks=SPARK)]
 )

@@ -219,6 +219,7 @@ def test_a_hashed_column_stays_hashed(world: World) -> None:
     assert old == new != "a@b.example"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("point", ["journal.opened", "apply.table.after", "old_names.room", "old_names.shown"])
 def test_after_a_crash_the_next_run_makes_it(world: World, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run("ALTER TABLE t RENAME COLUMN note TO remark")

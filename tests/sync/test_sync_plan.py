@@ -15,10 +15,10 @@ from instep.model import TableSettings
 from instep.schema.change import ColumnAdded, ColumnRetyped, TableRemoved, TableRenamed
 from instep.schema.policy import Decision
 from instep.schema.selection import Selection, patterns
-from instep.schema.table import Catalog, Column, Table
+from instep.schema.table import Catalog, Column, Table, by_names
 from instep.schema.types import parse
 from instep.sync.detection.access import restrict
-from instep.sync.detection.identity import by_names, rebind
+from instep.sync.detection.identity import rebind
 from instep.sync.detection.places import Places
 from instep.sync.detection.sight import Sight
 from instep.sync.rows.loads import went_back

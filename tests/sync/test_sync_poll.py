@@ -95,6 +95,7 @@ def found(world: World) -> tuple[str, ...]:
     return tuple(sorted(c for c in told if not c.startswith(("table", "schema"))))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("poll", [c[1] for c in CASES], ids=[c[0] for c in CASES])
 @shows(trap=13, event=(43, 45, 46))
@@ -108,6 +109,7 @@ def test_whole_compare(make_world: MakeWorld, kind: str, poll: Poll) -> None:
     assert world.differing() == {}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("poll", [c[1] for c in CASES], ids=[c[0] for c in CASES])
 @shows(trap=13, event=(43, 45))

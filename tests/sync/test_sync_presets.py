@@ -79,6 +79,7 @@ TABLES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset(world: World, name: str) -> None:
     at = PRESETS.index(name)

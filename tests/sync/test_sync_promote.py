@@ -71,6 +71,7 @@ def test_rows_that_are_gone_at_the_source(make_world: MakeWorld, kind: str, sett
     assert any(f"a taken out of {EXTRA} in 1 rows" in note for note in report.notes), report.notes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("settings", [s[1] for s in SETTINGS], ids=[s[0] for s in SETTINGS])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_column_that_the_source_has_dropped(make_world: MakeWorld, kind: str, settings: dict[str, Any]) -> None:
@@ -107,6 +108,7 @@ def test_rejected_it_goes_with_the_next_load_of_a_row(make_world: MakeWorld) -> 
     assert kept(world) == {1: {"a": 10}, 2: {"a": 20}, 3: None}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "point", ["apply.accepted", "promote.before", "promote.committed", "promote.done", "sync.noted"]
 )

@@ -43,6 +43,7 @@ VALUES: list[tuple[str, Row, list[tuple[str, int]], tuple[Any, ...], tuple[int, 
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("row", "originals", "after", "counts"), [v[1:] for v in VALUES], ids=[v[0] for v in VALUES])
 def test_a_value(held: HeldWorld, row: Row, originals: Any, after: Any, counts: Any) -> None:
     held.load({"id": 1, "b": "b", **row}, {"id": 2, "a": "untouched"})

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from events.shows import shows
+from instep.control.reviews import answer
 from instep.model import Review, TableSettings
 from instep.schema.likeness import PROPOSAL
 from instep.schema.policy import Rule
@@ -317,3 +318,36 @@ def test_two_columns_that_exchange_their_types_may_be_two_names(
     for review in found:
         assert ("the names a and b may have been swapped" in review.why) is swapped
         assert ("40 of 40 sampled rows have the same value" in review.why) is swapped
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_proposal_that_is_approved_like_any_other_change_is_carried_out(
+    make_world: MakeWorld, kind: str, fits: bool
+) -> None:
+    """Over the API it is: the next run maps the columns, or asks again where they do not fit any more."""
+    world = renamed(filled(make_world(kind)))
+    assert world.sync().waiting
+    answer(world.store, proposals(world), "approved", "ann")
+    if not fits:
+        world.run("ALTER TABLE t DROP COLUMN client_name", "ALTER TABLE t ADD COLUMN client_name date")
+    report = world.sync()
+    assert [r for r in world.store.reviews.find("shop", ("approved",)) if r.rule == PROPOSAL] == []
+    assert any("was not mapped" in note for note in report.notes) == (not fits)
+    if fits:
+        assert world.tables()["t"] == "t"
+        assert "customer_name" not in world.accepted("t").by_name
+        assert world.events("change.mapped") == ["change.mapped"]
+    assert world.differing() == {}
+
+
+def test_tables_of_a_proposal_that_is_approved_are_one(make_world: MakeWorld) -> None:
+    world = filled(make_world("sqlite"))
+    world.run("ALTER TABLE t RENAME TO fresh")
+    world.settled()
+    answer(world.store, proposals(world), "approved", "ann")
+    world.settled()
+    assert [t.path for t in world.store.accepted.catalog("shop").tables if not t.retained] == ["main.fresh"]
+    assert world.events("change.mapped") == ["change.mapped"]
+    assert proposals(world) == []
+    assert world.differing() == {}

@@ -378,6 +378,13 @@ def test_names_that_nothing_can_hold_are_left_out_and_said(world: World) -> None
 def test_patterns_that_match_nothing_are_said(world: World) -> None:
     tables(world, "t")
     world.selection = Selection(include=patterns(["public.*", "shop.t"]), exclude_columns=patterns(["public.t.pin"]))
-    notes = tuple(f"the pattern {p!r} in the project file matches nothing" for p in ("shop.t", "public.t.pin"))
+    notes = ("the pattern 'public.t.pin' in the project file matches nothing",)
     assert world.preview().detection.notes == notes
-    assert world.sync().notes == notes
+    report = world.sync()
+    assert report.notes == notes
+    assert report.status == "partial"
+    errors = {".".join(t.table): t.error for t in report.tables}
+    assert errors == {
+        "public.t": "",
+        "shop.t": "no table of the source fits 'shop.t' in `include` of connection shop: there is public.t",
+    }

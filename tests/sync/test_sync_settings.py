@@ -49,8 +49,14 @@ def test_creations_are_listed_off_until_they_are_switched_on(world: World) -> No
     assert world.tables().keys() == {"t", "u"}
     assert world.schema("t") == "id int32!, a int32, b int32"
     options(world, "{propagate_table_creations: true}", "{propagate_column_creations: true}")
+    world.run("CREATE TABLE w (id int PRIMARY KEY)")
     world.evolve()
-    assert world.tables().keys() == {"t", "u", "v"}
+    assert world.tables().keys() == {"t", "u", "w"}, "what was listed off stays off, what comes now is let in"
+    assert world.schema("t") == "id int32!, a int32, b int32"
+    schema = world.case.schema
+    world.selection = replace(world.selection, on=frozenset({f"{schema}.v", f"{schema}.t.c"}))
+    world.evolve()
+    assert world.tables().keys() == {"t", "u", "v", "w"}
     assert world.schema("t") == "id int32!, a int32, b int32, c int32"
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +74,42 @@ def test_the_first_sync_of_a_day(world: World) -> None:
     world.sync()
     assert not is_first_today(world.pipe, last(world))
     assert is_first_today(world.pipe, replace(last(world), started=last(world).started + timedelta(days=1)))
+
+
+LEAVES = """
+import pathlib, time
+from instep.temporary import Temporary
+made = Temporary("rows")
+pathlib.Path(made.path, "spill").write_bytes(b"rows" * 1000)
+print(pathlib.Path(made.path).parent, flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_killed_runs_left_in_temporary_folders(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next sync removes it; a folder whose process lives, and folders of others, stay."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    (place / "instep-of-others").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(place))
+    environment = {**os.environ, "TMPDIR": str(place)}
+    with contextlib.ExitStack() as ends:
+        command = [sys.executable, "-c", LEAVES]
+        folders = []
+        for _ in range(2):
+            made = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+            process = ends.enter_context(made)
+            ends.callback(process.kill)
+            assert process.stdout
+            folders.append(Path(process.stdout.readline().strip()))
+            if len(folders) == 1:
+                process.kill()
+                process.wait()
+        left, lives = folders
+        assert left.exists()
+        world.sync()
+        assert not left.exists()
+        assert (lives / "files/spill").exists()
+        assert (place / "instep-of-others").exists()

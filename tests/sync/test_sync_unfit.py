@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from instep.schema.types import String
 from sync_world import MakeWorld, World
 
 REMADE = (
@@ -49,3 +50,37 @@ def test_read_anew_beside_a_copy_it_takes_the_type(world: World) -> None:
     assert world.reviews("open") == {}
     assert copy is not None
     assert world.rows_at(copy, "id", "a", deleted=True) == [(1, "5"), (2, "x")]
+
+
+FOUR = {
+    "postgres": tuple(f"ALTER TABLE t ALTER {c} TYPE int USING {c}::int" for c in "abcd"),
+    "sqlite": (
+        "CREATE TABLE fresh (id int PRIMARY KEY, a int, b int, c int, d int)", "INSERT INTO fresh SELECT * FROM t",
+        "DROP TABLE t", "ALTER TABLE fresh RENAME TO t",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FOUR)
+def test_the_other_columns_of_its_table_take_theirs(make_world: MakeWorld, kind: str) -> None:
+    """The one that keeps its type is asked again, with the reason, until it is answered otherwise."""
+    world = make_world(kind)
+    world.run("CREATE TABLE t (id int PRIMARY KEY, a varchar(9), b varchar(9), c varchar(9), d varchar(9))")
+    world.run("INSERT INTO t VALUES (1, '1', '2', '3', '4'), (2, 'x', '5', '6', '7')")
+    world.sync()
+    world.run("DELETE FROM t WHERE id = 2", *FOUR[kind])
+    world.sync()
+    world.answer("approved")
+    for _ in range(2):
+        report = world.sync()
+        assert [c.type == String(9) for c in world.accepted("t").columns[1:]] == [True, False, False, False]
+        (open_,) = world.store.reviews.find("shop", ("open",))
+        assert report.waiting == (open_.id,)
+        assert (open_.column, open_.action, open_.rule) == ("a", "review", "destination")
+        assert "a keeps its type: 1 value of rows loaded before would not fit int" in open_.why
+    assert world.rows("t", deleted=True) == [(1, "1", 2, 3, 4), (2, "x", 5, 6, 7)]
+    assert world.events("change.reopened") == ["change.reopened"]
+    world.detect()
+    assert world.store.reviews.get(open_.id).why == open_.why
+    world.answer("rejected")
+    assert world.sync().waiting == ()

@@ -103,3 +103,87 @@ def test_a_column_may_be_called_as_anything_in_the_comparison(make_world: MakeWo
     found = world.verify()["t"]
     assert (found.equal, found.kept) == (False, 1)
     assert found.differences == ("differs (1 rows): key 1", "missing (1 rows): key 3")
+
+
+RETYPED = {
+    "postgres": ("ALTER TABLE t ALTER name TYPE varchar(20) USING CASE id WHEN 2 THEN 'x' ELSE name::text END",),
+    "mysql": ("ALTER TABLE t MODIFY name varchar(20)", "UPDATE t SET name = 'x' WHERE id = 2"),
+    "sqlite": ("UPDATE t SET name = 'x' WHERE id = 2",),
+}
+UNFIT = [
+    ("whole-table compare", TableSettings()),
+    ("by cursor", cursor("at")),
+    ("versions", TableSettings(history=True)),
+]
+
+
+@pytest.mark.parametrize("kind", RETYPED)
+@pytest.mark.parametrize("settings", [u[1] for u in UNFIT], ids=[u[0] for u in UNFIT])
+def test_values_that_are_held_are_counted(make_world: MakeWorld, kind: str, settings: TableSettings) -> None:
+    world = make_world(kind)
+    world.settings["t"] = settings
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY, name int, at int NOT NULL)", "INSERT INTO t VALUES (1, 1, 1), (2, 2, 1)"
+    )
+    world.sync()
+    world.run(*RETYPED[kind], "UPDATE t SET at = 5")
+    assert not world.verify()["t"].equal
+    world.sync()
+    found = world.verify()["t"]
+    assert (found.equal, found.held, found.waits, found.source_rows, found.differences) == (True, 1, True, 2, ())
+    world.run("UPDATE t SET name = 'y', at = 6 WHERE id = 2")
+    found = world.verify()["t"]
+    assert (found.equal, found.held, found.stale) == (False, 0, 1)
+    assert "not in quarantine (1)" in found.differences[-1]
+
+
+def test_a_renamed_table_column_and_key_are_found_in_quarantine(world: World) -> None:
+    world.run("CREATE TABLE t (id int PRIMARY KEY, name int)", "INSERT INTO t VALUES (1, 1)")
+    world.sync()
+    world.run("ALTER TABLE t ALTER name TYPE varchar(9) USING 'x'")
+    world.sync()
+    for rename in ("TABLE t RENAME TO u", "TABLE u RENAME name TO label", "TABLE u RENAME id TO number"):
+        world.run(f"ALTER {rename}")
+    world.sync()
+    found = world.verify()["u"]
+    assert (found.equal, found.held, found.differences) == (True, 1, ())
+
+
+def test_what_a_person_has_let_go_is_no_equality(make_world: MakeWorld) -> None:
+    from instep.sync.held.quarantine import discard
+
+    world = make_world("sqlite")
+    world.run("CREATE TABLE t (id int PRIMARY KEY, name int)", "INSERT INTO t VALUES (1, 'x')")
+    world.sync()
+    assert world.verify()["t"].held == 1
+    discard(world.pipe, [world.accepted("t").path])
+    found = world.verify()["t"]
+    assert (found.equal, found.held, found.discarded, found.waits) == (True, 0, 1, True)
+
+
+def test_rows_that_are_refused_are_rows_of_the_source(make_world: MakeWorld) -> None:
+    world = make_world("sqlite")
+    world.settings["t"] = by_key("id")
+    world.run("CREATE TABLE t (id int, name text)", "INSERT INTO t VALUES (1, 'a'), (NULL, 'b')")
+    world.sync()
+    found = world.verify()["t"]
+    assert (found.equal, found.source_rows, found.destination_rows, found.held_rows) == (True, 2, 1, 1)
+
+
+def test_keyless_rows_are_told_by_their_ids(make_world: MakeWorld) -> None:
+    world = make_world("sqlite")
+    world.run("CREATE TABLE t (a int)", "INSERT INTO t VALUES (1), ('x'), ('x')")
+    world.sync()
+    found = world.verify()["t"]
+    assert (found.equal, found.held) == (True, 2)
+
+
+def test_a_table_that_waits_is_skipped(world: World) -> None:
+    world.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE o (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    world.sync()
+    world.run("ALTER TABLE t ALTER id TYPE uuid USING gen_random_uuid()")
+    assert world.verify()["t"].skipped.startswith("held change: primary key")
+    (id,) = world.sync().waiting
+    found = world.verify()
+    assert (found["o"].equal, found["t"].equal, found["t"].compared, found["t"].waits) == (True, False, False, True)
+    assert found["t"].skipped.startswith(f"held change {id}: primary key of public.t has values of another type")

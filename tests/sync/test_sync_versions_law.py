@@ -18,7 +18,9 @@ pytestmark = pytest.mark.slow
 
 SETTINGS = {"whole": TableSettings(history=True), "cursor": TableSettings(history=True, cursor="u")}
 EDITS = st.lists(
-    st.tuples(st.sampled_from(["put", "put", "delete", "touch"]), st.integers(1, 4), st.sampled_from(["a", "b", None])),
+    st.tuples(
+        st.sampled_from(["put", "put", "delete", "back", "touch"]), st.integers(1, 4), st.sampled_from(["a", "b", None])
+    ),
     max_size=4,
 )
 
@@ -28,6 +30,7 @@ class Model:
 
     def __init__(self) -> None:
         self.rows: dict[int, tuple[str | None, int]] = {}
+        self.left: dict[int, tuple[str | None, int]] = {}
         self.versions: list[list[Any]] = []
         self.clock = self.moment = 0
 
@@ -35,12 +38,20 @@ class Model:
         self.clock += 1
         if what == "put":
             self.rows[key] = (value, self.clock)
-            shown = "NULL" if value is None else f"'{value}'"
-            return f"INSERT OR REPLACE INTO {{}} VALUES ({key}, {shown}, {self.clock})"
+            return self.put(key)
         if what == "delete":
-            self.rows.pop(key, None)
+            if row := self.rows.pop(key, None):
+                self.left[key] = row
             return f"DELETE FROM {{}} WHERE id = {key}"
+        if what == "back" and key in self.left and key not in self.rows:
+            self.rows[key] = self.left[key]
+            return self.put(key)
         return f"UPDATE {{}} SET id = id WHERE id = {key}"
+
+    def put(self, key: int) -> str:
+        value, clock = self.rows[key]
+        shown = "NULL" if value is None else f"'{value}'"
+        return f"INSERT OR REPLACE INTO {{}} VALUES ({key}, {shown}, {clock})"
 
     def sync(self) -> None:
         self.moment += 1

@@ -7,7 +7,8 @@ import pytest
 from instep import errors
 
 MAY_PASS = {
-    "ConnectError", "ReadError", "StageError", "DestinationError", "Conflict", "StalePlan", "Fenced", "RunInProgress"
+    "ConnectError", "ReadError", "LockYielded", "StageError", "DestinationError", "Conflict", "StalePlan", "Fenced",
+    "RunInProgress",
 }  # fmt: skip
 STAY = {
     "InstepError", "ProjectError", "SchemaError", "IllegalChange", "AccessLost", "SparkNeeded", "Blocked", "SetupError"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Collection
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Request, Response
 
-from instep.api.matrix import NEEDS, PREFIX, WHOLE
+from instep.api.matrix import PREFIX, Need, need
 from instep.api.problems import Problem
 from instep.api.server import Caller, Server
-from instep.control.keys import Role, authenticate, may
+from instep.control.keys import authenticate, may
 from instep.store.store import Store
 
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="instep", Basic realm="instep"'}
@@ -30,7 +30,8 @@ def caller(request: Request, response: Response) -> Caller:
     left = server.rates.count(found.key.id)
     response.headers.update(left.headers())
     request.state.limit_headers = left.headers()
-    _check_role(server, found, route_name(request))
+    route = route_name(request)
+    check_role(server, found, route, need(route))
     return found
 
 
@@ -49,17 +50,18 @@ def identified(server: Server, authorization: str, address: str) -> Caller:
 
 
 def credentials(header: str) -> tuple[str | None, str] | None:
-    """(key id or None, secret) of a header; None if it has none."""
+    """(key id, or None of a Bearer token; secret) of a header. None if it has none, or Basic without a name or a
+    password."""
     scheme, _, rest = header.partition(" ")
     if scheme.lower() == "bearer" and rest.strip():
         return None, rest.strip()
     if scheme.lower() != "basic":
         return None
     try:
-        user, colon, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
+        user, _, password = base64.b64decode(rest.strip(), validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return (user, password) if colon and password else None
+    return (user, password) if user and password else None
 
 
 def address_of(request: Request) -> str:
@@ -73,26 +75,30 @@ def route_name(request: Request) -> str:
     return f"{request.method} {path.removeprefix(PREFIX)}"
 
 
-def _check_role(server: Server, found: Caller, route: str) -> None:
-    check_role(server, found, route, NEEDS.get(route, "admin"))
-    if found.scoped and route in WHOLE:
-        refused(server.store, found.who, route, {"groups": list(found.key.groups)})
-        why = f"{route} is about the whole server; API key {found.key.id} is for {', '.join(found.key.groups)}"
-        raise Problem(403, "forbidden", why, "use a key without groups")
+def check_role(server: Server, found: Caller, route: str, needed: Need) -> None:
+    """Raise a Problem (403) for a key that may not do this. Not to be called in a transaction, which would take its
+    entry in the audit log back."""
+    key = found.key
+    match denied(server.store, found.who, key.role, key.groups, route, needed):
+        case "role":
+            why = f"{route} needs the role {needed.role}; API key {key.id} is {key.role}"
+            raise Problem(403, "forbidden", why, "use another key, or ask an admin for one")
+        case "groups":
+            why = f"{route} is about the whole server; API key {key.id} is for {', '.join(key.groups)}"
+            raise Problem(403, "forbidden", why, "use a key without groups")
 
 
-def check_role(server: Server, found: Caller, route: str, needed: Role) -> None:
-    """Problem 403 for less than the role that is needed. Not to be called in a transaction, which would take its entry
-    in the audit log back."""
-    if not may(found.key.role, needed):
-        refused(server.store, found.who, route, {"role": found.key.role, "needed": needed})
-        why = f"{route} needs the role {needed}; API key {found.key.id} is {found.key.role}"
-        raise Problem(403, "forbidden", why, "use another key, or ask an admin for one")
-
-
-def refused(store: Store, who: str, route: str, detail: Mapping[str, Any]) -> None:
-    """Writes down that a key was not let in, by either API."""
-    store.audit.add(who, "access.refused", route, detail)
+def denied(
+    store: Store, who: str, role: str, groups: Collection[str], route: str, needed: Need
+) -> Literal["", "role", "groups"]:
+    """Return what keeps a key of either API from a request, "" if nothing does, and note a refusal in the audit log."""
+    if not may(role, needed.role):
+        store.audit.add(who, "access.refused", route, {"role": role, "needed": needed.role})
+        return "role"
+    if needed.whole and groups:
+        store.audit.add(who, "access.refused", route, {"groups": sorted(groups)})
+        return "groups"
+    return ""
 
 
 Who = Annotated[Caller, Depends(caller)]

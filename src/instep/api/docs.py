@@ -22,8 +22,9 @@ summary { cursor: pointer; padding: 0.3rem 0; }
 """
 _INTRO = """\
 <p>Send an API key with each request: <code>Authorization: Bearer instep_sk_...</code>, or Basic with the key's id and
-secret. Lists have <code>limit</code> and <code>cursor</code>. Writes know <code>dry_run=true</code>,
-<code>If-Match</code> and, as POST, <code>Idempotency-Key</code>. The description for programs is
+secret. Lists have <code>limit</code> and <code>cursor</code>. Writes know <code>dry_run=true</code>
+and, as POST, <code>Idempotency-Key</code>; <code>If-Match</code> where it is listed, elsewhere it is refused.
+The description for programs is
 <a href="openapi.json">openapi.json</a>.</p>
 """
 

@@ -69,8 +69,10 @@ class Guard:
             await send(message)
 
         try:
+            headers = Headers(scope=scope)
+            check_framing(headers)
             check_target(scope, slashes=scope["path"].startswith(self.slashes))
-            body = await patiently(Headers(scope=scope), receive)
+            body = await patiently(headers, receive)
             await self.app(scope, replayed(body, receive), with_headers)
         except Problem as problem:
             await self.render(scope["path"], problem)(scope, receive, with_headers)
@@ -88,6 +90,14 @@ async def patiently(headers: Headers, receive: Receive) -> bytes:
             return await read_body(headers, receive)
     except TimeoutError:
         raise Problem(408, "unreadable", f"the body has not come within {PATIENCE:.0f} s", "send it again") from None
+
+
+def check_framing(headers: Headers) -> None:
+    """Raise a Problem for a body whose end a proxy in between may see elsewhere; nothing more is read from such a
+    connection."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        why = "the request has both a Content-Length and a Transfer-Encoding"
+        raise Problem(400, "unreadable", why, "send one of the two", headers={"Connection": "close"})
 
 
 def check_target(scope: Scope, slashes: bool = False) -> None:

@@ -16,9 +16,12 @@ from instep.api.writes import Answer, Write
 from instep.control.objects import Managed, merged
 from instep.errors import InstepError
 from instep.model import ObjectKind
+from instep.project.documents import InvalidObject
+from instep.project.problems import near
+from instep.project.words import is_word
 from instep.store.objects import Link
 
-_TIED = ("source", "destination", "namespace", "tags", "shard", "notify")
+_TIED = ("source", "destination", "namespace", "tags", "shard", "notify", "log")
 """What ties a connection to others: a key that is for some groups may not change it."""
 
 
@@ -88,10 +91,11 @@ def create(the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], ta
 
 def replace(the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, writes: Write) -> Response:
     """The whole document; 201 where there was none."""
+    policies = _policies(the, kind, writes)
 
     def do() -> Answer:
         before = _before(the, kind, name, writes)
-        made = _put(the, kind, name, spec, tags, before, writes)
+        made = _put(the, kind, name, spec, tags, before, writes, policies)
         return _answer(made, 200 if before else 201)
 
     return writes.run(f"{kind}.replace", name, do)
@@ -99,12 +103,13 @@ def replace(the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], t
 
 def change(the: Server, kind: ObjectKind, name: str, patch: Mapping[str, Any], tags: Any, writes: Write) -> Response:
     """A merge patch (RFC 7396) of the document."""
+    policies = _policies(the, kind, writes)
 
     def do() -> Answer:
         before = _before(the, kind, name, writes)
         if before is None:
             raise unknown(kind, name)
-        return _answer(_put(the, kind, name, merged(before.spec, patch), tags, before, writes), 200)
+        return _answer(_put(the, kind, name, merged(before.spec, patch), tags, before, writes, policies), 200)
 
     return writes.run(f"{kind}.change", name, do)
 
@@ -133,15 +138,42 @@ def _before(the: Server, kind: ObjectKind, name: str, writes: Write) -> Managed 
 
 
 def _put(
-    the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, before: Managed | None, writes: Write
-) -> Managed:
+    the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, before: Managed | None,
+    writes: Write, policies: Collection[str],
+) -> Managed:  # fmt: skip
     if writes.caller.scoped and (tied := [f for f in _TIED if before is None or spec.get(f) != before.spec.get(f)]):
         why = f"{', '.join(tied)} of {kind} {name} cannot be set by API key {writes.caller.key.id}, which is for "
         raise Problem(403, "forbidden", why + ", ".join(writes.caller.key.groups), "use a key without groups")
+    _check_policy(the, kind, name, spec, tags, before, writes, policies)
     expected = before.version if before else 0
     return the.app.objects.put(
         kind, name, spec, who=writes.caller.who, tags=tags, expected=expected, dry_run=writes.dry_run
     )
+
+
+def _policies(the: Server, kind: ObjectKind, writes: Write) -> Collection[str]:
+    """The policies that a key with groups sees. Looked for before the transaction: it takes a look at all connections
+    of these groups, which would hold up all writers of the store."""
+    if kind != "connection" or not writes.caller.scoped:
+        return ()
+    return {one for one in _used(the, writes.caller, "policy") if one in the.project.model.policies}
+
+
+def _check_policy(
+    the: Server, kind: ObjectKind, name: str, spec: Mapping[str, Any], tags: Any, before: Managed | None,
+    writes: Write, seen: Collection[str],
+) -> None:  # fmt: skip
+    """InvalidObject for a key with groups that names a policy which it does not see, whether there is one or not. What
+    else is wrong with the document is told first, as it would be without the policy."""
+    policy = spec.get("policy")
+    if kind != "connection" or not writes.caller.scoped or not isinstance(policy, str) or not policy:
+        return
+    if policy in seen or (is_word(policy) and policy not in the.project.model.policies):
+        return
+    rest = {key: value for key, value in spec.items() if key != "policy"}
+    expected = before.version if before else 0
+    the.app.objects.put(kind, name, rest, who=writes.caller.who, tags=tags, expected=expected, dry_run=True)
+    raise InvalidObject(kind, name, [(("policy",), f"unknown policy {policy!r}{near(policy, seen)}")])
 
 
 def _answer(made: Managed, status: int) -> Answer:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from instep.control.keys import Role
+from instep.control.keys import ROLES, Role
 from instep.model import Job, JobKind
 
 PREFIX = "/api/v1"
@@ -127,9 +128,13 @@ DEEDS: Mapping[JobKind, str] = {
 """The route that asks for each kind of job, or for what is most like it."""
 
 
+CONSENTS = ("drop_columns", "drop_retained", "allow")
+"""The options of jobs that say what may be dropped, which takes an approver."""
+
+
 def again(job: Job) -> Role:
-    """What trying a job again takes: what asking for it takes. A sync may be told to drop columns, too."""
-    if job.options.get("drop_columns"):
+    """What trying a job again takes: what asking for it takes. Some are told what may be dropped, too."""
+    if any(job.options.get(name) for name in CONSENTS):
         return "approver"
     return NEEDS[DEEDS[job.kind]]
 
@@ -149,3 +154,17 @@ WHOLE = frozenset(
     }
 )  # fmt: skip
 """Routes that are about the whole server: a key that is for some groups is not let in."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a request takes of its key."""
+
+    role: Role
+    whole: bool = False
+    """True if it is about the whole server: a key that is limited to groups is refused."""
+
+
+def need(*routes: str) -> Need:
+    """Return what doing all that these routes do takes: the highest role, and a key without groups if one needs it."""
+    return Need(max((NEEDS[route] for route in routes), key=ROLES.index), not WHOLE.isdisjoint(routes))

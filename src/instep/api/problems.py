@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from instep import errors
-from instep.project.documents import InvalidObject, pointer
+from instep.project.documents import MOST_TOLD, InvalidObject, pointer
 
 MEDIA_TYPE = "application/problem+json"
 DOCS = "/api/v1/docs#problem-"
@@ -98,9 +98,10 @@ def of_status(error: HTTPException) -> Problem:
 
 def of_invalid(error: RequestValidationError) -> Problem:
     """Which fields are wrong and why, without their values: one of them may be a secret."""
-    found = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in error.errors()]
+    details = error.errors()
+    found = [{"at": _place(e["loc"]), "message": _plain(str(e["msg"]))} for e in details[:MOST_TOLD]]
     detail = "; ".join(f"{one['at']}: {one['message']}" for one in found[:5])
-    unreadable = any(e["type"] == "json_invalid" for e in error.errors())
+    unreadable = any(e["type"] == "json_invalid" for e in details)
     status, code = (400, "unreadable") if unreadable else (422, "invalid")
     return Problem(status, code, detail, "correct these fields", more={"errors": found})
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-from limits import RateLimitItemPerMinute
-from limits.storage import MemoryStorage
-from limits.strategies import MovingWindowRateLimiter
 
 from instep.api.problems import Problem
 
@@ -29,21 +26,54 @@ class Left:
         return dict(zip(names, map(str, (self.limit, self.remaining, self.reset)), strict=True))
 
 
+MINUTE = 60.0
+
+
+class Windows:
+    """Moving windows of a minute, in which each name has `limit` requests. What is remembered is bounded by what came
+    within the last minute: names that have been silent since are forgotten."""
+
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit, self._clock, self._lock = limit, clock, threading.Lock()
+        self._taken: dict[str, deque[float]] = {}
+        self._tidied = clock()
+
+    def take(self, name: str) -> tuple[bool, Left]:
+        """Count a request; whether it is within the limit (else it is not counted), and what is left."""
+        with self._lock:
+            now = self._clock()
+            self._tidy(now)
+            taken = self._taken.setdefault(name, deque())
+            while taken and taken[0] <= now - MINUTE:
+                taken.popleft()
+            if allowed := len(taken) < self._limit:
+                taken.append(now)
+            reset = max(1, math.ceil(taken[0] + MINUTE - now))
+            return allowed, Left(self._limit, self._limit - len(taken), reset)
+
+    def _tidy(self, now: float) -> None:
+        if now < self._tidied + MINUTE:
+            return
+        self._tidied = now
+        self._taken = {name: taken for name, taken in self._taken.items() if taken[-1] > now - MINUTE}
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+
 class Rates:
-    """Moving windows of a minute: `requests` for each key, `failures` for each address that sends wrong keys."""
+    """`requests` a minute for each key, `failures` for each address that sends wrong keys."""
 
     def __init__(self, requests: int = 600, failures: int = 30) -> None:
-        self._windows = MovingWindowRateLimiter(MemoryStorage())
-        self._requests, self._failures = RateLimitItemPerMinute(requests), RateLimitItemPerMinute(failures)
+        self._requests, self._failures = Windows(requests), Windows(failures)
 
     def take(self, key_id: str) -> tuple[bool, Left]:
         """Counts a request; whether the key may make it, and what is left."""
-        return self._windows.hit(self._requests, "key", key_id), self._left(self._requests, "key", key_id)
+        return self._requests.take(key_id)
 
     def take_failure(self, address: str) -> tuple[bool, Left]:
         """Counts a wrong key."""
-        allowed = self._windows.hit(self._failures, "address", address)
-        return allowed, self._left(self._failures, "address", address)
+        return self._failures.take(address)
 
     def count(self, key_id: str) -> Left:
         """Counts a request; Problem 429 if the key has made too many."""
@@ -58,10 +88,6 @@ class Rates:
         allowed, left = self.take_failure(address)
         if not allowed:
             raise _too_many("too many wrong API keys have come from here", left)
-
-    def _left(self, item: RateLimitItemPerMinute, *names: str) -> Left:
-        window = self._windows.get_window_stats(item, *names)
-        return Left(item.amount, window.remaining, max(1, math.ceil(window.reset_time - time.time())))
 
 
 class Listeners:
@@ -84,6 +110,8 @@ class Listeners:
             yield
         finally:
             self._open[key_id] -= 1
+            if not self._open[key_id]:
+                del self._open[key_id]
 
 
 def _too_many(detail: str, left: Left) -> Problem:

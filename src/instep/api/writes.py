@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -14,7 +14,7 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.encoders import jsonable_encoder
 from starlette.responses import JSONResponse, Response
 
-from instep.api.access import The, Who
+from instep.api.access import The, Who, route_name
 from instep.api.problems import MEDIA_TYPE, Problem
 from instep.api.server import Caller
 from instep.store.idempotency import Given
@@ -63,6 +63,8 @@ class Write:
     match: str | None
     dry_run: bool
     headers: Mapping[str, str]
+    looked: list[bool] = field(default_factory=list, repr=False)
+    """Not empty once `check` has looked at If-Match."""
 
     def run(self, action: str, target: str, do: Callable[[], Answer]) -> Response:
         """Does it, writes it down, and answers; all in one transaction, so that none is there without the others."""
@@ -72,6 +74,8 @@ class Write:
                 if (again := self._given()) is not None:
                     return self._response(again.body, again.status, {"Idempotent-Replayed": "true"})
                 answer = do()
+                if self.match is not None and not self.looked:
+                    raise _unchecked(f"{action} does not check")  # all of it is taken back
                 if self.dry_run:
                     raise _RolledBack
                 self._write_down(action, target, answer)
@@ -80,11 +84,12 @@ class Write:
             return self._response({**answer.body, "dry_run": True}, 200)
         return self._response(answer.body, answer.status)
 
-    def check(self, document: Mapping[str, Any]) -> None:
-        """Problem 412 if this is not what the client has read."""
+    def check(self, *documents: Mapping[str, Any]) -> None:
+        """Problem 412 if the client has read none of these: what there is now, in each way that it may be read."""
+        self.looked.append(True)
         if self.match is None or self.match.strip() == "*":
             return
-        if etag(document) not in [one.strip() for one in self.match.split(",")]:
+        if not {etag(one) for one in documents} & {one.strip() for one in self.match.split(",")}:
             raise Problem(412, "precondition_failed", "it has moved since it was read", "read it again, then decide")
 
     def repeated(self) -> bool:
@@ -111,11 +116,26 @@ class Write:
         return JSONResponse(jsonable_encoder(body), status, {**self.headers, **(more or {})}, media)
 
 
-async def write(
-    request: Request, who: Who, the: The, dry_run: DryRun = False, token: Token = None, match: Match = None
-) -> Write:
+async def write(request: Request, who: Who, the: The, dry_run: DryRun = False, token: Token = None) -> Write:
     asked = json.dumps([request.method, _address(request), str(dry_run), (await request.body()).decode()])
-    return Write(the.store, who, asked.encode(), token, match, dry_run, request.state.limit_headers)
+    return Write(the.store, who, asked.encode(), token, None, dry_run, request.state.limit_headers)
+
+
+async def unmatched(request: Request, found: Annotated[Write, Depends(write)]) -> Write:
+    """Problem 400 for an If-Match, before anything is done: nothing that was read could be compared with it."""
+    if "if-match" in request.headers:
+        raise _unchecked(f"{route_name(request)} does not check")
+    return found
+
+
+async def matched(found: Annotated[Write, Depends(write)], match: Match = None) -> Write:
+    """`run` refuses an If-Match that the route has not given to `check`."""
+    return replace(found, match=match)
+
+
+def _unchecked(who: str) -> Problem:
+    why = f"{who} the header If-Match, so nothing was done"
+    return Problem(400, "unreadable", why, "leave If-Match out; the API's description lists it where it is checked")
 
 
 def _address(request: Request) -> str:
@@ -124,7 +144,10 @@ def _address(request: Request) -> str:
     return request.url.path + (f"?{urlencode(said)}" if said else "")
 
 
-Writes = Annotated[Write, Depends(write)]
+Writes = Annotated[Write, Depends(unmatched)]
+"""A write of what has no ETag."""
+Matched = Annotated[Write, Depends(matched)]
+"""A write of what is read with an ETag: it calls `check`."""
 
 
 def etag(document: Mapping[str, Any]) -> str:

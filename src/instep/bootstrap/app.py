@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from instep.schema.given import Given
     from instep.schema.policy import Policy
     from instep.schema.table import Table
+    from instep.schema.types import DataType
     from instep.sources.base import Source
     from instep.spark.settings import SparkSettings
     from instep.store.secrets import Secrets
     from instep.store.store import Store
-    from instep.sync.pipe import Pipe
+    from instep.sync.pipe import Pipe, Scope
     from instep.sync.rows.engine import Engine
+    from instep.temporary import Temporary
 
 _log = logging.getLogger(__name__)
 
@@ -103,16 +105,28 @@ class App:
         if store is not None:
             self.store = self._telling(store)
         self.before_close: Callable[[App], None] | None = None
+        self.looks_only = False  # what a command writes into the store may be lost: it writes nothing
+        self._copy: Temporary | None = None
         self._traces: Traces | None = None
 
     @cached_property
     def store(self) -> Store:
         from instep.store.keyring import found_keys
+        from instep.store.read_only import copied, is_writable
         from instep.store.store import Store
 
         root, variables = self.project.root, self.project.environment.variables
-        (root / ".instep").mkdir(exist_ok=True)
-        return self._telling(Store(self.project.store_url(), keys=partial(found_keys, root, variables)))
+        keys, url = partial(found_keys, root, variables), self.project.store_url()
+        if self.looks_only and not is_writable(url):
+            url, self._copy = copied(url)
+        else:
+            (root / ".instep").mkdir(exist_ok=True)
+        return self._telling(Store(url, keys=keys))
+
+    @property
+    def store_is_read_only(self) -> bool:
+        """Return whether the store is a copy, as its place may not be written."""
+        return bool(self.store) and self._copy is not None
 
     def refresh(self) -> str:
         """Takes in what the project file and the `.env` beside it say, if one is another text by now. "" or, once for
@@ -267,16 +281,46 @@ class App:
             backfill_limits=project.connection(connection).backfill_limits.limits(),
             maintenance=project.connection(connection).maintain.rules(),
             detect_every=project.detect(connection).relied_on,
-            log=_log_names(project, connection),
+            log=(log := self._log_names(project, connection)),
+            log_taken=partial(self.log_taken, connection, log.slot if log else ""),
             tables_named=project.tables_named(connection),
             four_eyes=project.model.four_eyes,
+            scope=self._scope(project, connection, start),
         )
         shard = project.connection(connection).shard
         return of_shard(pipe, shard) if shard else pipe
 
+    def _scope(self, project: Project, connection: str, start: Callable[[], SparkSession]) -> Scope:
+        from instep.sync.pipe import Scope
+
+        name = project.source_of(connection)
+
+        def unfiltered() -> Source:
+            return kinds.source(name, project, lambda: self.store, start, connection, filtered=False)
+
+        return Scope(name, tuple(getattr(project.model.sources[name], "include", ())), unfiltered)
+
     def log_names(self, connection: str) -> LogNames | None:
         """What the connection's log is called at its source; None if no table of it follows one."""
-        return _log_names(self.project, connection)
+        return self._log_names(self.project, connection)
+
+    def _log_names(self, project: Project, connection: str) -> LogNames | None:
+        """As `log_names`; a slot that an earlier version made without the store's id is kept as long as cursors of the
+        connection are in it."""
+        if not project.follows_log(connection):
+            return None
+        from instep.sync.rows.follow import slots
+
+        own = project.own_log_name(connection)
+        if own not in slots(self.store.cursors.of(connection)):
+            own = project.own_log_name(connection, self.store.installation.id())
+        return LogNames(*project.log_names(connection, own))
+
+    def log_taken(self, connection: str, slot: str) -> str:
+        """Return the other connection of the same source whose tables are read from this slot, "" for none."""
+        from instep.control.log_names import reads_slot
+
+        return reads_slot(self.project, self.store, connection, self.project.source_of(connection), slot)
 
     @property
     def objects(self) -> Objects:
@@ -344,6 +388,8 @@ class App:
                     self.before_close(self)
             finally:
                 self.store.close()
+                if self._copy is not None:
+                    self._copy.close()
         if self._traces is not None:
             self._traces.flush()
 
@@ -358,11 +404,6 @@ def opens(secrets: Secrets) -> Opens:
         return secrets.open(id, singular.get(str(place[0]), ""), str(place[1]), pointer(place[2:]))
 
     return value
-
-
-def _log_names(project: Project, connection: str) -> LogNames | None:
-    names = project.log_names(connection)
-    return LogNames(*names) if names else None
 
 
 def given_names(project: Project, connection: str) -> Given:
@@ -393,8 +434,16 @@ def table_settings(project: Project, connection: str, table: Table, policy: Poli
         mode=mode, cursor=options.cursor or None, lookback=options.lookback, deletes=options.deletes,
         key=options.key, misfit=misfit, keep_old_names=kept if given is None else given,
         filter=options.filter, properties=as_text(options.properties), sort=options.sort, partition=options.partition,
-        history=options.history,
+        history=options.history, types=column_types(options.types),
+        source_types=column_types(project.connection(connection).types),
     )  # fmt: skip
+
+
+def column_types(texts: Mapping[str, str]) -> Mapping[str, DataType]:
+    """Return the types that these texts stand for."""
+    from instep.schema.types import parse
+
+    return {name: parse(text) for name, text in texts.items()}
 
 
 def user() -> str:

@@ -31,10 +31,14 @@ def source(
     start: Callable[[], SparkSession],
     connection: str = "",
     on: Callable[[], Cluster | None] = lambda: None,
+    *,
+    filtered: bool = True,
 ) -> Source:
     """The source; one that remembers what its runs brought does so for a `connection`, and one that is a program runs
-    `on` other machines, if there are such."""
+    `on` other machines, if there are such. `filtered` false: it looks at all tables, whatever its patterns say."""
     settings = project.source(name)
+    if not filtered:
+        settings |= {"include": (), "exclude": ()}
     match settings.type:
         case "postgres":
             from instep.sources.postgres.source import PostgresConfig, PostgresSource
@@ -51,7 +55,8 @@ def source(
             from instep.sources.sqlite.connect import SqliteConfig
             from instep.sources.sqlite.source import SqliteSource
 
-            return SqliteSource(SqliteConfig(**settings))
+            copies = project.root / ".instep" / "copies" if project.works_elsewhere else ""
+            return SqliteSource(SqliteConfig(**settings), str(copies))
         case "files":
             from instep.sources.files.config import FilesConfig, Options
             from instep.sources.files.source import FilesSource

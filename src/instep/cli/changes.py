@@ -14,6 +14,7 @@ import typer
 from instep.cli import reviews
 from instep.cli.context import (
     CHANGES,
+    PARTIAL,
     confirm,
     console,
     emit,
@@ -25,10 +26,12 @@ from instep.cli.context import (
 from instep.cli.desk import open_desk
 from instep.cli.history import show_check
 from instep.cli.lock import plan_check
-from instep.cli.review_text import show_changes, show_detection, show_one
+from instep.cli.review_text import meanwhile_of, show_changes, show_detection, show_one
 from instep.errors import Blocked, InstepError, SchemaError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from instep.cli.screen import Screen
     from instep.plans.planned import Planned
     from instep.remote.desk import Desk
@@ -54,7 +57,10 @@ def detect(connection: Connection = None, exit_code: ExitCode = False) -> None:
     with open_desk() as desk:
         found = desk.detect(desk.connection(connection))
     document = {"changes": [asdict(r) for r in found.reviews], "counts": found.counts.to_dict()}
+    if found.missing:
+        document["missing"] = list(found.missing)
     emit(document, lambda out: show_detection(out, list(found.reviews), found.counts))
+    _fail_missing(found.missing, others=found.others)
     if exit_code and found.pending:
         raise fail(CHANGES)
 
@@ -81,6 +87,7 @@ def plan(
         say(f"wrote {out}: apply it with `instep apply {out}`")
     if check:
         show_check(behind)
+    _fail_missing(found.document.get("missing", ()), others=bool(found.document.get("others")))
     if exit_code and found.pending:
         raise fail(CHANGES)
 
@@ -98,6 +105,7 @@ def apply(
         if not made.steps and not any(d.applied for d in made.decisions):
             applied = _applied(name, desk.planning.version(name), made)
             emit(applied, lambda out: out.print("nothing to apply"))
+            _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
             return
         if not confirm("Apply these changes?"):
             raise Blocked("nothing was applied", hint="answer yes, or pass --yes")
@@ -105,6 +113,7 @@ def apply(
     emit({**_applied(name, version, made), "id": id}, lambda out: out.print(f"applied: schema version {version}"))
     if options.output == "table":
         say(f"plan {id}: `instep undo {id}` takes it back")
+    _fail_missing(planned.document.get("missing", ()), others=bool(planned.document.get("others")))
 
 
 def _applied(connection: str, version: int, made: Plan) -> dict[str, Any]:
@@ -157,12 +166,13 @@ def show(
     id: Annotated[str, typer.Argument(help="An id from `changes list`.")],
     sample: Annotated[int, typer.Option("--sample", min=0, help="Source values to try; 0: none.")] = 1000,
 ) -> None:
-    """Everything about one change. For a key that changed: what shares the new one, counted on both sides. For a type
-    that waits: how many sampled source values do not fit the accepted one."""
+    """Everything about one change, as a plan tells it. For a key that changed: what shares the new one, counted on both
+    sides. For a type that waits: how many sampled source values do not fit the accepted one."""
     with open_desk() as desk:
         seen = desk.change(id, sample)
-    lines = [*seen.keys, *(one["text"] for one in seen.held)]
-    document = {**asdict(seen.review), "keys": list(seen.keys), "held": list(seen.held)}
+    lines = [*seen.keys, *(one["text"] for one in (*seen.lossy, *seen.held))]
+    document = {**asdict(seen.review), "keys": list(seen.keys), "held": list(seen.held), "lossy": list(seen.lossy)}
+    document["meanwhile"] = meanwhile_of(seen.review)
     emit(document, lambda out: show_one(out, seen.review, lines))
 
 
@@ -189,6 +199,14 @@ def resume(
         ended = desk.resume(name, _ref(desk, name, table))
     data = {"connection": name, "table": table, "paused": False, "changed": ended}
     emit(data, lambda out: out.write(f"{table or name} runs again" if ended else f"{table or name} was not paused"))
+
+
+def _fail_missing(missing: Sequence[str], *, others: bool) -> None:
+    """End the command with an error for each pattern of `include` that no table fits; partial beside other tables."""
+    for text in missing:
+        say(f"error: {text}", "red")
+    if missing:
+        raise fail(PARTIAL if others else 1)
 
 
 def _ref(desk: Desk, connection: str, path: str | None) -> tuple[str, str] | None:

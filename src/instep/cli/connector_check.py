@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import groupby
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 
 def check_sent(bench: Workbench, state: Mapping[str, Any]) -> tuple[Counts, tuple[Finding, ...]]:
     """Runs the connector to its end; what it sends goes to a folder that is deleted, segment by segment."""
-    with tempfile.TemporaryDirectory(prefix="instep-check-") as folder, followed() as trial:
+    from instep.temporary import temporary
+
+    with temporary("check") as folder, followed() as trial:
         return _counted(bench, folder, state, trial)
 
 

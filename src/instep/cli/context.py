@@ -25,6 +25,7 @@ INTERRUPTED = 130
 CHANGES = 2
 BLOCKED = 3
 PARTIAL = 6
+HELD = 7
 NOTICE_SECONDS = 10.0
 
 
@@ -55,11 +56,15 @@ def console(*, stderr: bool = False) -> Screen:
     return Screen(stderr=stderr, plain=not options.color or bool(os.environ.get("NO_COLOR")))
 
 
-def open_app() -> App:
-    """The project in `--project` or above the current folder. What its command has to tell is told at its end."""
+def open_app(*, looks_only: bool = False) -> App:
+    """The project in `--project` or above the current folder. What its command has to tell is told at its end.
+    `looks_only`: the command writes nothing, so that a folder that may not be written will do."""
     from instep.bootstrap import open_project
 
     app = open_project(options.project)
+    if looks_only:
+        app.looks_only = True
+        return app
     app.before_close = _tell
     return app
 

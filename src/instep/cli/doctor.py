@@ -44,7 +44,7 @@ def _look(connect: bool, connection: str | None) -> Iterator[Finding]:
 
     yield from look.machine(Path.cwd())
     try:
-        with open_app() as app:
+        with open_app(looks_only=True) as app:
             found = list(look.project(app))
             yield from found
             if all(f.ok for f in found if f.name == "store"):
@@ -62,7 +62,7 @@ def _logs(app: App) -> Iterator[Finding]:
     from instep.ops.doctor import Finding
 
     for name in app.project.selected():
-        if app.log_names(name):
+        if app.project.follows_log(name):
             found = logged(app, name)
             state = "bad" if found["trouble"] else "ok"
             yield Finding(f"log of {name}", state, line(found), found.get("hint", ""))  # type: ignore[arg-type]

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from instep.sync.changes.answer import Outlook
 
 
+_AT_ONCE = 100
+"""Connections whose status is read by the same statements."""
+
+
 class Here:
     def __init__(self, app: App) -> None:
         self.app = app
@@ -69,15 +73,18 @@ class Here:
         from instep.cli.context import say
         from instep.cli.log import logged
         from instep.control.reselected import decided
-        from instep.sync.status import status
+        from instep.sync.status import statuses
 
-        app = self.app
-        return [
-            decided(app.project, app.store, name)
-            | status(app.project, app.store, name, app.pipe, say)
-            | {"log": logged(app, name) if app.log_names(name) else None}
-            for name in app.project.selected()
-        ]
+        app, found = self.app, list[dict[str, Any]]()
+        names = app.project.selected()
+        for at in range(0, len(names), _AT_ONCE):
+            some = names[at : at + _AT_ONCE]
+            chosen = decided(app.project, app.store, some)
+            for one in statuses(app.project, app.store, some, app.pipe, say):
+                name = one["connection"]
+                log = logged(app, name) if app.project.follows_log(name) else None
+                found.append(chosen[name] | one | {"log": log})
+        return found
 
     def detect(self, connection: str) -> Detected:
         from instep.control.named import check_named
@@ -86,7 +93,8 @@ class Here:
         check_named(self.app.project, self.app.store, connection)
         found = preview(self.app.pipe(connection), count=True, pauses=True)
         pending = bool(found.waiting) or any(d.applied or d.effect == "waiting" for d in found.detection.decisions)
-        return Detected(tuple(found.reviews.values()), found.detection.counts, pending)
+        reviews, counts = tuple(found.reviews.values()), found.detection.counts
+        return Detected(reviews, counts, pending, found.missing, found.others)
 
     def changes(self, connection: str | None, *, every: bool) -> list[Review]:
         from instep.control.reviews import waiting
@@ -95,11 +103,11 @@ class Here:
         return self.app.store.reviews.find(name) if every else waiting(self.app.store, name)
 
     def change(self, id: str, sample: int) -> Seen:
-        from instep.plans.costs import held_of
+        from instep.plans.costs import tried_of
         from instep.plans.keys import key_lines
 
         review = self.app.store.reviews.get(id)
-        return Seen(review, key_lines(self.app, review.connection, [review]), held_of(self.app, review, sample))
+        return Seen(review, key_lines(self.app, review.connection, [review]), *tried_of(self.app, review, sample))
 
     def choose(self, wish: Wish) -> list[Review]:
         from instep.control.reviews import choose

@@ -26,7 +26,8 @@ def show(
     """Where each connection stands in its log: how far behind it is, what the server keeps, whether it still can be
     read."""
     with open_app() as app:
-        found = [logged(app, n) for n in app.project.selected([connection] if connection else []) if app.log_names(n)]
+        names = app.project.selected([connection] if connection else [])
+        found = [logged(app, name) for name in names if app.project.follows_log(name)]
     emit({"logs": found}, lambda out: _show(out, found))
 
 
@@ -43,6 +44,11 @@ def drop(
         if app.source(app.project.source_of(name)).kind != "postgres":
             raise ProjectError(
                 f"the server keeps nothing for {name}: a binary log has no slots", hint="nothing to drop"
+            )
+        if other := app.log_taken(name, names):
+            raise Blocked(
+                f"the slot {names} is that of connection {other}, and not of {name}",
+                hint=f"drop it by that name: instep source log drop {other}",
             )
         if not confirm(f"Drop the slot {names} of {name}? Its tables will be read as a whole."):
             raise Blocked("nothing was dropped", hint="answer yes, or pass --yes")
@@ -78,7 +84,9 @@ def log_checks(app: App, source: str | None) -> list[Check]:
     """One check a connection that follows the log of this source (None: the only one)."""
     from instep.model import Check
 
-    chosen = [c for c in app.project.connections if source in (None, app.project.source_of(c)) and app.log_names(c)]
+    chosen = [
+        c for c in app.project.connections if source in (None, app.project.source_of(c)) and app.project.follows_log(c)
+    ]
     found = [logged(app, c) for c in chosen]
     return [Check(f"log of {f['connection']}", not f["trouble"], line(f), f["hint"]) for f in found]
 

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +25,7 @@ import typer
 from typer.exceptions import TyperException
 from typer.main import get_command_name
 
+from instep import __version__
 from instep.cli import (
     backfill,
     changes,
@@ -72,6 +74,12 @@ app = typer.Typer(
 )
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"instep {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def shared(
     context: typer.Context,
@@ -83,6 +91,9 @@ def shared(
     server_url: Annotated[
         str, typer.Option("--server", envvar="INSTEP_SERVER", metavar="URL", help="Ask this server, by its API.")
     ] = "",
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="The version of instep, and no more.")
+    ] = False,
 ) -> None:
     if output not in ("table", "json") and not (output == "github" and context.invoked_subcommand == "migration"):
         raise typer.BadParameter(f"{output!r} is neither table nor json", param_hint="--output")
@@ -106,7 +117,13 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     lives long is looked at as often as it would be with a threshold of 100,000.
     """
     gc.set_threshold(500_000, 4, 100)
-    leave(main(arguments))
+    try:
+        leave(main(arguments))
+    except Exception:
+        from instep.logs import clean
+
+        print(clean(traceback.format_exc()), file=sys.stderr, end="")
+        leave(1)
 
 
 def leave(code: int) -> NoReturn:

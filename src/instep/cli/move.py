@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from instep.cli.context import PARTIAL, emit, fail, one_connection, open_app, options, say
+from instep.cli.context import HELD, PARTIAL, emit, fail, one_connection, open_app, options, say
 from instep.cli.desk import open_desk, open_there
 from instep.errors import InstepError
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from instep.cli.screen import Screen
     from instep.sync.progress import Report
     from instep.sync.verify import Verdict
@@ -66,8 +68,10 @@ def verify(connection: Connection = None, table: Tables = None) -> None:
     with open_desk() as desk:
         verdicts = desk.rows.verify(desk.connection(connection), table or ())
     emit({"tables": [asdict(v) for v in verdicts]}, lambda out: _show_verdicts(out, verdicts))
-    if not all(v.equal for v in verdicts):
+    if not all(v.equal or v.waits for v in verdicts):
         raise fail(1)
+    if any(v.waits for v in verdicts):
+        raise fail(HELD)
 
 
 def finish(report: Report) -> None:
@@ -119,11 +123,30 @@ def _show_verdicts(out: Screen, verdicts: list[Verdict]) -> None:
     if not verdicts:
         out.print("nothing to compare: no table has been synced yet")
     for v in verdicts:
-        mark = cell("equal  ", "green") if v.equal else cell("DIFFERS", "bold red")
         found = f"{v.source_rows:,} rows in the source, {v.destination_rows:,} in the destination"
-        text = f" {v.table}: {found if v.compared else 'it could not be compared'}"
-        out.print(mark, cell(text), sep="")
+        text = f" {v.table}: {v.skipped or (found if v.compared else 'it could not be compared')}"
+        out.print(_mark(v), cell(text), sep="")
+        if v.stale:
+            out.write(f"         {v.stale:,} held in quarantine that the source does not have any more")
         if v.kept:
             out.write(f"         {v.kept:,} of them only in the destination: kept, as `deletes: ignore` says")
         for line in (part for said in v.differences for part in said.splitlines()):
             out.write(f"         {line}", "yellow")
+
+
+def _mark(one: Verdict) -> Text:
+    from instep.cli.screen import cell
+
+    if one.skipped:
+        return cell("skipped", "yellow")
+    if not one.equal:
+        return cell("DIFFERS", "bold red")
+    if not one.waits:
+        return cell("equal  ", "green")
+    parts = [(one.held, "value", "held"), (one.held_rows, "row", "held"), (one.discarded, "entry", "let go")]
+    told = (f"{n:,} {_plural(what, n)} {how}" for n, what, how in parts if n)
+    return cell(f"equal, {', '.join(told)} ", "yellow")
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else "entries" if word == "entry" else f"{word}s"

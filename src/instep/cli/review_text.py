@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -65,12 +65,26 @@ def _status(r: Review) -> str:
     return f"{r.status}, snoozed until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else r.status
 
 
+def meanwhile_of(review: Review) -> str:
+    """Say what happens to the values while the change is held, "" if nothing differs or it is not held."""
+    from instep.schema.change import change_from_dict
+    from instep.schema.explain import meanwhile
+    from instep.schema.policy import Action, Decision, Modifiers
+
+    if review.action == "apply" or review.status not in ("open", "rejected"):
+        return ""
+    change, modifiers = change_from_dict(review.change), Modifiers(**review.modifiers)
+    action = cast(Action, review.action)
+    return meanwhile(Decision(change, action, review.rule, review.why, modifiers))
+
+
 def show_one(out: Screen, r: Review, more: Sequence[str] = ()) -> None:
     """Everything about one change, and `more` lines."""
     out.write(f"{r.id}  {r.summary}", "bold")
     for name, value in (
         ("kind", r.kind), ("connection", r.connection), ("decision", f"{r.action}, by {r.rule}"), ("why", r.why),
-        ("status", r.status), ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
+        ("meanwhile", meanwhile_of(r)), ("status", r.status),
+        ("first seen", f"{r.first_seen:%Y-%m-%d %H:%M:%S} UTC, {r.seen} time(s)"),
         ("snoozed", f"until {r.snoozed_until:%Y-%m-%d %H:%M} UTC" if r.snoozed_until else ""),
         ("answered", f"{r.decided_by} {r.decided_at or ''}".strip()),
     ):  # fmt: skip

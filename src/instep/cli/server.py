@@ -4,12 +4,13 @@ who may call it and what was done."""
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from instep.control.keys import Issued
     from instep.store.api_keys import ApiKey
 
+ADMIN_KEY_FILE = "admin.key"
 POLL = 0.2
 """Seconds between two looks at an empty queue: behind an API somebody waits for most of what comes."""
 keys = typer.Typer(help="API keys of the server: make, rotate, revoke.", no_args_is_help=True)
@@ -66,29 +68,34 @@ def server(
     log_level: LogLevel = "info",
 ) -> None:
     """Serve the API until it is interrupted: its own below /api/v1, and below /v1 the one that programs for managed
-    connectors speak. The first start prints an admin key, once. SIGTERM or Ctrl-C lets requests and running jobs end;
+    connectors speak. The first start makes an admin key: the terminal shows it once; without a terminal it is in the
+    file .instep/admin.key. SIGTERM or Ctrl-C lets requests and running jobs end;
     a second one gives the jobs back."""
     check_reach(host, behind_proxy, insecure_dev)
     try:
         import uvicorn
 
         from instep.api.app import create_app
+        from instep.api.protocol import IDLE_SECONDS, TimedProtocol
         from instep.api.rates import Rates
     except ModuleNotFoundError as error:
         raise SetupError(f"{error.name} is not installed", hint="pip install 'instep[server]'") from error
     from instep.bootstrap import open_server
     from instep.cli.beside import stopping
     from instep.cli.follow import FileFollower
+    from instep.cli.heap import share_arenas
     from instep.logs import LogSettings, configure, logged
 
     logs = LogSettings(log_format, log_level)
     configure(logs)
+    share_arenas()
     folder = options.project.resolve()
     with open_server(folder, insecure_dev=insecure_dev) as app, listening(host, port) as taken:
         made = create_app(app, rates=Rates(rate), secure=bool(behind_proxy))
-        _first_key(app.store)
+        _first_key(app)
         config = uvicorn.Config(
-            made, server_header=False, timeout_graceful_shutdown=5, log_config=None,
+            made, http=TimedProtocol, ws="none", timeout_keep_alive=IDLE_SECONDS, server_header=False,
+            timeout_graceful_shutdown=5, log_config=None,
             proxy_headers=bool(behind_proxy), forwarded_allow_ips=behind_proxy or None,
         )  # fmt: skip
         opener = partial(logged, logs, partial(open_server, folder, insecure_dev=insecure_dev))
@@ -126,23 +133,40 @@ def listening(host: str, port: int) -> socket.socket:
     """A socket that listens; InstepError if the address cannot be had."""
     plain = host.strip("[]")
     try:
-        return socket.create_server((plain, port), family=socket.AF_INET6 if ":" in plain else socket.AF_INET)
+        taken = socket.create_server((plain, port), family=socket.AF_INET6 if ":" in plain else socket.AF_INET)
     except OSError as error:
         why = error.strerror or str(error)
         raise InstepError(f"cannot listen on {host} port {port}: {why}", hint="choose another --port") from error
+    # Else the body of an answer waits for the acknowledgement of its head, for 40 ms. Connections inherit it.
+    taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return taken
 
 
 def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _first_key(store: Any) -> None:
+def _first_key(app: App) -> None:
+    """Make the first key of all, and hand it to the terminal, or to a file where there is none: what a service writes
+    goes to logs, which others read and keep."""
     from instep.control.keys import first_admin
+    from instep.store.private import write_private
 
-    issued = first_admin(store)
-    if issued is not None:
+    file = app.project.root / ".instep" / ADMIN_KEY_FILE
+    shown = sys.stderr.isatty()
+    with app.store.transaction():  # a key that nobody was told is none
+        issued = first_admin(app.store)
+        if issued is not None and not shown:
+            write_private(file, f"{issued.secret}\n")
+    if issued is None:
+        return
+    if shown:
         say(f"admin API key {issued.key.id}, shown this once:")
         typer.echo(issued.secret, err=True)
+    else:
+        say(
+            f"admin API key {issued.key.id} is in {file}, which only this account can read: take it and delete the file"
+        )
 
 
 @keys.command("list", epilog="Example: instep keys list --output json")

@@ -41,9 +41,10 @@ def init(
 
 def validate() -> None:
     """Check instep.yml: keys, values, references between sections, and that every secret can be read."""
+    from instep.control.log_names import check_log_names
     from instep.control.named import check_named
 
-    with open_app() as app:
+    with open_app(looks_only=True) as app:
         project = app.project
         names = project.selected()
         for name in project.model.sources:
@@ -54,6 +55,7 @@ def validate() -> None:
             project.policy(name)
             project.salt(name)
             check_named(project, app.store, name)
+            check_log_names(project, app.store, name)
     data = {"project": project.name, "connections": list(names)}
     emit(data, lambda out: out.print(f"{project.file} is valid: {len(names)} connection(s)"))
 

@@ -80,6 +80,7 @@ def _show_catalog(out: Screen, found: Discovery, *, columns: bool) -> None:
     from rich.table import Table as Grid
 
     from instep.cli.screen import cell
+    from instep.schema.type_choice import text_sentences
 
     grid = Grid("table", "kind", "rows (estimate)", "key", "columns", box=None, header_style="bold")
     for table in found.catalog.tables:
@@ -93,5 +94,7 @@ def _show_catalog(out: Screen, found: Discovery, *, columns: bool) -> None:
                 kind = f"{c.type}{'' if c.nullable else ' not null'}{note}"
                 grid.add_row(cell(f"  {c.name}"), cell(kind), "", "", cell(c.native))
     out.print(grid)
+    for sentence in text_sentences((t.path, c) for t in found.catalog.tables for c in t.columns):
+        out.write(sentence)
     for path, why in sorted(found.denied.items()):
         out.write(f"not readable: {'.'.join(path)}: {why}", "yellow")

@@ -22,12 +22,16 @@ def register(app: typer.Typer) -> None:
 def write(
     file: Annotated[Path | None, typer.Option("--file", "-o", help="Without it, to the standard output.")] = None,
 ) -> None:
-    """Write all that the server keeps as a project file. Secrets stand in it as ${env:NAME}."""
+    """Write all that the server keeps as a project file, which is nothing of instep.yml. Secrets stand in it as
+    ${env:NAME}."""
     from instep.bootstrap import open_server
     from instep.control.transfer import export_text, exported
 
     with open_server(options.project) as app:
         text, data = export_text(app.objects), exported(app.objects)
+        file_name = app.project.file.name
+    if len(data) == 1:
+        say(f"nothing to export: the server keeps nothing beside what {file_name} says")
     if file is None:
         emit(data, lambda out: _print(text))
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from instep.control.log_names import log_problems
 from instep.model import ObjectKind
 from instep.project.documents import InvalidObject
 from instep.project.load import connection_links
@@ -39,13 +40,14 @@ def _connection_links(project: Project, section: Connection) -> Iterator[Link]:
 def check_links(
     project: Project, store: Store, kind: ObjectKind, name: str, document: Mapping[str, Any], section: Section
 ) -> None:
-    """InvalidObject if a connection names what is not there, or is a shard that there is already."""
+    """InvalidObject if a connection names what is not there, or is a shard or has a log that there is already."""
     if not isinstance(section, Connection):
         return
     names = {plural: dict.fromkeys(getattr(project.model, plural), True) for plural in _USED}
     problems = [(path, said) for said, path in _required(document)]
     problems += [(path, said) for said, path in connection_links(names, document) if (path, said) not in problems]
     problems += [] if problems or not section.shard else list(_shard_problems(project, store, name, section))
+    problems += [] if problems else list(log_problems(project, store, name, section.source, section))
     if problems:
         raise InvalidObject(kind, name, problems)
 

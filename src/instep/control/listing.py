@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
+from instep.control.coming import Addition, Coming
 from instep.control.selections import Place
 from instep.model import Review, ReviewStatus
+from instep.schema.births import Object
+from instep.schema.change import ColumnAdded, SchemaAdded, TableAdded
 from instep.schema.selection import column_is_on, hashed, is_on
 from instep.schema.switch import Switch, handling
 from instep.schema.table import Column, Table
@@ -71,10 +75,11 @@ class _Listing:
 
     def all(self) -> Iterator[Listed]:
         tables = {t.ref: t for t in self.place.known.tables}
-        for schema, name, _ in self.switches:
+        chosen = [place for place, s in self.switches.items() if s.is_chosen]
+        for schema, name, _ in chosen:
             if name and (schema, name) not in tables:
                 tables[schema, name] = Table(schema, name, ())
-        schemas = {ref[0] for ref in tables} | {s for s, name, _ in self.switches if not name}
+        schemas = {ref[0] for ref in tables} | {s for s, name, _ in chosen if not name}
         for schema in sorted(schemas):
             yield self.schema(schema)
             for ref in sorted(r for r in tables if r[0] == schema):
@@ -84,20 +89,22 @@ class _Listing:
     def schema(self, name: str) -> Listed:
         """On unless it was switched off, or policy holds it as a whole."""
         on, why = name not in self.place.now.schemas_off, "its tables are switched themselves"
-        return self._one((name, "", ""), on, why, None)
+        return self._one((name, "", ""), on, why, None, SchemaAdded(name))
 
     def table(self, table: Table) -> Listed:
-        on, why = is_on(self.place.now, table)
+        on, why = is_on(replace(self.place.now, schemas_off=frozenset()), table)
+        if on and table.schema in self.place.now.schemas_off:
+            why = f"{why}; the schema {table.schema} is switched off"
         if table.ref not in self.place.source.by_ref:
             why = f"{why}; it is not at the source"
-        return self._one((*table.ref, ""), on, why, None)
+        return self._one((*table.ref, ""), on, why, None, TableAdded(table))
 
     def columns(self, table: Table) -> Iterator[Listed]:
         said = self.named.get(table.ref, ())
-        if not (said or self.every or self.place.now.covers_columns):
+        if not (said or self.every or self.place.now.covers_columns or self._is_unread(table)):
             return
         named = {c.name: c for c in table.live}
-        gone = {c for c in said if c not in named and (*table.ref, c) in self.switches}
+        gone = {c for c in said if c not in named and self._is_chosen((*table.ref, c))}
         for name in (*named, *sorted(gone)):
             column = named.get(name)
             if column is None:
@@ -105,7 +112,7 @@ class _Listing:
                 yield self._one((*table.ref, name), switch.enabled is not False, "not at the source", switch.hashed)
             elif self.every or self.touched(table, column):
                 on, why = column_is_on(self.place.now, table, column)
-                yield self._one((*table.ref, name), on, why, self.is_hashed(table, name, on))
+                yield self._one((*table.ref, name), on, why, self.is_hashed(table, name, on), _added(table, column))
 
     def is_hashed(self, table: Table, name: str, on: bool) -> bool:
         """Also a key column that is off and therefore kept hashed, but no other column that is off."""
@@ -115,18 +122,33 @@ class _Listing:
     def touched(self, table: Table, column: Column) -> bool:
         """By a person, by the file, or held by policy."""
         place = (*table.ref, column.name)
-        held = place in self.reviews and not _lets_in(self.reviews[place])
+        held = bool(self.coming.left_out(place, _added(table, column)))
         off = not column_is_on(self.place.now, table, column)[0]
         return place in self.switches or held or off or hashed(self.place.now, table.ref, column.name)
 
-    def _one(self, place: tuple[str, str, str], on: bool, why: str, hidden: bool | None) -> Listed:
-        """With the last word: a switch, else what is on record about its addition."""
+    def _is_unread(self, table: Table) -> bool:
+        """Return whether columns may have come to it that nobody has been told of."""
+        closed = table.path in self.place.now.off or table.schema in self.place.now.schemas_off
+        return closed or self.coming.has_late_columns(table.ref)
+
+    def _is_chosen(self, place: Object) -> bool:
+        switch = self.switches.get(place)
+        return switch is not None and switch.is_chosen
+
+    @cached_property
+    def coming(self) -> Coming:
+        return Coming.of(self.place, self.switches, self.reviews)
+
+    def _one(self, place: Object, on: bool, why: str, hidden: bool | None, addition: Addition | None = None) -> Listed:
+        """With the last word: a switch, else whether the next sync lets the object in."""
         switch, review = self.switches.get(place), self.reviews.get(place)
         flag = bool(hidden) if place[2] else None
-        if switch is not None and switch.enabled is not None:
+        out = self.coming.left_out(place, addition) if on and addition is not None else ""
+        if switch is not None and switch.enabled is not None and not out:
             return Listed(*place, on, flag, why if place[1] else _WORD[on], switch.at, switch.who)
-        if on and review is not None and not _lets_in(review):
-            return Listed(*place, False, flag, review.why, review.first_seen)
+        if out:
+            since = switch.at if switch else review.first_seen if review else None
+            return Listed(*place, False, flag, out, since)
         since = self._since(place, switch)
         return Listed(*place, on, flag, why, since, switch.who if switch else "")
 
@@ -146,5 +168,5 @@ def _about(review: Review) -> tuple[str, str, str]:
     return *review.table, review.column
 
 
-def _lets_in(review: Review) -> bool:
-    return review.status == "approved" or (review.status == "open" and review.action == "apply")
+def _added(table: Table, column: Column) -> ColumnAdded:
+    return ColumnAdded(table.ref, column, table.columns.index(column))

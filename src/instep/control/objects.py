@@ -21,9 +21,10 @@ from instep.errors import Blocked, Conflict, InstepError
 from instep.events import ConnectionCreated, ConnectionEdited, Event
 from instep.model import ObjectKind
 from instep.project import tree as yaml_tree
-from instep.project.connector import ConnectorServer, reaching_out
+from instep.project.api_keys import refusals
 from instep.project.documents import (
     MASK,
+    NO_REFERENCE,
     PLURALS,
     InvalidObject,
     check_name,
@@ -31,6 +32,7 @@ from instep.project.documents import (
     masked,
     parent_of,
     plain_secrets,
+    plain_section_of,
     pointer,
     replaced,
     secret,
@@ -44,17 +46,15 @@ from instep.project.documents import (
 from instep.project.models import Connection
 from instep.project.problems import suggestion
 from instep.project.project import Project
-from instep.project.reference import is_reference
+from instep.project.reference import Reference, is_reference
 from instep.project.served import ServedProject
 from instep.project.tree import Path
+from instep.project.values import Section
 from instep.store.objects import KINDS, Called, Link, StoredObject
 from instep.store.store import Store
 
 _PENDING = "pending"
 _REFERENCE = re.compile(r"\$\{(env|file|secret):[^}]*\}")
-_NO_REFERENCE = (
-    "a reference cannot stand in what the server keeps: write the value itself, which is sealed if it is a secret"
-)
 _NO_TEXT = 'must be text; put it in quotes ("...")'
 
 
@@ -192,8 +192,7 @@ class Objects:
             _no_others(kind, name, plain, places, before)
             document = replaced(plain, {path: secret(_PENDING).text for path in places})
             section = section_of(kind, name, document)
-            if isinstance(section, ConnectorServer) and (wrong := [*reaching_out(section, self.project.root)]):
-                raise InvalidObject(kind, name, wrong)
+            self._check_reach(kind, name, section, plain)
             check_links(self.project, self.store, kind, name, document, section)
             given = _tags(section.tags if isinstance(section, Connection) else given_tags, before)
             links = links_of(self.project, section)
@@ -253,7 +252,7 @@ class Objects:
         said = f"{kind} {name} is managed by {where}"
         if spec is None:
             raise Conflict(said, hint="take it out of the file")
-        secrets = {path: suggestion((plural, name, *path)) for path in plain_secrets(kind, spec)}
+        secrets = {path: suggestion((plural, name, *path)) for path in plain_secrets(kind, name, spec)}
         document = replaced(spec, secrets)
         section_of(kind, name, document)  # what it does not know might be a secret: it is not shown
         raise Conflict(said, hint=f"write it there:\n{yaml_tree.dump({plural: {name: document}})}")
@@ -268,6 +267,15 @@ class Objects:
             said = f"{MASK} keeps the secret that is there, and there is none: write its value"
             raise InvalidObject(kind, name, [(path, said) for path in unknown])
         return replaced(spec, {path: secret(known[path]).text for path in stars})
+
+    def _check_reach(self, kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any]) -> None:
+        """InvalidObject for what leads to code, files or accounts of this machine that an API does not reach."""
+        wrong = [(path, NO_REFERENCE) for path, text in texts(_fields(section)) if not secret_id(text)]
+        known = secrets_in(plain)
+        values = {p: self.store.secrets.open(id, kind, name, pointer(p)) for p, id in known.items()}
+        wrong += refusals(plain_section_of(kind, name, replaced(plain, values)), self.project.shelves)
+        if wrong:
+            raise InvalidObject(kind, name, wrong)
 
     def _sealed(
         self, kind: ObjectKind, name: str, plain: Mapping[str, Any], places: Iterable[Path], who: str,
@@ -284,12 +292,12 @@ class Objects:
 
 def _to_seal(kind: ObjectKind, name: str, plain: dict[str, Any], origins: Mapping[Path, str]) -> list[Path]:
     """The places of plain secrets. Those without a value are taken out of `plain`."""
-    found = [path for path in plain_secrets(kind, plain) if not secret_id(value_at(plain, path))]
+    found = [path for path in plain_secrets(kind, name, plain) if not secret_id(value_at(plain, path))]
     wrong = [(path, _NO_TEXT) for path in found if not isinstance(value_at(plain, path), str)]
-    wrong += [(p, _NO_REFERENCE) for p in found if p not in origins and _REFERENCE.fullmatch(str(value_at(plain, p)))]
+    wrong += [(p, NO_REFERENCE) for p in found if p not in origins and _REFERENCE.fullmatch(str(value_at(plain, p)))]
     if wrong:
         raise InvalidObject(kind, name, wrong)
-    for path in (empty := [p for p in found if value_at(plain, p) == ""]):
+    for path in (empty := {p for p in found if value_at(plain, p) == ""}):
         del parent_of(plain, path)[path[-1]]
     return [path for path in found if path not in empty]
 
@@ -299,10 +307,21 @@ def _no_others(
 ) -> None:
     """What the server keeps refers to nothing beside its own secrets: neither to its environment nor its files."""
     known = secrets_in(before.spec) if before else {}
-    mine = {path for path, id in secrets_in(plain).items() if known.get(path) == id}
-    wrong = [path for path, text in texts(plain) if is_reference(text) and path not in mine and path not in sealed]
+    mine = {path for path, id in secrets_in(plain).items() if known.get(path) == id}.union(sealed)
+    wrong = [path for path, text in texts(plain) if is_reference(text) and path not in mine]
     if wrong:
-        raise InvalidObject(kind, name, [(path, _NO_REFERENCE) for path in wrong])
+        raise InvalidObject(kind, name, [(path, NO_REFERENCE) for path in wrong])
+
+
+def _fields(value: Any) -> Any:
+    """The references in a section, and in sections within it, by the keys that they are read as."""
+    if isinstance(value, Section):
+        return {name: _fields(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {name: _fields(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [_fields(item) for item in value]
+    return value if isinstance(value, Reference) else None
 
 
 def _tags(wanted: Any, before: StoredObject | None) -> tuple[str, ...]:

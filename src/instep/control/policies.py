@@ -16,6 +16,7 @@ from instep.project.imported import imported
 from instep.project.policy_files import SampleCase, read_config
 from instep.project.project import Project
 from instep.project.tree import Path as Place
+from instep.schema.births import object_of
 from instep.schema.change import Change, ColumnRemoved, CursorRemoved, KeyRemoved, change_from_dict, column_of, table_of
 from instep.schema.policy import Decision, Explicit, Modifiers, Policy, Rule, Trace, Voice, decide, trace
 from instep.schema.preset import KINDS, choice, effect_of
@@ -148,7 +149,7 @@ def explain(
     traced = trace(change, policy, explicit=_answer(review), tags=tags)
     places = tuple(place_of(project, connection, voice) for voice in traced.asked)
     notes = (
-        *_left_out(project, connection, change, accepted),
+        *_left_out(project, store, connection, change, accepted),
         *_beside(change, traced.decision, policy, tags, accepted),
     )
     return Explanation(connection, change, traced, places, review, notes)
@@ -171,8 +172,11 @@ def _answer(review: Review | None) -> Explicit | None:
     return None
 
 
-def _left_out(project: Project, connection: str, change: Change, accepted: Catalog) -> Iterator[str]:
+def _left_out(project: Project, store: Store, connection: str, change: Change, accepted: Catalog) -> Iterator[str]:
     """Changes of what is not selected are never compared; of a table that nobody knows, they may be a slip."""
+    place = object_of(change)
+    if any((*s.ref, s.column) == place for s in store.switches.of(connection) if s.listed_off and not s.enabled):
+        yield "it was listed as switched off when it was found, and stays so until somebody switches it on"
     ref = table_of(change)
     if ref is None:
         return

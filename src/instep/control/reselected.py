@@ -2,47 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from instep.control.reviews import waiting
-from instep.control.selections import Place, place_of
 from instep.project.project import Project
-from instep.schema.read import ColumnRead, TableRead
-from instep.schema.reselect import Turned, is_read_again, turned
-from instep.schema.selection import column_is_on, hashed, is_on
-from instep.schema.table import Table
+from instep.schema.kinds import Ref
+from instep.schema.policy import Policy
+from instep.schema.read import ColumnRead, TableRead, pair_tables
+from instep.schema.reselect import LoadedColumn, Turned, is_read_again, turned
+from instep.schema.selection import Selection, column_is_on, hashed, is_on
+from instep.schema.switch import Switch, with_switches
+from instep.schema.table import Catalog, Table
+from instep.store.backfills import Backfill
+from instep.store.discoveries import CachedDiscovery
 from instep.store.store import Store
 
 
-def reselected(project: Project, store: Store, connection: str) -> list[tuple[Turned, bool]]:
-    """The columns, and whether the next sync reads their whole table. Tables of which a whole backfill is recorded
-    are left out."""
-    known = store.loaded.of(connection)
-    if not known:
-        return []
-    whole = {b.table for b in store.backfills.waiting(connection) if b.scope == "table"}
-    place = place_of(project, store, connection)
+def reselected(project: Project, store: Store, names: Sequence[str]) -> dict[str, list[tuple[Turned, bool]]]:
+    """The columns by connection, and whether the next sync reads their whole table. Tables of which a whole backfill
+    is recorded are left out."""
+    known, waiting = store.loaded.of_several(names), store.backfills.waiting_of(names)
+    loaded = [name for name in names if known[name]]
+    switches = store.switches.of_several(loaded)
+    seen = store.discoveries.several([name for name in loaded if switches[name]])  # they follow renamed objects by id
+    places = _places(project, store, loaded, switches, seen)
+    found = {name: list(_turned(place, known[name], waiting[name])) for name, place in places.items()}
+    seen |= store.discoveries.several([name for name, some in found.items() if some and not switches[name]])
+    there = {
+        name: pair_tables(places[name].accepted.tables, seen[name].catalog)
+        for name in seen
+        if found.get(name) and seen[name].catalog.tables
+    }
+    return {name: [one for one in found.get(name, ()) if _has(there.get(name), one[0])] for name in names}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What is accepted of a connection, and what is chosen of it now."""
+
+    accepted: Catalog
+    now: Selection
+    policy: Policy
+    tags: tuple[str, ...]
+
+
+def _places(
+    project: Project,
+    store: Store,
+    names: Sequence[str],
+    switches: Mapping[str, Sequence[Switch]],
+    seen: Mapping[str, CachedDiscovery],
+) -> dict[str, _Place]:
+    accepted = store.accepted.latest_of(names)
+    found = {}
+    for name in (name for name in names if name in accepted):
+        now = project.selection(name)
+        if switches[name]:
+            at = seen.get(name)
+            now = with_switches(now, switches[name], *((at.catalog, at.identity) if at else ()))
+        tags = tuple(project.connection(name).tags)
+        found[name] = _Place(accepted[name][1], now, project.policy(name), tags)
+    return found
+
+
+def _turned(
+    place: _Place, known: Mapping[Ref, Sequence[LoadedColumn]], waiting: Iterable[Backfill]
+) -> Iterator[tuple[Turned, bool]]:
+    whole = {b.table for b in waiting if b.scope == "table"}
     tables = (t for t in place.accepted.tables if not t.retained and t.ref not in whole and is_on(place.now, t)[0])
     found = (one for t in tables for one in turned(_read(place, t), known.get(t.ref, ())))
-    return [(one, _whole(place, one)) for one in found]
+    yield from ((one, _whole(place, one)) for one in found)
 
 
-def decided(project: Project, store: Store, connection: str) -> dict[str, Any]:
-    """What `status` says of decisions: how many changes wait for one, and what was chosen since the last load."""
-    chosen = [{"column": t.path, "is": t.what, "reads_table": w} for t, w in reselected(project, store, connection)]
-    return {"waiting_changes": len(waiting(store, connection)), "reselected": chosen}
+def decided(project: Project, store: Store, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What `status` says of decisions, by connection: how many changes wait for one, and what was chosen since the
+    last load."""
+    chosen, waiting = reselected(project, store, names), store.pages.waiting(names)
+    return {
+        name: {
+            "waiting_changes": waiting.get(name, 0),
+            "reselected": [{"column": t.path, "is": t.what, "reads_table": whole} for t, whole in chosen[name]],
+        }
+        for name in names
+    }
 
 
-def _read(place: Place, table: Table) -> TableRead:
+def _read(place: _Place, table: Table) -> TableRead:
     return TableRead(table, table, tuple(_columns(place, table)))
 
 
-def _columns(place: Place, table: Table) -> Iterator[ColumnRead]:
+def _columns(place: _Place, table: Table) -> Iterator[ColumnRead]:
     for column in table.live:
         on = column_is_on(place.now, table, column)[0]
         yield ColumnRead(column, column if on else None, hashed(place.now, table.ref, column.name))
 
 
-def _whole(place: Place, one: Turned) -> bool:
+def _has(there: Mapping[Ref, Table] | None, one: Turned) -> bool:
+    """True if the source has the column: one that it has dropped waits for a decision, and nobody has chosen it."""
+    if there is None:
+        return True
+    table = there.get(one.table.ref)
+    return table is not None and any(
+        c.name == one.column.name or (c.id and c.id == one.column.id) for c in table.columns
+    )
+
+
+def _whole(place: _Place, one: Turned) -> bool:
     return is_read_again(one.table.ref, one.column, one.what, place.policy, place.tags)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from instep.control.listing import listed
 from instep.control.schema_patch import NotListed
 from instep.control.selections import Place
 from instep.errors import Conflict, InstepError
 from instep.events import ResyncAsked
-from instep.schema.selection import column_is_on, is_on
-from instep.schema.table import Column, Table
+from instep.schema.selection import is_on
+from instep.schema.table import Table
 from instep.store.store import Store
 
 Ref = tuple[str, str]
@@ -50,22 +51,20 @@ def ask(store: Store, connection: str, tables: Sequence[Ref], who: str, *, whole
 
 
 def droppable(place: Place, wanted: Mapping[Ref, Sequence[str]]) -> list[str]:
-    """The paths of the named columns. Raises NotListed for a column that is not loaded, Conflict for one that is read:
-    only what was switched off can be dropped."""
-    return [_path(place, ref, name) for ref, names in wanted.items() for name in names]
+    """The paths of the named columns that are loaded. Raises NotListed for a column that there is not, Conflict for one
+    that is on: only what is blocked can be dropped, which there is nothing to do for where it was never loaded."""
+    named = [(ref, name) for ref, names in wanted.items() for name in names]
+    blocked = {one.path for one in listed(place, columns=True) if one.column and not one.enabled} if named else set()
+    return [path for ref, name in named if (path := _path(place, ref, name, blocked))]
 
 
-def _path(place: Place, ref: Ref, name: str) -> str:
-    table = _loaded(place, ref)
-    column = table.by_name.get(name)
-    if column is None:
-        raise NotListed(f"table {table.path} has no loaded column {name}", hint="see the columns of the table")
-    if _is_read(place, table, column):
-        raise Conflict(
-            f"column {table.path}.{name} is not blocked and cannot be dropped", hint="disable it first, then drop it"
-        )
-    return f"{table.path}.{name}"
-
-
-def _is_read(place: Place, table: Table, column: Column) -> bool:
-    return not column.retained and column_is_on(place.now, table, column)[0]
+def _path(place: Place, ref: Ref, name: str, blocked: Collection[str]) -> str:
+    """The path of a loaded column; "" for one that was never loaded."""
+    path = ".".join(filter(None, (*ref, name)))
+    table, known = place.accepted.get(ref), place.known.get(ref)
+    column = table.by_name.get(name) if table and not table.retained else None
+    if column is None and (known is None or name not in known.by_name):
+        raise NotListed(f"connection {place.connection} has no column {path}", hint="see the columns of the table")
+    if path not in blocked and not (column and column.retained):
+        raise Conflict(f"column {path} is not blocked and cannot be dropped", hint="disable it first, then drop it")
+    return path if column else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -60,9 +60,10 @@ def find(store: Store, ids: Sequence[str], connection: str | None, patterns: Seq
     return choose(store, Wish(tuple(ids), connection, tuple(patterns)))
 
 
-def choose(store: Store, wish: Wish) -> list[Review]:
-    """The changes that are meant; InstepError if there are none. A connection alone means none."""
-    return selected(wish, store.reviews.get, lambda name: store.reviews.find(name, ("open",)))
+def choose(store: Store, wish: Wish, scope: Collection[str] | None = None) -> list[Review]:
+    """The changes that are meant; InstepError if there are none. A connection alone means none. `scope`: patterns find
+    changes of these connections only, None for all."""
+    return selected(wish, store.reviews.get, lambda name: store.reviews.find(name, ("open",), scope=scope))
 
 
 def selected(

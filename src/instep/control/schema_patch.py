@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -117,7 +117,7 @@ class _Patching:
 
     def table(self, schema: str, now: TableConfig, patch: TablePatch) -> None:
         table = self.place.known.get((schema, now.name))
-        if patch.enabled is not None and patch.enabled != now.enabled:
+        if patch.enabled is not None and (patch.enabled != now.enabled or self.is_open(table, now)):
             if table is None or now.lock:
                 raise self.locked(f"{schema}.{now.name}", now.lock.text if now.lock else "")
             self.turn("on" if patch.enabled else "off", Target(schema, table))
@@ -130,8 +130,16 @@ class _Patching:
                 f"table {schema}.{now.name} does not support columns configuration: its columns are not known",
                 hint="reload the schema config once the source lets the table be read",
             )
+        touched = {c.name for c in now.columns}
         for name, wanted in patch.columns.items():
-            self.column(table, now, name, wanted)
+            self.column(table, touched, name, wanted)
+
+    def is_open(self, table: Table | None, now: TableConfig) -> bool:
+        """Return whether a policy would still decide about the table: what is said of it is a choice then."""
+        accepted = self.place.accepted.get(table.ref) if table else None
+        kept = self.kept.get(table.path) if table else None
+        chosen = kept is not None and kept.enabled is not None
+        return table is not None and not now.lock and not chosen and (accepted is None or accepted.retained)
 
     def sync_mode(self, schema: str, now: TableConfig, mode: SyncMode | None) -> None:
         path = f"{schema}.{now.name}" if schema else now.name
@@ -144,9 +152,8 @@ class _Patching:
         more = {} if mode == "HISTORY" else {"deletes": "hard" if mode == "LIVE" else "soft"}
         self.settings.setdefault("tables", {})[path] = {**settings, **more}
 
-    def column(self, table: Table, now: TableConfig, name: str, patch: ColumnPatch) -> None:
+    def column(self, table: Table, touched: Set[str], name: str, patch: ColumnPatch) -> None:
         column = table.by_name.get(name)
-        touched = {c.name: c for c in now.columns}
         if column is None:
             if name in touched:
                 raise self.locked(f"{table.path}.{name}", "it is not at the source any more")

@@ -117,7 +117,8 @@ def targets(place: Place, objects: Sequence[str], matching: Sequence[str]) -> li
         raise InstepError(
             f"nothing of connection {place.connection} is listed yet", hint="run `instep detect` first, then switch"
         )
-    every |= {s.path: _gone(s) for s in place.store.switches.of(place.connection) if s.path not in every}
+    kept = (s for s in place.store.switches.of(place.connection) if s.is_chosen)
+    every |= {s.path: _gone(s) for s in kept if s.path not in every}
     found = {path: every[path] if path in every else _missing(place, path, every) for path in objects}
     for text in matching:
         fits = {path: t for path, t in every.items() if t.table is not None and Pattern(text).matches(path)}

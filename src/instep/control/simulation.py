@@ -20,7 +20,7 @@ from instep.project.project import Project
 from instep.schema.change import Change, change_from_dict, key
 from instep.schema.likeness import PROPOSAL
 from instep.schema.policy import Decision, Explicit, Policy, is_by_policy
-from instep.schema.removal import decide_all
+from instep.schema.removal import MASS_REMOVAL, decide_all
 from instep.store.store import Store
 
 REMOVALS = ("schema.removed", "table.removed", "column.removed")
@@ -143,7 +143,7 @@ def _compare(review: Review, decision: Decision) -> Compared:
 
 def _held(review: Review, decision: Decision) -> bool:
     """Whether what was done then was not the policy's word and would be the same under this one."""
-    if review.rule == "mass removal limit":
+    if review.rule == MASS_REMOVAL:
         return review.kind in REMOVALS
     by_policy = is_by_policy(review.why) or review.why.startswith(DOUBT)
     return review.action != "apply" and not by_policy and decision.applied

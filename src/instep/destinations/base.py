@@ -114,11 +114,15 @@ class Merge:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Rows changed by one load, as far as the destination counts them."""
+    """Rows changed by one load, as far as the destination counts them. Of the keys of a whole source table
+    (`Merge.keys`) whose rows were not staged: `absent` are those that no row of the table has, `returned` those whose
+    row is marked as deleted, and stays so. Their values are at the source only."""
 
     inserted: int = 0
     updated: int = 0
     deleted: int = 0
+    absent: int = 0
+    returned: int = 0
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,10 @@ def project(app: App) -> Iterator[Finding]:
         for place in _places(app.project.destination(name)):
             yield disk(f"staging of {name}", place)
     try:
+        if app.store_is_read_only:
+            file = app.project.store_url().partition(":///")[2]
+            told = f"{file} may not be written: nothing can be synced or decided from here"
+            yield Finding("store's folder", "warn", told, "run instep as a user who may write there")
         yield from stored(app.store)
     except InstepError as error:
         yield Finding("store", "bad", error.message, error.hint)

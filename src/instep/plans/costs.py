@@ -65,23 +65,26 @@ def _backfill(one: Asked, known: Sequence[Rate]) -> dict[str, Any]:
     return {**data, "estimate": {**asdict(estimate), "text": str(estimate)}, "text": _takes(one.size)}
 
 
-def held_of(app: App, review: Review, sample: int) -> list[dict[str, Any]]:
-    """Of an open retype: how many of up to `sample` source values do not fit the accepted type; empty for every other
-    change, and for 0."""
-    if review.kind != "column.retyped" or review.status != "open" or not sample:
-        return []
+def tried_of(app: App, review: Review, sample: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return what a plan tells of an open change of a type: up to `sample` source values tried on the accepted type, as
+    long as a new one is not let in, and values of the destination tried on the new type. Nothing for other changes, and
+    for 0."""
+    if review.kind not in ("column.retyped", "column.narrowed") or review.status != "open" or not sample:
+        return [], []
     from instep.schema.change import change_from_dict, key
     from instep.sync.changes.held_values import held_values
+    from instep.sync.changes.lossy import lossy_casts
     from instep.sync.detection.detect import look
 
     pipe, content = app.pipe(review.connection), key(change_from_dict(review.change))
     try:
-        found = held_values(pipe, look(pipe, count=False), sample, only=content)
+        found = look(pipe, count=False)
+        held = [_held({content: review}, one) for one in held_values(pipe, found, sample, only=content)]
+        lossy = [{**asdict(one), "text": str(one)} for one in lossy_casts(pipe, found, sample, only=content)]
     except InstepError as error:
-        return [
-            {"change": review.id, "why_not": error.message, "text": f"no source values were tried: {error.message}"}
-        ]
-    return [_held({content: review}, one) for one in found]
+        text = f"no source values were tried: {error.message}"
+        return [{"change": review.id, "why_not": error.message, "text": text}], []
+    return held, lossy
 
 
 def _held(reviews: Mapping[str, Review], one: Held) -> dict[str, Any]:

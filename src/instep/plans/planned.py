@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from instep.sync.changes.evolve import Preview
 
 Line = tuple[str, str]
-_TOLD = ("connection", "id", "plan", "notes", "keys", "costs", "ddl")
+_TOLD = ("connection", "id", "plan", "notes", "missing", "others", "keys", "costs", "ddl")
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def planned(
 
     document: dict[str, Any] = {"connection": connection, "id": found.id, "plan": plan_to_dict(found.plan)}
     document["notes"] = [*found.partial, *found.old_names, *found.detection.notes]
+    document |= {"missing": found.missing, "others": found.others}
     downstream = downstream_lines(app, connection, found)
     if sample is not None:
         waiting = [r for r in found.reviews.values() if r.id in found.waiting]

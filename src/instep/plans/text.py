@@ -17,10 +17,11 @@ _SIGNS = {"+": "green", "-": "red", "~": "yellow", "!": "bold yellow"}
 
 def plan_lines(found: Preview, *, every: bool) -> Iterator[Line]:
     """The plan, what waits with its id, what a column that was added to a table with a cursor means, and modes."""
-    from instep.schema.explain import explain
+    from instep.schema.explain import NOTHING, explain
 
     for line in explain(found.plan, found.impact):
-        yield line, _style(line)
+        if line != NOTHING or not found.missing:
+            yield line, _style(line)
     yield from proposal_lines(found)
     yield from _waiting(found)
     for sentence in (*found.partial, *found.old_names, *found.detection.notes):
@@ -65,10 +66,10 @@ def _mode(table: Table, choice: Choice) -> str:
 
 
 def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
-    """The suspected renames of a detection that are open, with their ids."""
+    """The suspected renames of a detection that are open, with their ids, or approved and not carried out yet."""
     from instep.schema.likeness import PROPOSAL
 
-    asked = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status == "open"]
+    asked = [r for r in found.reviews.values() if r.rule == PROPOSAL and r.status in ("open", "approved")]
     if asked:
         yield "Suspected renames", "bold"
     for review in asked:
@@ -76,6 +77,9 @@ def proposal_lines(found: Preview) -> Iterator[tuple[str, str]]:
         yield f"  ? {'.'.join(filter(None, review.table))}: {pair}", "yellow"
         for sign in signs:
             yield f"        {sign}", "dim"
+        if review.status == "approved":
+            yield f"        {review.id}: {review.decided_by} approved it: the next sync maps the two", "dim"
+            continue
         yield f"        {review.id}: `instep changes map {review.id}`, or `instep changes reject {review.id}`", "dim"
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -12,11 +10,9 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from instep.errors import ProjectError
+from instep.project.shelves import CONNECTORS
 from instep.project.values import Patterns, Seconds, Section, Text, check_property
 
-FOLDER = "connectors"
-"""Below the project's folder: where connectors are that the server may run for whoever writes sources over it."""
-_CHOOSES_CODE = re.compile(r"(?i)(PYTHON|LD_|DYLD_|PIP_|PATH$|HOME$|BASH_ENV$)")
 _UNITS = {"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 
 
@@ -45,8 +41,8 @@ def size(text: str) -> int:
 
 class ConnectorLimits(Section):
     """What one sync may use. `time` is that of the whole run without what it waited for us, `silence` the time without
-    any sign of life, `checkpoints` how often in a row the same state may be saved, `ahead` how many checkpoints the
-    connector may be ahead of the destination. 0: no limit."""
+    any sign of life, `checkpoints` how often in a row the same state may be saved, `ahead` how many segments the
+    connector may be ahead of the destination (1: each checkpoint is a segment). 0: no limit."""
 
     time: Seconds = 6 * 3600
     silence: Seconds = 3600
@@ -103,35 +99,9 @@ def _read(file: str) -> dict[str, str]:
     return said
 
 
-def reaching_out(section: ConnectorServer, root: Path) -> Iterator[tuple[tuple[str, ...], str]]:
-    """(place, why) of what a connector must not say that was not written by who owns the machine: its code runs here,
-    so that it has to be one of those in `FOLDER`, with nothing that leads to other code or to others' files."""
-    shelf, path = _real(root, FOLDER), _real(root, str(section.path))
-    if shelf is None or path is None or shelf not in path.parents:
-        yield ("path",), f"must be a folder below {FOLDER}/ of the project: what the server keeps runs no other code"
-    if section.configuration_file:
-        file = _real(root, str(section.configuration_file))
-        if file is None or path not in file.parents:
-            yield ("configuration_file",), "must be a file in the connector's own folder"
-    for name in ("python", "environments"):
-        if getattr(section, name):
-            yield (name,), "names a place on the machine: only a connector of instep.yml may say that"
-    for name in section.environment:
-        if _CHOOSES_CODE.match(name):
-            yield ("environment", name), "decides which code runs: only a connector of instep.yml may say that"
-
-
-def _real(root: Path, said: str) -> Path | None:
-    """Where it leads, links followed; None if that cannot be told."""
-    try:
-        return None if "://" in said else (root / Path(said).expanduser()).resolve()
-    except (OSError, RuntimeError, ValueError):
-        return None
-
-
 def segments_folder(root: Path, connection: str) -> Path:
     """Where the operations of a connection's runs are, and those that wait."""
-    return root / ".instep" / FOLDER / connection
+    return root / ".instep" / CONNECTORS / connection
 
 
 def uploads_folder(root: Path, connection: str) -> Path:

@@ -32,31 +32,39 @@ PLURALS: Mapping[ObjectKind, str] = {
     "connection": "connections",
 }
 """The key of the project file for each kind, in the order in which they refer to one another."""
-_TYPES: Mapping[ObjectKind, Any] = {
+TYPES: Mapping[ObjectKind, Any] = {
     "source": Source,
     "destination": Destination,
     "policy": PolicySection,
     "channel": Channel,
     "connection": Connection,
 }
+NO_REFERENCE = (
+    "a reference cannot stand in what the server keeps: write the value itself, which is sealed if it is a secret"
+)
 _SECRET = frozenset({"plain_secret", "property_secret", "url_secret"})
 _DEEP = 32
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _BEGIN, _END = "${secret:", "}"
 
 
-class InvalidObject(ProjectError):
-    """A document is not as its section must be. `problems` are (place, text)."""
+MOST_VALUES, MOST_SECRETS, MOST_TOLD = 20_000, 100, 100
+"""What a document may hold at most, and how much of what is wrong with it is told."""
 
-    def __init__(self, kind: ObjectKind, name: str, problems: Sequence[tuple[Path, str]]) -> None:
-        self.problems = tuple(dict.fromkeys(problems))
+
+class InvalidObject(ProjectError):
+    """A document is not as its section must be. `problems` are (place, text), the first MOST_TOLD of them."""
+
+    def __init__(self, kind: ObjectKind, name: str, problems: Sequence[tuple[Path, str]], untold: int = 0) -> None:
+        more = [((), f"has {untold} more problems")] if untold > 0 else []
+        self.problems = tuple(dict.fromkeys([*problems[:MOST_TOLD], *more]))
         lines = [f"{kind} {name}: {dotted(path) if path else 'the document'}: {said}" for path, said in self.problems]
         super().__init__("\n".join(lines), hint="correct it and send it again; nothing was changed")
 
 
 @cache
 def _adapter(kind: ObjectKind) -> TypeAdapter[Section]:
-    return TypeAdapter(_TYPES[kind])
+    return TypeAdapter(TYPES[kind])
 
 
 def check_name(kind: ObjectKind, name: str) -> None:
@@ -68,13 +76,22 @@ def check_name(kind: ObjectKind, name: str) -> None:
 
 def check_storable(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> None:
     """InvalidObject for what no database takes, or no file: numbers that are none, half characters, bottomless
-    nesting."""
+    nesting, more than MOST_VALUES values."""
     try:
         problems = list(_unstorable(spec, ()))
+        if not problems and (count := _count(spec)) > MOST_VALUES:
+            problems = [((), f"holds {count} values, and may hold {MOST_VALUES}: name tables by patterns")]
     except RecursionError:
         problems = [((), "is nested too deeply")]
     if problems:
         raise InvalidObject(kind, name, problems)
+
+
+def _count(value: Any) -> int:
+    """Return the number of scalars in a document, and of its empty lists and mappings."""
+    if isinstance(value, Mapping | list | tuple) and value:
+        return sum(map(_count, value.values() if isinstance(value, Mapping) else value))
+    return 1
 
 
 def _unstorable(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
@@ -94,22 +111,37 @@ def _unstorable(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 def section_of(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> Section:
     """The document as the section that it is, references unresolved. InvalidObject lists everything that is wrong."""
-    data, seen = referenced(dict(spec)), dict[Any, Any]()
+    return _validated(kind, name, referenced(dict(spec)), {})
+
+
+def plain_section_of(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> Section:
+    """Return a document whose secrets stand in it in plain text as the section that it is; InvalidObject as above."""
+    return _validated(kind, name, _copied(spec), {"resolved": True})
+
+
+def _validated(kind: ObjectKind, name: str, data: dict[str, Any], seen: dict[Any, Any]) -> Section:
     try:
         return _adapter(kind).validate_python(data, context=seen)
     except ValidationError as error:
-        raise InvalidObject(kind, name, placed_problems(error, Tree(data), seen)) from None
+        told = placed_problems(error, Tree(data), seen, MOST_TOLD)
+        raise InvalidObject(kind, name, told, error.error_count() - MOST_TOLD) from None
 
 
-def plain_secrets(kind: ObjectKind, spec: Mapping[str, Any]) -> tuple[Path, ...]:
+def plain_secrets(kind: ObjectKind, name: str, spec: Mapping[str, Any]) -> tuple[Path, ...]:
     """Where values stand that the project file would refuse as secrets in plain text; `referenced` ones are none.
-    What else is wrong with the document is not looked at."""
-    data, found = _copied(spec), list[Path]()
+    What else is wrong with the document is not looked at.
+
+    Raise InvalidObject for a document with more than MOST_SECRETS of them: a section tells of one property at a time,
+    and each look takes as long as the document is.
+    """
+    data, found = _copied(spec), dict[Path, None]()
     while new := [path for path in _refused(kind, data) if path not in found and value_at(data, path) is not None]:
-        found += new
+        found |= dict.fromkeys(new)
+        if len(found) > MOST_SECRETS:
+            raise InvalidObject(kind, name, [((), f"may hold {MOST_SECRETS} secrets, and has more")])
         for path in new:
             parent_of(data, path)[path[-1]] = secret("0")
-    return tuple(dict.fromkeys(found))
+    return tuple(found)
 
 
 def _refused(kind: ObjectKind, data: dict[str, Any]) -> list[Path]:

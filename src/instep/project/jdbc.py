@@ -8,7 +8,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
+from instep.errors import ProjectError
+from instep.project.jdbc_address import address, check_options, check_url, subprotocol_of
+from instep.project.jdbc_dialects import dialect_of
 from instep.project.reach import RowsPerSecond
+from instep.project.reference import Reference
 from instep.project.values import (
     Port,
     Seconds,
@@ -90,14 +94,32 @@ class JdbcServer(Section):
     rows_per_second: RowsPerSecond = 0
 
     @model_validator(mode="after")
-    def _reached(self) -> JdbcServer:
+    def _reached(self, info: ValidationInfo) -> JdbcServer:
         if bool(self.subprotocol) == bool(self.url):
             raise _wrong(
                 "needs `subprotocol`, such as postgresql, or `url`, such as jdbc:postgresql://{host}/{database}"
             )
         if not re.fullmatch(r"[A-Za-z0-9+.-]*", self.subprotocol):
             raise _wrong("`subprotocol` is the word after jdbc: in a URL")
+        if info.context and info.context.get("resolved"):
+            return self  # a source that is opened says it in its own words
+        try:
+            self.check_address()
+        except ProjectError as error:
+            raise _wrong(f"{error.message}: {error.hint}") from None
         return self
+
+    def check_address(self) -> None:
+        """Raise ProjectError for a URL or an option that is refused, as far as references leave it to be seen."""
+        if isinstance(self.url, Reference):
+            return
+        kind = subprotocol_of(self.url) if self.url else self.subprotocol
+        check_options(kind, self.options)
+        if self.url:
+            check_url(self.url)
+        parts = self.host, self.port, self.database
+        if not any(isinstance(part, Reference) for part in parts) and (template := self.url or dialect_of(kind).url):
+            address(template, str(self.host), int(str(self.port or dialect_of(kind).port)), str(self.database))
 
     def arguments(self) -> dict[str, Any]:
         out = super().arguments()

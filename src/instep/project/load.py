@@ -111,6 +111,28 @@ def _links(tree: Tree) -> Iterator[Problem]:
     for problem, name in _shard_links(tree.data):
         path = ("connections", name, "shard")
         yield tree.line(path), f"{dotted(path)}: {problem}"
+    for problem, name, key in _log_links(tree.data):
+        path = ("connections", name, "log", key)
+        yield tree.line(path), f"{dotted(path)}: {problem}"
+
+
+def _log_links(data: Any) -> Iterator[tuple[str, str, str]]:
+    """Two connections of a source cannot share a slot, nor what it publishes."""
+    known: dict[tuple[str, str, str], str] = {}
+    for name, connection in _section(data, "connections").items():
+        of = str(_source(data, connection))
+        for field, given in _section(connection, "log").items():
+            if field not in ("slot", "publication") or not isinstance(given, str) or not given:
+                continue
+            if (of, field, given) in known:
+                other = known[of, field, given]
+                yield f"connections.{other} of source {of} has the {field} {given!r} already", name, field
+            known.setdefault((of, field, given), name)
+
+
+def _source(data: Any, connection: Any) -> Any:
+    said = connection.get("source") if isinstance(connection, dict) else None
+    return said or next(iter(_section(data, "sources")), "")
 
 
 def _shard_links(data: Any) -> Iterator[tuple[str, str]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from instep.errors import SchemaError
 from instep.model import Deletes
 from instep.project.channels import Channel, Egress, Notify, Route, ServerUrl
 from instep.project.connector import ConnectorServer
@@ -22,10 +22,14 @@ from instep.project.reach import Server, Tls, former
 from instep.project.reference import Reference
 from instep.project.retention import RetentionSection
 from instep.project.schedule import schedule, time_zone
+from instep.project.shelves import SHELVES
+from instep.project.table_keys import TableKeys
+from instep.project.table_layout import PartitionTerms, SortTerms, TableProperties
 from instep.project.telemetry import LineageSection, Traces
 from instep.project.values import (
     SECRET_NAME,
     URL_PASSWORD,
+    ColumnTypes,
     Name,
     Patterns,
     Port,
@@ -39,12 +43,11 @@ from instep.project.values import (
     as_text,
     check_property,
     expression,
+    folders,
 )
 from instep.project.words import Backfilled, Handling, Propagation
 from instep.schema import personal
 from instep.schema.bounds import MAX_NEW_COLUMNS
-from instep.schema.layout import sort_term
-from instep.schema.partition import partition_term
 from instep.schema.selection import Pattern, Selection, patterns
 
 _POSTGRES_TLS = {"sslmode": "mode", "sslrootcert": "ca"}
@@ -56,33 +59,6 @@ def _checked(value: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any
     if not (info.context and info.context.get("resolved")):
         for name, text in value.items():
             check_property(name, text)
-    return value
-
-
-def _open_to_all(value: dict[str, str | bool | int | float]) -> dict[str, str | bool | int | float]:
-    """Whoever may read a table reads its properties."""
-    for name, text in value.items():
-        if SECRET_NAME.search(name) or URL_PASSWORD.search(str(text)):
-            why = f"{name} looks like a secret, and every reader of a table sees its properties"
-            raise PydanticCustomError("pattern", "{why}", {"why": why})
-    return value
-
-
-def _sorted(value: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        list(map(sort_term, value))
-    except SchemaError as error:
-        raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
-    return value
-
-
-def _partitioned(value: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        terms = list(map(partition_term, value))
-    except SchemaError as error:
-        raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
-    if twice := [t.text for n, t in enumerate(terms) if t in terms[:n]]:
-        raise PydanticCustomError("pattern", "{why}", {"why": f"{twice[0]} is there twice"})
     return value
 
 
@@ -337,12 +313,11 @@ class TableSection(OverrideSection):
     filter: str | None = None
     name: str = ""
     columns: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
-    properties: Annotated[dict[str, str | bool | int | float], AfterValidator(_open_to_all)] = Field(
-        default_factory=dict
-    )
-    sort: Annotated[Words, AfterValidator(_sorted)] = ()
-    partition: Annotated[Words, AfterValidator(_partitioned)] = ()
+    properties: TableProperties = Field(default_factory=dict)
+    sort: SortTerms = ()
+    partition: PartitionTerms = ()
     history: bool = False
+    types: ColumnTypes = Field(default_factory=dict)
     enabled: bool = True
 
 
@@ -432,6 +407,7 @@ class Connection(Section):
     hash: Patterns = ()
     salt: Secret = ""
     protect: Protection = Protect(mode="off")
+    types: ColumnTypes = Field(default_factory=dict)
     tables: dict[TablePattern, TableSection] = Field(default_factory=dict)
     detect: Detect = Detect()
     schedule: Schedule = Schedule()
@@ -453,6 +429,10 @@ class Connection(Section):
                 why = f"tables: {text}: `name` is for one table: write its schema and name"
                 raise PydanticCustomError("pattern", "{why}", {"why": why})
         return self
+
+    @cached_property
+    def table_keys(self) -> TableKeys:
+        return TableKeys(self.tables)
 
     def selection(self) -> Selection:
         """What is read. `enabled` on an exactly named table is an explicit choice, on a pattern an exclusion."""
@@ -486,6 +466,7 @@ class ProjectFile(Section):
     egress: Egress = Egress()
     server_url: ServerUrl = ""
     retention: RetentionSection = RetentionSection()
+    shelves: Annotated[Words, AfterValidator(folders)] = SHELVES
     four_eyes: bool = False
     traces: Traces = Traces()
     lineage: LineageSection = LineageSection()

@@ -55,19 +55,18 @@ def problems_of(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> 
     return list(dict.fromkeys(found))
 
 
-def placed_problems(error: ValidationError, tree: Tree, seen: Mapping[Any, Any]) -> list[tuple[Path, str]]:
-    """(place, text) of every error, as `problems_of`."""
-    found, wrong = [], [detail["loc"] for detail in error.errors(include_url=False)]
-    for detail in error.errors(include_url=False):
-        if detail["type"] == "too_short" and any(_inside(place, detail["loc"]) for place in wrong):
+def placed_problems(
+    error: ValidationError, tree: Tree, seen: Mapping[Any, Any], most: int | None = None
+) -> list[tuple[Path, str]]:
+    """(place, text) of every error, as `problems_of`, or of the first ones."""
+    found, details = [], error.errors(include_url=False)
+    around = {place[:n] for place in (detail["loc"] for detail in details) for n in range(len(place))}
+    for detail in details[:most]:
+        if detail["type"] == "too_short" and detail["loc"] in around:
             continue  # pydantic does not count the items that are wrong
         path = data_path(tree.data, detail)
         found.append((path, _text(detail, path, tree, seen)))
     return found
-
-
-def _inside(place: tuple[int | str, ...], around: tuple[int | str, ...]) -> bool:
-    return len(place) > len(around) and place[: len(around)] == around
 
 
 def raise_all(file: str, problems: Iterable[Problem], hint: str = "") -> None:

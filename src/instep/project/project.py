@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from instep.project.models import Connection, Detect, ProjectFile, TableSection
 from instep.project.policies import to_policy
 from instep.project.problems import near
 from instep.project.reference import Environment, Reference
+from instep.project.shelves import Shelves
 from instep.project.tree import Path as TreePath
 from instep.project.tree import Tree
 from instep.project.values import Section
@@ -61,6 +62,7 @@ class TableOptions:
     properties: Mapping[str, Any] = field(default_factory=dict)
     sort: tuple[str, ...] = ()
     partition: tuple[str, ...] = ()
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,10 @@ class Project:
 
     def of(self, connection: str) -> Project:
         """The project as one run of the connection has it, whatever is written meanwhile."""
+        return self
+
+    def among(self, connections: Collection[str]) -> Project:
+        """The project for a look at some of its connections."""
         return self
 
     def selected(self, names: Iterable[str] = ()) -> tuple[str, ...]:
@@ -241,10 +247,10 @@ class Project:
         path = ".".join(filter(None, ref))
         found: dict[str, Any] = {}
         said = self.connection(connection)
-        for pattern, section in said.tables.items():
-            if Pattern(pattern).matches(path):
-                given = section.model_fields_set & TableOptions.__dataclass_fields__.keys()
-                found = {field: getattr(section, field) for field in given} | found
+        for pattern in said.table_keys.fitting(path):
+            section = said.tables[pattern]
+            given = section.model_fields_set & TableOptions.__dataclass_fields__.keys()
+            found = {field: getattr(section, field) for field in given} | found
         return TableOptions(**{"mode": said.mode, **found})
 
     def tables_named(self, connection: str) -> dict[str, tuple[str, ...]]:
@@ -252,15 +258,22 @@ class Project:
         named = self.connection(connection).tables.items()
         return {pattern: tuple(section.columns) for pattern, section in named if Pattern(pattern).is_exact}
 
-    def log_names(self, connection: str) -> tuple[str, str] | None:
-        """(slot, publication) of a connection with tables that follow the source's log, None without such tables.
-        Connections of one name in other projects have other slots."""
+    def follows_log(self, connection: str) -> bool:
+        """Return whether some table of the connection follows the source's log."""
         said = self.connection(connection)
-        if said.mode != "log" and all(t.mode != "log" for t in said.tables.values()):
-            return None
-        plain = re.sub(r"[^a-z0-9]+", "_", connection.lower()).strip("_")[:40]
-        own = f"instep_{plain}_{hashlib.sha256(f'{self.name}/{connection}'.encode()).hexdigest()[:8]}"
+        return said.mode == "log" or any(t.mode == "log" for t in said.tables.values())
+
+    def log_names(self, connection: str, own: str) -> tuple[str, str]:
+        """Return (slot, publication) of a connection that follows a log: `own`, unless it names others."""
+        said = self.connection(connection)
         return said.log.slot or own, said.log.publication or own
+
+    def own_log_name(self, connection: str, installation: str = "") -> str:
+        """Return the name of a connection's slot. Connections of one name in other projects have other slots, and so
+        have projects of one name with stores of their own: `installation` is the store's id."""
+        plain = re.sub(r"[^a-z0-9]+", "_", connection.lower()).strip("_")[:40]
+        whose = "/".join(filter(None, (installation, self.name, connection)))
+        return f"instep_{plain}_{hashlib.sha256(whose.encode()).hexdigest()[:8]}"
 
     def config_hash(self, connection: str) -> str:
         """A digest of all that the file says of a connection, its source, destination and policy; no secret's
@@ -288,10 +301,19 @@ class Project:
         hint = f"add it to {self.file}, or use another name" if known else f"add one to {self.file}"
         return ProjectError(f"unknown {what} {name!r}{near(name, known)}", hint=hint)
 
+    @property
+    def shelves(self) -> Shelves:
+        """The folders that paths lead to which come through an API."""
+        return Shelves.of(self.root, self.model.shelves, self.store_url())
+
     def _settings(self, section: Section, path: TreePath) -> Settings:
+        return Settings(getattr(section, "type", ""), self._placed(self._plain(section, path)).arguments())
+
+    def _plain(self, section: Section, path: TreePath) -> Section:
+        """The section with every reference resolved; ProjectError where a value does not fit its place."""
         values = {name: self._resolved(getattr(section, name), (*path, name)) for name in type(section).model_fields}
         try:
-            checked = type(section).model_validate(values, context={"resolved": True})
+            return type(section).model_validate(values, context={"resolved": True})
         except ValidationError as error:
             wrong = {(*path, *detail["loc"]) for detail in error.errors(include_input=False)}
             said = "\n".join(
@@ -299,7 +321,6 @@ class Project:
                 for place in sorted(wrong, key=self._order)
             )
             raise ProjectError(said, hint="correct the variable or the file") from None
-        return Settings(getattr(section, "type", ""), self._placed(checked).arguments())
 
     def _order(self, path: TreePath) -> tuple[int, str]:
         return self.tree.line(path), str(path)

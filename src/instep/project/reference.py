@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from instep.errors import ProjectError
-from instep.logs import hide, names_secret
 from instep.project.watch import digest_of
+from instep.redaction import hide, is_plain, names_secret, note_referenced
 
 ENV_FILE = ".env"
 """Beside the project file: values that references name."""
 _ANY = re.compile(r"\$\{([^}]*)(\}?)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
+_CHOSEN = frozenset({"configuration", "environment", "properties", "options", "headers", "conf"})
+"""Parts of the project file below which names are chosen by people."""
 _WHY = {UnicodeDecodeError: "it is not UTF-8 text", RuntimeError: "its user has no home folder"}
 
 Place = tuple[str | int, ...]
@@ -89,7 +91,8 @@ class Environment:
         """The value; raises ProjectError that starts with `where` and names the variable or file. `place`: where it
         stands in the project."""
         value = _ANY.sub(lambda match: self._one(match[1], where, place), reference.text)
-        if "${secret:" in reference.text or (place and (place[0] == "channels" or names_secret(str(place[-1])))):
+        note_referenced(value)
+        if _is_secret(reference, place, value):
             hide(value)
         return value
 
@@ -124,6 +127,17 @@ class Environment:
             raise ProjectError(
                 f"{where}: the file {path} cannot be read: {why}", hint="make the file, or name another one"
             ) from None
+
+
+def _is_secret(reference: Reference, place: Place, value: str) -> bool:
+    """True for sealed values, those of fields that are called so, and those that look like one where a name tells
+    nothing: in addresses, and below names that people choose."""
+    if "${secret:" in reference.text or not place:
+        return "${secret:" in reference.text
+    if place[0] == "channels" or names_secret(str(place[-1])):
+        return True
+    chosen = any(part in _CHOSEN for part in place)
+    return (chosen or "://" in value) and not is_plain(value)
 
 
 def read_env_file(path: Path) -> dict[str, str]:

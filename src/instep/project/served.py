@@ -5,26 +5,31 @@ Names are unique over both. What the file says comes first, and refers to what t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from instep.errors import ProjectError
 from instep.model import ObjectKind
-from instep.project.connector import ConnectorServer, reaching_out
-from instep.project.documents import PLURALS, InvalidObject, section_of
+from instep.project.api_keys import refusals
+from instep.project.documents import NO_REFERENCE, PLURALS, InvalidObject, secret_id, section_of
 from instep.project.models import Connection, ProjectFile
 from instep.project.policies import PolicySection
 from instep.project.project import Project, Settings
-from instep.project.reference import Opens
+from instep.project.reference import Opens, Reference
 from instep.project.tree import Path as TreePath
 from instep.project.values import Section
 
+REMEMBERED = 256
+"""How many sections of a kind are kept as they were read: a server may have any number, and outlives many."""
 _KINDS = {plural: kind for kind, plural in PLURALS.items()}
 
 
 class Document(Protocol):
     """What is kept of an object: its section as JSON; `id` and `version` tell one writing of it from all others."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def id(self) -> str: ...
@@ -40,6 +45,8 @@ class Documents(Protocol):
     """Where a server keeps them."""
 
     def get(self, kind: ObjectKind, name: str) -> Document | None: ...
+
+    def several(self, kind: ObjectKind, names: Collection[str]) -> Sequence[Document]: ...
 
     def names(self, kind: ObjectKind) -> tuple[str, ...]: ...
 
@@ -57,13 +64,23 @@ class Sections(Mapping[str, Any]):
             return self._file[name]
         found = self._documents.get(self._kind, name)
         if found is None:
-            self._read.pop(name, None)
             raise KeyError(name)
-        written, section = self._read.get(name, (None, None))
+        return self._section(name, found)
+
+    def _section(self, name: str, found: Document) -> Section:
+        written, section = self._read.pop(name, (None, None))
         if section is None or written != (found.id, found.version):
             section = section_of(self._kind, name, found.spec)
-            self._read[name] = (found.id, found.version), section
+        self._read[name] = (found.id, found.version), section
+        while len(self._read) > REMEMBERED:  # the one that was asked for longest ago; another thread may be first
+            self._read.pop(next(iter(list(self._read))), None)
         return section
+
+    def several(self, names: Collection[str]) -> dict[str, Section]:
+        """The sections of these names that there are, by one statement."""
+        own = {name: self._file[name] for name in names if name in self._file}
+        kept = self._documents.several(self._kind, [name for name in names if name not in own])
+        return own | {found.name: self._section(found.name, found) for found in kept}
 
     def __iter__(self) -> Iterator[str]:
         yield from self._file
@@ -86,13 +103,39 @@ class ServedProject(Project):
         """Whether the server keeps the section, not the file."""
         return name not in getattr(self.own, plural)
 
+    def _plain(self, section: Section, path: TreePath) -> Section:
+        """Also looks again at what a section that the server keeps leads to: folders and links may have moved since,
+        and it may have been written when more was allowed."""
+        found = super()._plain(section, path)
+        if self._is_kept(path):
+            self._refuse(path, refusals(found, self.shelves))
+        return found
+
+    def _resolved(self, value: Any, path: TreePath) -> Any:
+        """What the server keeps refers to its own secrets alone."""
+        if isinstance(value, Reference) and self._is_kept(path) and not secret_id(value):
+            self._refuse(path, [(path[2:], NO_REFERENCE)])
+        return super()._resolved(value, path)
+
     def source(self, name: str) -> Settings:
-        """Also looks again at where a connector that the server keeps is: folders and links may have moved since."""
-        section = self.model.sources.get(name)
-        wrong = [*reaching_out(section, self.root)] if isinstance(section, ConnectorServer) else []
-        if wrong and self.manages("sources", name):
-            raise InvalidObject("source", name, wrong)
-        return super().source(name)
+        """Also: links in a folder of files that the server keeps lead nowhere else."""
+        found = super().source(name)
+        confined = found.type == "files" and self.manages("sources", name)
+        return Settings(found.type, {**found, "links": False}) if confined else found
+
+    def destination(self, name: str) -> Settings:
+        """Also: a lake in a bucket or of a catalog's server that the server keeps leads to no file of this machine."""
+        found = super().destination(name)
+        afar = found.type == "iceberg" and (found["catalog"] != "sqlite" or "://" in found["warehouse"])
+        confined = afar and self.manages("destinations", name)
+        return Settings(found.type, {**found, "local_files": False}) if confined else found
+
+    def _is_kept(self, path: TreePath) -> bool:
+        return len(path) > 1 and path[0] in _KINDS and self.manages(str(path[0]), str(path[1]))
+
+    def _refuse(self, path: TreePath, wrong: Iterable[tuple[TreePath, str]]) -> None:
+        if found := list(wrong):
+            raise InvalidObject(_KINDS[str(path[0])], str(path[1]), found)
 
     def where(self, path: TreePath) -> str:
         if len(path) < 2 or path[0] not in _KINDS or not self.manages(str(path[0]), str(path[1])):
@@ -103,6 +146,8 @@ class ServedProject(Project):
         """The connection with all that belongs to it as it is now; nobody's later writing changes it. ProjectError if
         something that it uses is gone: out of the file, which does not know who uses it."""
         section = self.connection(connection)
+        if self.manages("connections", connection):
+            self._refuse(("connections", connection), refusals(section, self.shelves))
         source, destination = self.source_of(connection), self.destination_of(connection)
         channels = {notice.to: self._used(connection, "channels", notice.to) for notice in section.notify}
         found = {
@@ -113,6 +158,22 @@ class ServedProject(Project):
             "channels": channels,
         }
         return replace(self, model=self.model.model_copy(update=found))
+
+    def among(self, connections: Collection[str]) -> Project:
+        """Some connections with what they use, read by a statement for each kind."""
+        found: dict[str, dict[str, Any]] = {"connections": self._read("connections", connections)}
+        sections = found["connections"].values()
+        for plural in ("sources", "destinations"):
+            named = {
+                getattr(section, plural[:-1]) or next(iter(getattr(self.model, plural)), "") for section in sections
+            }
+            found[plural] = self._read(plural, named)
+        found["policies"] = self._read("policies", {section.policy for section in sections})
+        return replace(self, model=self.model.model_copy(update=found))
+
+    def _read(self, plural: str, names: Collection[str]) -> dict[str, Any]:
+        sections = getattr(self.model, plural)
+        return sections.several(names) if isinstance(sections, Sections) else dict(sections)
 
     def _policy(self, section: Connection) -> dict[str, PolicySection]:
         """The one it names; the words of presets are none."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +23,9 @@ from instep.errors import SchemaError
 from instep.project.reference import Reference
 from instep.schema import selection
 from instep.schema.regex import check_regex
+from instep.schema.types import parse
 
+T = TypeVar("T")
 SECRET_NAME = re.compile(
     r"passw|passphrase|secret|token|credential|private.?key|api.?key|account.?key|webhook", re.IGNORECASE
 )
@@ -91,8 +93,8 @@ class _Referable:
         return inner(value)
 
 
-def _no_password(value: str | Reference) -> str | Reference:
-    if URL_PASSWORD.search(str(value)):
+def _no_password(value: str | Reference, info: ValidationInfo) -> str | Reference:
+    if URL_PASSWORD.search(str(value)) and not (info.context and info.context.get("resolved")):
         raise PydanticCustomError("url_secret", "a password stands in the URL")
     return value
 
@@ -118,20 +120,22 @@ def listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _pattern(value: str) -> str:
+def read_with(read: Callable[[str], T], text: str) -> T:
+    """Return what `read` makes of a text; refuse the text with the reason of a SchemaError."""
     try:
-        selection.Pattern(value)
+        return read(text)
     except SchemaError as error:
         raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
+
+
+def _pattern(value: str) -> str:
+    read_with(selection.Pattern, value)
     return value
 
 
 def expression(value: str) -> str:
     """A regular expression for a whole value, without `re:`."""
-    try:
-        check_regex(value)
-    except SchemaError as error:
-        raise PydanticCustomError("pattern", "{why}", {"why": f"{error.message}; {error.hint}"}) from None
+    read_with(check_regex, value)
     return value
 
 
@@ -159,3 +163,19 @@ TablePattern = Annotated[str, AfterValidator(_pattern)]
 Patterns = Annotated[tuple[TablePattern, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 Words = Annotated[tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | list[str])]
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
+
+
+def _column_type(value: str) -> str:
+    read_with(parse, value)
+    return value
+
+
+ColumnTypes = dict[Annotated[str, Field(min_length=1)], Annotated[str, AfterValidator(_column_type)]]
+
+
+def folders(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of folders as they are; refuse URIs and empty ones."""
+    for name in value:
+        if not name or "://" in name:
+            raise PydanticCustomError("shelves", "{text}", {"text": f"{name!r} is no folder: write its path"})
+    return value

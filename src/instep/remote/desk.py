@@ -35,20 +35,25 @@ Ref = tuple[str, str]
 
 @dataclass(frozen=True)
 class Detected:
-    """`pending`: something waits for a person, or for the next plan."""
+    """`pending`: something waits for a person, or for the next plan. `missing`: errors of patterns of `include` that no
+    table fits; `others`: there are tables beside them."""
 
     reviews: tuple[Review, ...]
     counts: Counts
     pending: bool
+    missing: Sequence[str] = ()
+    others: bool = True
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A change with what was looked up about it: what shares a new key, source values that do not fit."""
+    """A change with what was looked up about it: what shares a new key, source values that do not fit the accepted
+    type, values of the destination that do not fit the new one."""
 
     review: Review
     keys: Sequence[str] = ()
     held: Sequence[Mapping[str, Any]] = ()
+    lossy: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)

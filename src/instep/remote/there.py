@@ -102,7 +102,8 @@ class There:
         found = {r.id: r for r in self._reviews(connection, stop=set(ids))}
         counts = Counts(**{level: Count(**of) for level, of in result.get("counts", {}).items()})
         reviews = tuple(found[id] for id in ids if id in found)
-        return Detected(reviews, counts, bool(result.get("pending") or result.get("waiting")))
+        pending, others = bool(result.get("pending") or result.get("waiting")), bool(result.get("others", True))
+        return Detected(reviews, counts, pending, tuple(result.get("missing", ())), others)
 
     def begin_sync(self, connection: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The job, which waits for a worker or was there already (`fresh` false)."""

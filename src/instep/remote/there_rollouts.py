@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from instep.control.rollouts.waves import among
 from instep.errors import InstepError
 from instep.model import Job, Member, Rollout
 from instep.remote.client import part
@@ -50,11 +51,12 @@ class RolloutsThere:
         return [record(Member, {**one, "rollout": id}) for one in found]
 
     def detect(self, wanted: Wanted) -> Mapping[str, str]:
-        """All at once into the queue, then one after the other is waited for."""
+        """All at once into the queue, then one after the other is waited for. Nothing is drafted before: what is rolled
+        out may be what is found."""
         failed: dict[str, str] = {}
-        jobs: dict[str, str] = {}
-        for member in self.draft(wanted)[0].members:
-            jobs[member.connection] = self.works.begin(member.connection, "detect", {"why": "rollout"})["id"]
+        listed = self.works.client.pages("/connections")
+        names = among(wanted.group, [(one["name"], one["destination"], one["tags"]) for one in listed])
+        jobs = {name: self.works.begin(name, "detect", {"why": "rollout"})["id"] for name in names}
         for name, job in jobs.items():
             try:
                 self.works.follower.done(job)

@@ -179,11 +179,12 @@ def _ref(change: Any) -> Ref:
 
 
 def _add_table(draft: Draft, new: Table) -> str:
-    """A retained table of its id, else of its name, is revived if it has the same key."""
+    """A retained table of its id, else of its name, is revived if it has the same key, in the same types where its
+    history is kept."""
     if new.schema in draft.closed:
         return f"schema {new.schema!r} is not accepted"
     twin, there = draft.kept(new.id), draft.at(new.ref)
-    old = next((t for t in (twin, there) if t and t.table.retained and t.key == new.key), None)
+    old = next((t for t in (twin, there) if t and t.table.retained and _has_key_of(t, new)), None)
     if (old is None or old.table.ref != new.ref) and not draft.free(new.ref):
         return f"the name {new.path!r} is still used by a held change"
     if twin is not None and twin is not old:
@@ -197,6 +198,12 @@ def _add_table(draft: Draft, new: Table) -> str:
     draft.follow([(old, new.ref)])
     _take_over(old, new, same=old.table.id == new.id, replaced=False)
     return ""
+
+
+def _has_key_of(old: TableDraft, new: Table) -> bool:
+    """Versions of a row are told by its key, and know it in one type."""
+    types = {c.column.name: c.column.type for c in old.columns}
+    return old.key == new.key and (not old.table.history or all(types[k] == new.by_name[k].type for k in new.key))
 
 
 def _remove_table(draft: Draft, change: TableRemoved, decision: Decision) -> None:
@@ -241,6 +248,8 @@ def _edit(table: TableDraft, decision: Decision) -> str:
             found.now = None
             if applied:
                 table.drop(found, retain=decision.modifiers.removed == "retain")
+        case ColumnRetyped() if not applied and (found := table.find(change.before.name)) is not None:
+            found.retyped = True
         case _ if applied:
             return _alter(table, change)
     return ""
@@ -259,7 +268,12 @@ def _alter(table: TableDraft, change: Any) -> str:
         case KeyChanged():
             if absent := [name for name in change.after if table.find(name) is None]:
                 return f"the key needs {absent[0]!r}, which is not accepted"
+            if held := [name for name in change.after if (c := table.find(name)) is not None and c.retyped]:
+                return f"the key needs the new type of {held[0]!r}, which is not accepted"
             table.rekey(change.after)
+            if change.before == change.after:
+                extra = None if table.table.extra is None else ()
+                table.table = replace(table.table, generation=table.table.generation + 1, extra=extra)
         case KeyRemoved():
             table.rekey(())
         case CursorChanged():

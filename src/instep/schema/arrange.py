@@ -28,6 +28,7 @@ from instep.schema.hazard import Capabilities, Hazard, hazards
 from instep.schema.order import Pairing, Trail, after_steps, column_steps, pair, spare
 from instep.schema.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, SetLayout, Step, StepChange, step
 from instep.schema.table import Catalog, Column, Table
+from instep.schema.widen import widens
 
 
 @dataclass(frozen=True)
@@ -244,10 +245,19 @@ def _pair(scene: Scene, match: _Match, found: Table, wanted: Table) -> Pairing:
 
 
 def _new_generation(match: _Match) -> bool:
-    """The accepted table was replaced, and the destination does not know the new one yet."""
+    """The accepted table was replaced or its key has another type, and the destination does not know that yet."""
     if match.before is None or match.after is None or match.before.generation == match.after.generation:
         return False
-    return match.found is None or match.found.id is None or match.found.id != match.after.id
+    if match.found is None or match.found.id is None or match.found.id != match.after.id:
+        return True
+    return match.wanted is not None and _holds_other_types(match.found, match.wanted)
+
+
+def _holds_other_types(found: Table, wanted: Table) -> bool:
+    """True if rows there are told apart by values of another type or, of a table without a key, hold such values."""
+    there = {c.alias: c.type for c in found.columns if c.alias}
+    telling = [c for c in wanted.columns if c.key or not wanted.key]
+    return any(not widens(c.type, there.get(c.alias, c.type)) for c in telling)
 
 
 def _drift(table: Table, column: Column) -> DestinationDrifted:

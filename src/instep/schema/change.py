@@ -229,6 +229,8 @@ def _describe_table(
             return f"{_kind(change.before)} {change.after.path} replaced by another {_kind(change.after)} of that name"
         case TableComment():
             return f"comment of table {_path(change.table)} {_moved(change.before, change.after)}"
+        case KeyChanged() if change.before == change.after:
+            return f"primary key of {_path(change.table)} has values of another type: {_list(change.after)}"
         case KeyChanged():
             return f"primary key of {_path(change.table)} {_moved(_list(change.before), _list(change.after))}"
         case KeyRemoved():

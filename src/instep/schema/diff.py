@@ -217,6 +217,8 @@ def _edits(before: Table, after: Table) -> Iterator[Change]:
         yield from _alterations(ref, replace(a, name=b.name), b)
     yield from _reordering(ref, before, after, names)
     yield from _added(ref, after, pairs.added)
+    if key and _tells_otherwise(before, after, names):
+        yield KeyChanged(ref, key, key)
     if key != after.key:
         yield KeyChanged(ref, key, after.key)
     if cursor != after.cursor or _orders_otherwise(before, after, cursor):
@@ -229,6 +231,12 @@ def _kept_key(before: Table, after: Table, names: Mapping[str, str]) -> tuple[tu
     """(the old key under the new names, whether it was removed: gone, or without one of its columns)."""
     removed = bool(before.key) and (not after.key or any(name not in names for name in before.key))
     return (() if removed else tuple(names[n] for n in before.key)), removed
+
+
+def _tells_otherwise(before: Table, after: Table, names: Mapping[str, str]) -> bool:
+    """Whether a column of the key has another type: values of the one need not fit the other, nor stay distinct."""
+    pairs = ((before.by_name[name].type, after.by_name[names[name]].type) for name in before.key)
+    return any(a != b and type_change(a, b) is ColumnRetyped for a, b in pairs)
 
 
 def _orders_otherwise(before: Table, after: Table, cursor: str | None) -> bool:

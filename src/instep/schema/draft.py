@@ -12,11 +12,13 @@ from instep.schema.widen import fitting
 
 @dataclass
 class ColumnDraft:
-    """`now` is its name in the sequence, None once it is gone there; `origin` its accepted name before."""
+    """`now` is its name in the sequence, None once it is gone there; `origin` its accepted name before. `retyped`: it
+    has another type in the sequence, which is not accepted."""
 
     column: Column
     now: str | None
     origin: str = ""
+    retyped: bool = False
 
 
 @dataclass

@@ -12,6 +12,8 @@ from instep.schema.plan import Plan
 from instep.schema.policy import Decision
 from instep.schema.step import RecordIdentity, Ref, ReviveColumn, RewriteColumn, SetLayout, Step
 
+NOTHING = "nothing to do: the destination is in step"
+
 
 @dataclass(frozen=True)
 class Impact:
@@ -34,7 +36,7 @@ def explain(plan: Plan, impact: Mapping[Ref, Impact] | None = None) -> list[str]
     reloads rows.
     """
     lines = [*_decided(plan), *_held(plan), *_steps(plan, impact or {}), *_facts(plan)]
-    return lines or ["nothing to do: the destination is in step"]
+    return lines or [NOTHING]
 
 
 def _steps(plan: Plan, impact: Mapping[Ref, Impact]) -> Iterator[str]:

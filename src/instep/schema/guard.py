@@ -19,7 +19,7 @@ from instep.schema.names import Naming, destination_ref
 from instep.schema.plan import Plan
 from instep.schema.policy import Decision
 from instep.schema.step import Ref, RewriteColumn, StepChange
-from instep.schema.table import Catalog
+from instep.schema.table import Catalog, Column
 
 
 @dataclass(frozen=True)
@@ -69,14 +69,32 @@ def _spared(
     return replace(decision, modifiers=replace(decision.modifiers, removed="retain"), why=why)
 
 
+_TYPED = RewriteColumn | ColumnWidened | ColumnRetyped
+
+
+def column_offences(made: Plan, guards: Mapping[Ref, Guards]) -> Iterator[tuple[Ref, Column, str]]:
+    """Columns, as the steps of a plan would leave them, whose new type their table's layout does not allow, and why. A
+    table is called by the name that it gets; `guards` are by today's names."""
+    today = _today(made)
+    for group in made.groups():
+        guarded = guards.get(today.get(group.ref, group.ref), {})
+        changes = [s.change for s in group.steps]
+        old = {c.after.name: c.before.name for c in changes if isinstance(c, ColumnRenamed)}
+        for change in changes:
+            if isinstance(change, _TYPED):
+                for why in _offence(group.ref, change, old, guarded):
+                    yield group.ref, change.after, why
+
+
 def offences(made: Plan, guards: Mapping[Ref, Guards]) -> dict[Ref, str]:
-    """Why steps of a plan cannot be carried out, by destination table under the name that it gets. `guards` are by
-    today's names."""
+    """Why steps of a plan cannot be carried out, by destination table under the name that it gets; new types of columns
+    aside (see `column_offences`). `guards` are by today's names."""
     today = _today(made)
     found: dict[Ref, str] = {}
     for group in made.groups():
         guarded = guards.get(today.get(group.ref, group.ref), {})
-        if guarded and (why := offence(group.ref, [s.change for s in group.steps], guarded)):
+        changes = [s.change for s in group.steps if not isinstance(s.change, _TYPED)]
+        if guarded and (why := offence(group.ref, changes, guarded)):
             found.setdefault(group.ref, why)
     return found
 

@@ -163,7 +163,8 @@ class ColumnReordered:
 
 @dataclass(frozen=True)
 class KeyChanged:
-    """Another primary key; `before` is empty for a table that had none or whose KeyRemoved stands before."""
+    """Another primary key, or the same columns with values of another type (`before` and `after` are equal). `before`
+    is empty for a table that had none or whose KeyRemoved stands before."""
 
     kind: ClassVar[str] = "key.changed"
     table: Ref

@@ -43,7 +43,9 @@ from instep.schema.preset import (
 Backfill = Literal["none", "column", "table"]
 Removed = Literal["retain", "drop"]
 Misfit = Literal["quarantine", "null", "fail"]
-Explicit = Literal["on", "off", "hashed", "mapped", "approved", "rejected"]
+Explicit = Literal["on", "off", "hashed", "mapped", "typed", "approved", "rejected"]
+TYPES = "types"
+"""`Decision.rule` where the project file chooses the column's type."""
 OPTION = "option "
 """How `Decision.rule` begins where a setting decided that was translated to a rule."""
 
@@ -283,6 +285,14 @@ _MEANS: Mapping[Effect, str] = {
     "error": ": the table is in error, nothing is taken as removed",
 }
 
+LISTED_OFF = f"{_WHY['ignore']}: listed as switched off"
+"""How `Decision.why` begins for an addition that is left out."""
+
+
+def is_listed_off(why: str) -> bool:
+    """Return whether a recorded `Decision.why` is that of an addition that is left out."""
+    return why.startswith(LISTED_OFF)
+
 
 def is_by_policy(why: str) -> bool:
     """Whether a recorded `Decision.why` is what a policy says, not what holds a change back beside it."""
@@ -290,7 +300,7 @@ def is_by_policy(why: str) -> bool:
 
 
 def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] | None:
-    """On and hashed answer additions, hashed also the new type, mapped answers renames, the others every change."""
+    """On and hashed answer additions, hashed and typed a new type, mapped answers renames, the others every change."""
     retyped = change.kind in ("column.widened", "column.narrowed", "column.retyped")
     added, renamed = change.kind.endswith(".added"), change.kind.endswith(".renamed")
     match explicit:
@@ -304,6 +314,8 @@ def _explicit(change: Change, explicit: Explicit | None) -> tuple[Choice, str] |
             return Choice("apply"), "selection"
         case "hashed" if retyped:
             return Choice("apply"), "selection"
+        case "typed" if retyped:
+            return Choice("apply"), TYPES
         case "mapped" if renamed:
             return Choice("apply"), "selection"
     return None
@@ -316,7 +328,7 @@ def _asked(
     person who approves or switches on says yes to what the policy would do: its modifiers hold."""
     if said := _explicit(change, explicit):
         pick, name = said
-        if explicit in ("approved", "on", "hashed"):
+        if explicit in ("approved", "on", "hashed", "typed"):
             ruled = next(p for _, p in _ruled(change, policy, tags) if p is not None)
             pick = replace(pick, modifiers=ruled.modifiers)
         yield Voice(name, "person"), pick
@@ -356,8 +368,15 @@ def _row(change: Change) -> str:
 
 
 def is_reordered_key(change: Change) -> bool:
-    """Whether a key has the columns that it had: it tells the same rows apart."""
-    return isinstance(change, KeyChanged) and bool(change.before) and set(change.before) == set(change.after)
+    """Whether a key has the columns that it had in another order: it tells the same rows apart."""
+    if not isinstance(change, KeyChanged) or is_retyped_key(change):
+        return False
+    return bool(change.before) and set(change.before) == set(change.after)
+
+
+def is_retyped_key(change: Change) -> bool:
+    """Whether a key has the columns that it had, with values of another type."""
+    return isinstance(change, KeyChanged) and change.before == change.after
 
 
 def override_of(change: Change, policy: Policy) -> Override | None:
@@ -411,7 +430,7 @@ def check_patterns(patterns: Collection[str]) -> None:
 
 
 __all__ = [
-    "ACTIONS", "OPTION", "PRESETS", "Action", "Backfill", "Decision", "Effect", "Explicit", "Level", "Misfit", "Miss",
-    "Modifiers", "Override", "Policy", "Removed", "Rule", "Trace", "Voice", "check_patterns", "decide",
-    "is_by_policy", "names", "override_of", "trace",
+    "ACTIONS", "LISTED_OFF", "OPTION", "PRESETS", "Action", "Backfill", "Decision", "Effect", "Explicit", "Level",
+    "Misfit", "Miss", "Modifiers", "Override", "Policy", "Removed", "Rule", "Trace", "Voice", "check_patterns",
+    "decide", "is_by_policy", "is_listed_off", "names", "override_of", "trace",
 ]  # fmt: skip

@@ -61,7 +61,7 @@ def reads(
     pairs = pair(accepted, source)
     gone = {t.ref: f"{t.path} is not in the source any more, or not readable" for t in pairs.removed}
     again = [t for t, _ in pairs.replaced] + [t for t, _ in pairs.same if t.ref in held]
-    gone |= {t.ref: f"{t.path} was replaced by another table of that name: review it" for t in again}
+    gone |= {t.ref: f"{t.path} was replaced by another table of that name" for t in again}
     same = sorted((p for p in pairs.same if p[0].ref not in gone), key=lambda p: p[0].ref)
     found = tuple(_table(before, now, hashed) for before, now in same)
     return found, tuple(Missing(t, gone[t.ref]) for t in accepted.tables if t.ref in gone)

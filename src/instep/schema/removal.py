@@ -18,17 +18,20 @@ from instep.schema.change import (
     ColumnWidened,
     CursorChanged,
     CursorRemoved,
+    KeyChanged,
     KeyRemoved,
+    Ref,
     SchemaRemoved,
     TableRemoved,
     key,
     table_of,
 )
 from instep.schema.likeness import Suspicion, candidates, suspicions, threshold_of
-from instep.schema.policy import Decision, Explicit, Policy, decide, override_of
+from instep.schema.policy import Decision, Explicit, Policy, decide, is_reordered_key, override_of
 from instep.schema.preset import SUSPECTED, choice
 from instep.schema.table import Catalog
 
+MASS_REMOVAL = "mass removal limit"
 MASS = 0.30
 MASS_TABLES = 3
 MASS_COLUMNS = 2
@@ -37,19 +40,31 @@ more than two of them: one or two columns are everyday work even in a table of f
 
 
 def confirm_removals(
-    decisions: Sequence[Decision], accepted: Catalog, *, seen: Mapping[str, int], proven: bool
+    decisions: Sequence[Decision],
+    accepted: Catalog,
+    *,
+    seen: Mapping[str, int],
+    proven: bool,
+    held: Collection[str] = (),
 ) -> tuple[Decision, ...]:
     """The decisions with removals that are not believed yet held back (`effect` waiting).
 
     `seen` counts the detections of a change by its key, this one included. `proven`: the source's catalog proves
     absence (one snapshot, immutable ids, unchanged grants), so the first detection counts; otherwise the second.
     After a mass disappearance nothing is applied and the removals pause the connection; what a person has approved
-    or rejected does not count towards it and is applied.
+    or rejected does not count towards it and is applied. `held`: content keys of removals that were found that way and
+    are not answered; they stay held however few are left.
     """
     if why := _mass(decisions, accepted):
         return tuple(_broken(d, why) for d in decisions)
     needed = confirmations(proven=proven)
-    return tuple(_confirmed(d, seen.get(key(d.change), 1), needed) for d in decisions)
+
+    def one(decision: Decision) -> Decision:
+        if key(decision.change) in held and _open_removal(decision):
+            return _broken(decision, "it vanished at once with many others, and nobody has answered")
+        return _confirmed(decision, seen.get(key(decision.change), 1), needed)
+
+    return tuple(map(one, decisions))
 
 
 def confirmations(*, proven: bool) -> int:
@@ -75,7 +90,7 @@ def _broken(decision: Decision, why: str) -> Decision:
     if decision.by_person:
         return decision
     if _open_removal(decision):
-        return replace(decision, action="pause_connection", effect="", rule="mass removal limit", why=why)
+        return replace(decision, action="pause_connection", effect="", rule=MASS_REMOVAL, why=why)
     if decision.applied:
         return replace(decision, action="ignore", effect="waiting", why=f"nothing is applied: {why}")
     return decision
@@ -127,7 +142,8 @@ def decide_all(
 
 def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
     """The removal of a key's or cursor's column waits for what is decided about the key or cursor, and so does a type
-    of the cursor's column that orders its values otherwise."""
+    of the cursor's column that orders its values otherwise. Another type of a key's column goes with the key."""
+    decisions = follow_keys(decisions)
     held = {(table_of(d.change), name): d for d in decisions if not d.applied for name in _columns_in_use(d.change)}
 
     def one(decision: Decision) -> Decision:
@@ -140,6 +156,35 @@ def _with_key(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
         return replace(decision, action="ignore", rule=over.rule, effect="waiting", why=f"waits for {over.change.kind}")
 
     return tuple(one(d) for d in decisions)
+
+
+def follow_keys(decisions: Sequence[Decision]) -> tuple[Decision, ...]:
+    """Let another type of a key's column go with the decision about the key."""
+    keys = _keys(decisions)
+
+    def one(decision: Decision) -> Decision:
+        change = decision.change
+        over = keys.get((change.table, change.before.name)) if isinstance(change, ColumnRetyped) else None
+        return decision if over is None else _with_its_key(decision, over)
+
+    return tuple(map(one, decisions)) if keys else tuple(decisions)
+
+
+def _keys(decisions: Sequence[Decision]) -> dict[tuple[Ref, str], Decision]:
+    """The decision about the key by (table, column of it): one that holds it outranks one that lets it in."""
+    found: dict[tuple[Ref, str], Decision] = {}
+    for decision in sorted(decisions, key=lambda d: not d.applied):
+        change = decision.change
+        if isinstance(change, KeyChanged) and not is_reordered_key(change):
+            found |= {(change.table, name): decision for name in change.after}
+    return found
+
+
+def _with_its_key(decision: Decision, key_: Decision) -> Decision:
+    """Two answers about one key would read its rows by a type that they do not fit."""
+    if key_.applied:
+        return decision if decision.applied else replace(key_, change=decision.change, effect="")
+    return replace(decision, action="ignore", rule=key_.rule, effect="waiting", why=f"waits for {key_.change.kind}")
 
 
 _TYPED = (ColumnWidened, ColumnNarrowed, ColumnRetyped)

@@ -1,4 +1,4 @@
-"""What was switched on, hashed or shown since a table was loaded last, by instep.yml or by command."""
+"""What was switched on, hashed, shown or given another type since a table was loaded last."""
 
 from __future__ import annotations
 
@@ -10,29 +10,40 @@ from instep.schema.kinds import ColumnAdded, Ref
 from instep.schema.policy import Policy, decide
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Column, Table
-from instep.schema.types import String
+from instep.schema.types import Decimal, Float, Int, Json, String, parse
+from instep.schema.widen import widens
 
-What = Literal["on", "hashed", "clear", "waiting"]
-"""`waiting`: to be hashed, in clear until the type of hashes is let in."""
+What = Literal["on", "hashed", "clear", "waiting", "retyped"]
+"""`waiting`: to be hashed, in clear until the type of hashes is let in. `retyped`: values that were loaded may be
+written otherwise now."""
+_NUMBERS = (Int, Decimal, Float)
+_TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumtext", "longtext"})
 
 
 @dataclass(frozen=True)
 class LoadedColumn:
     """How a destination table has a column since its last load: `read` by it or left out, its values `hashed` or in
-    clear. The id is the source's."""
+    clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known)."""
 
     name: str
     id: str | None = None
     read: bool = True
     hashed: bool = False
+    native: str = ""
+    type: str = ""
 
 
 @dataclass(frozen=True)
-class LoadedFilter:
-    """Which rows a table has since its last load, and its path at the source when that was said."""
+class LoadedRules:
+    """Which rows a table has since its last load, its path at the source when that was said, and by which rules they
+    landed (None, "": not known): what became of rows that the source had deleted, whether versions are kept, and a
+    digest of the salt of its hashes."""
 
     where: str = ""
     path: str = ""
+    deletes: str = ""
+    history: bool | None = None
+    salt: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class Turned:
 
 def loaded_columns(read: TableRead, before: Sequence[LoadedColumn] = ()) -> tuple[LoadedColumn, ...]:
     """The columns after a load of this read. One that is left out keeps the values that it had."""
-    return tuple(_loaded(one.column, one.source is not None, _holds_hashes(one), before) for one in read.columns)
+    return tuple(_loaded(one, before) for one in read.columns)
 
 
 def _holds_hashes(one: ColumnRead) -> bool:
@@ -62,9 +73,12 @@ def _holds_hashes(one: ColumnRead) -> bool:
     return one.hashed and one.column.type == String()
 
 
-def _loaded(column: Column, read: bool, hashed: bool, before: Sequence[LoadedColumn]) -> LoadedColumn:
-    old = None if read else _known(before, column)
-    return LoadedColumn(column.name, column.id, read, old.hashed if old else hashed)
+def _loaded(one: ColumnRead, before: Sequence[LoadedColumn]) -> LoadedColumn:
+    column = one.column
+    if one.source is not None:
+        return LoadedColumn(column.name, column.id, True, _holds_hashes(one), one.source.native, str(column.type))
+    old = _known(before, column) or LoadedColumn("", hashed=_holds_hashes(one))
+    return replace(old, name=column.name, id=column.id, read=False)
 
 
 def left_out(read: TableRead, before: Sequence[LoadedColumn]) -> tuple[LoadedColumn, ...]:
@@ -86,6 +100,34 @@ def turned(read: TableRead, before: Sequence[LoadedColumn]) -> Iterator[Turned]:
             yield Turned(read.table, one.column, "hashed" if one.hashed else "clear")
         elif not old.read:
             yield Turned(read.table, one.column, "on")
+        elif _is_written_otherwise(one, old):
+            yield Turned(read.table, one.column, "retyped")
+
+
+def _is_written_otherwise(one: ColumnRead, old: LoadedColumn) -> bool:
+    """Whether a value may arrive otherwise than at the last load, because the source's type is another one, or the
+    accepted type is. Numbers that get more room at once on both sides, and texts that do, are what they were (a number
+    as text need not be: `007`); what the
+    source's narrower type has cut stays whole at the destination, which keeps the wider one."""
+    assert one.source is not None, "asked before"
+    untold = not (old.native or one.source.native)  # SQLite's columns may have a type or none
+    if untold or not old.type or (old.native, old.type) == (one.source.native, str(one.column.type)):
+        return False
+    before, after = parse(old.type), one.column.type
+    if one.hashed:
+        return True
+    if before == after and not isinstance(after, String | Json) and widens(one.source.type, after):
+        return False
+    if old.native == one.source.native or not widens(before, after):
+        return True
+    if isinstance(after, String):
+        plain = isinstance(before, String) and _is_plain_text(old.native)
+        return not (plain and _is_plain_text(one.source.native))
+    return not (isinstance(before, _NUMBERS) and isinstance(after, _NUMBERS) and before != after)
+
+
+def _is_plain_text(native: str) -> bool:
+    return native.lower().partition("(")[0].strip() in _TEXTS
 
 
 def _known(before: Sequence[LoadedColumn], column: Column) -> LoadedColumn | None:
@@ -95,8 +137,8 @@ def _known(before: Sequence[LoadedColumn], column: Column) -> LoadedColumn | Non
 
 
 def is_read_again(table: Ref, column: Column, what: What, policy: Policy, tags: tuple[str, ...] = ()) -> bool:
-    """Whether the whole table is read for it: always to hash or show what is loaded already; for a column that is on
-    again unless policy backfills nothing."""
+    """Whether the whole table is read for it: always to hash, show or spell anew what is loaded already; for a column
+    that is on again unless policy backfills nothing."""
     if what != "on":
         return what != "waiting"
     return decide(ColumnAdded(table, column, 0), policy, explicit="on", tags=tags).modifiers.backfill != "none"

@@ -138,13 +138,14 @@ def select_columns(selection: Selection, table: Table) -> Table:
 
 
 def unmatched(selection: Selection, catalog: Catalog) -> tuple[str, ...]:
-    """The patterns and explicit choices that match nothing in `catalog`: often a name that was mistyped."""
+    """The patterns and explicit choices that match nothing in `catalog`: often a name that was mistyped. Those that
+    include tables are not among them."""
     tables = [t.path for t in catalog.tables]
     columns = [f"{t.path}.{c.name}" for t in catalog.tables for c in t.columns]
     missing = [
-        *(p.text for p in (*selection.include, *selection.exclude_tables) if not any(map(p.matches, tables))),
+        *(p.text for p in selection.exclude_tables if not any(map(p.matches, tables))),
         *(p.text for p in (*selection.exclude_columns, *selection.hashed) if not any(map(p.matches, columns))),
-        *sorted((selection.on | selection.off | selection.masked).difference(tables, columns)),
+        *sorted((selection.off | selection.masked).difference(tables, columns)),
     ]
     return tuple(dict.fromkeys(missing))
 

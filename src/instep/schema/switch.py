@@ -28,8 +28,9 @@ NOTHING = Catalog()
 class Switch:
     """A choice about a schema (`table` is ""), a table (`column` is "") or a column, as it is called at the source.
 
-    `enabled` and `hashed` are None where nothing was chosen. The ids are the source's, valid within its `identity`;
-    they take no part in comparisons of what was chosen.
+    `enabled` and `hashed` are None where nothing was chosen. `listed_off`: a policy has left the object out when it
+    was found, which stays so under any later policy until a person switches it on. The ids are the source's, valid
+    within its `identity`; they take no part in comparisons of what was chosen.
     """
 
     schema: str
@@ -42,6 +43,7 @@ class Switch:
     identity: str = field(default="", compare=False)
     who: str = field(default="", compare=False)
     at: datetime | None = field(default=None, compare=False)
+    listed_off: bool = False
 
     @property
     def ref(self) -> Ref:
@@ -51,6 +53,11 @@ class Switch:
     def path(self) -> str:
         """`schema`, `schema.table` or `schema.table.column`."""
         return ".".join(filter(None, (self.schema, self.table, self.column)))
+
+    @property
+    def is_chosen(self) -> bool:
+        """True if a person has chosen something about the object; False if it is only listed off."""
+        return self.enabled is not None or self.hashed is not None
 
 
 def located(switch: Switch, catalog: Catalog, identity: str = "") -> tuple[Table, Column | None] | None:

@@ -184,3 +184,13 @@ def catalog_to_dict(catalog: Catalog) -> dict[str, Any]:
 
 def catalog_from_dict(data: Mapping[str, Any]) -> Catalog:
     return Catalog.of(table_from_dict(t) for t in data["tables"])
+
+
+def unbound(table: Table) -> Table:
+    """The table without ids."""
+    return replace(table, id=None, columns=tuple(replace(c, id=None) for c in table.columns))
+
+
+def by_names(catalog: Catalog) -> Catalog:
+    """The catalog without ids, so that only names pair."""
+    return Catalog.of(map(unbound, catalog.tables))

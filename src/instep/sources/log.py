@@ -11,14 +11,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from instep.errors import InstepError
 from instep.model import LogNames
 from instep.schema.read import TableRead
 from instep.sources.base import Snapshot
 from instep.stage.spec import Chunk
 
 Ref = tuple[str, str]
+
+
+class LogUnreadable(InstepError):
+    """The server has a log that it cannot decode any more: only a new one can be followed."""
+
+
 PART = "part "
 """Begins the names of partitions in a shape."""
+FILE = "file"
+"""Names the file of the rows in a shape."""
+SINCE = "since "
+"""Begins the names of columns in a shape, each with the transaction that defined it last."""
 Key = tuple[str, ...]
 
 
@@ -57,7 +68,14 @@ class Followed:
 
     def holds(self, before: Mapping[str, str]) -> bool:
         """Whether positions of the time of that shape still count; what only one of the two has does no harm."""
-        return all(self.shape.get(name, value) == value for name, value in before.items() if not name.startswith(PART))
+        told = {n: value for n, value in before.items() if n != FILE and not n.startswith((PART, SINCE))}
+        return all(self.shape.get(name, value) == value for name, value in told.items())
+
+    def is_rewritten(self, before: Mapping[str, str]) -> bool:
+        """Return whether ALTER TABLE may have given rows other values: their file is another one, and a column of then
+        was defined anew. A file alone is another one after VACUUM FULL or CLUSTER, too, which keep every value."""
+        both = [n for n in before.keys() & self.shape.keys() if before[n] != self.shape[n]]
+        return FILE in both and any(n.startswith(SINCE) for n in both)
 
     def parts_hold(self, before: Mapping[str, str]) -> bool:
         """Whether no partition has come, gone or changed since then with rows of which the log has nothing."""
@@ -111,8 +129,8 @@ class ChangeLog(Protocol):
         ...
 
     def fault(self, position: str) -> str:
-        """Why the log as `state` has found it cannot be read on from this position of the same server, "" if it
-        can. Where the server keeps the log for us, what it keeps is said by `LogState.confirmed`."""
+        """Why the log as `state` and `read` have found it cannot be read on from this position of the same server, ""
+        if it can. Where the server keeps the log for us, what it keeps is said by `LogState.confirmed`."""
         ...
 
     def resume(self, places: Mapping[Ref, str]) -> None:

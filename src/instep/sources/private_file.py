@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from instep.temporary import temporary
 
 _TEXT = "-----BEGIN"
 
@@ -43,7 +44,7 @@ def private_file(text: str) -> Iterator[str]:
         return
     content = text if text.endswith("\n") else text + "\n"
     if not hasattr(os, "memfd_create"):
-        with tempfile.TemporaryDirectory(prefix="instep-") as folder:
+        with temporary("secret") as folder:
             path = Path(folder) / "secret"
             path.touch(mode=0o600)
             path.write_text(content, encoding="utf-8")

@@ -14,6 +14,8 @@ from instep.sources.ssh import Ssh
 T = TypeVar("T")
 _LATE = 2.0
 """Seconds that a server may take to end a statement."""
+_EARLY = 0.95
+"""Clocks differ: of this part of its time a statement is over."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,10 @@ class ServerConfig:
                 said = "the server goes on sending after statement_timeout"
                 raise ReadError(f"{table}: {said}", hint="raise it if the query needs longer")
             yield batch
+
+    def is_over(self, begun: float) -> bool:
+        """Return whether a statement that began then (monotonic) has used up its `statement_timeout`."""
+        return bool(self.statement_timeout) and time.monotonic() - begun >= self.statement_timeout * _EARLY
 
     @property
     def place(self) -> str:

@@ -73,6 +73,7 @@ def through(ssh: Ssh | None, host: str, port: int, timeout: float) -> Iterator[W
         key = stack.enter_context(private_file(ssh.key))
         known = stack.enter_context(private_file(f"{_ALIAS} {ssh.host_key}" if ssh.host_key else ""))
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
         tunnel = _Tunnel(ssh, _command(ssh, host, port, timeout, key, known), listener, f"{host}:{port}")
         stack.callback(tunnel.close)
         yield tunnel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from instep.stage.pace import task_count
 from instep.stage.pack import pack
 from instep.stage.spec import Chunk, ChunkResult, Reader, StageSpec, limits_of
 from instep.stage.task import Counts, run_chunks, totals
+from instep.temporary import temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ def extract(
     parts = pack(chunks, task_count(limits, tasks or TASKS_PER_CORE * cores(spark), cores(spark)))
     share = limits.rows_per_second / len(parts)
     by_table = {spec.table: spec for spec in specs}
-    told = tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("")
+    told = temporary("progress") if progress else nullcontext("")
     beside = (spec.location.rpartition("/")[0] for spec in by_table.values())  # in it, a commit would sweep it away
     with told as folder, witness(beside, elsewhere(spark)) as seen:
         work = [_payload(reader, by_table, part, share) for part in parts]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import tempfile
 import threading
 import uuid
 from collections import defaultdict
@@ -23,6 +22,7 @@ from instep.spark.payload import check_size, packed, unpacked
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.spec import Chunk, ChunkResult, StageSpec, limits_of
 from instep.stage.task import Counts, run_chunks, totals
+from instep.temporary import temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,7 +109,7 @@ def extract_frames(
     room = min(slots, limits.connections or slots)
     share = limits.rows_per_second / max(1, min(room, len(chunks)))
     work, first = [], 0
-    with tempfile.TemporaryDirectory(prefix="instep-progress-") if progress else nullcontext("") as folder:
+    with temporary("progress") if progress else nullcontext("") as folder:
         for table, own in by_table.items():
             told = packed((reader.settle, known[table], share, own))
             work.append(_TableJob(spark, reader, own, FrameTask(told, folder, first)))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from instep.errors import SetupError
+from instep.temporary import Temporary
 
 MINIMUM = 17
 INSTALL = (
@@ -94,6 +95,7 @@ class Jvm:
     port: int
     secret: str = field(repr=False)
     output: IO[bytes] = field(repr=False)
+    folder: Temporary = field(repr=False)
 
     @property
     def alive(self) -> bool:
@@ -114,6 +116,7 @@ class Jvm:
             self.process.kill()
             self.process.wait()
         self.output.close()
+        self.folder.close()
 
 
 class JvmExited(SetupError):
@@ -122,10 +125,11 @@ class JvmExited(SetupError):
 
 def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: Mapping[str, str] | None = None) -> Jvm:
     """Starts a JVM with a Python gateway; raises JvmExited with what it said last."""
-    folder = Path(tempfile.mkdtemp(prefix="instep-jvm-"))
-    info, output = folder / "gateway", tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
+    folder = Temporary("jvm")
+    info, output = Path(folder.path, "gateway"), tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM
     command = [
-        str(java.path), "-cp", ":".join(map(str, classpath)), *SPARK_OPTIONS, *options,
+        str(java.path), "-cp", ":".join(map(str, classpath)), f"-Djava.io.tmpdir={folder.path}", *SPARK_OPTIONS,
+        *options,
         "org.apache.spark.api.python.PythonGatewayServer",
     ]  # fmt: skip
     environment = {**os.environ, **(env or {}), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info), "SPARK_CONNECT_MODE": "0"}
@@ -137,10 +141,10 @@ def launch(java: Java, classpath: Sequence[Path], options: Sequence[str], env: M
         port, secret = _gateway(process, info, output)
     except BaseException:
         output.close()
+        folder.close()
         raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    return Jvm(process, port, secret, output)
+    info.unlink(missing_ok=True)
+    return Jvm(process, port, secret, output, folder)
 
 
 def said(output: IO[bytes]) -> str:

@@ -51,12 +51,15 @@ class MergePlan:
 @dataclass(frozen=True)
 class Verdict:
     """The branch after the statements: its `rows`; how many distinct keys were `staged`, how many rows have one of
-    them (`found`), and whether those keys are the `same` (by the sum of their hashes)."""
+    them (`found`), and whether those keys are the `same` (by the sum of their hashes). Of the keys of the whole source,
+    `absent` are in no row, `returned` in one that is marked as deleted."""
 
     rows: int
     staged: int = 0
     found: int = 0
     same: bool = True
+    absent: int = 0
+    returned: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,9 @@ def run_merge(spark: SparkSession, plan: MergePlan, settings: MergeSettings) -> 
     for statement in statements(plan):
         session.sql(statement)
     row = session.sql(audit_sql(plan)).collect()[0]
-    return Verdict(row["rows"], row["staged"]["n"], row["found"], row["staged"]["sum"] == row["sum"])
+    known = session.sql(known_sql(plan)).collect()[0] if plan.keys else {"absent": 0, "returned": 0}
+    same = row["staged"]["sum"] == row["sum"]
+    return Verdict(row["rows"], row["staged"]["n"], row["found"], same, known["absent"], known["returned"])
 
 
 def check_server(session: SparkSession, catalog: str, file: str) -> None:
@@ -166,8 +171,6 @@ def _clauses(plan: MergePlan) -> list[str]:
     sets = ", ".join(f"t.{name(c)} = s.{name(c)}" for c in columns)
     values = ", ".join(f"s.{name(c)}" for c in plan.inserted)
     found = [f"WHEN MATCHED AND {_updates(plan)} THEN UPDATE SET {sets}"]
-    if plan.keys and plan.deleted:
-        found.append(f"WHEN MATCHED AND NOT s.{STAGED} AND {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'false')}")
     if plan.asked:
         found += _gone(plan)
     found.append(f"WHEN NOT MATCHED AND s.{STAGED} THEN INSERT ({_list(plan.inserted)}) VALUES ({values})")
@@ -175,7 +178,7 @@ def _clauses(plan: MergePlan) -> list[str]:
         found.append(f"WHEN NOT MATCHED BY SOURCE{_within(plan, ' AND t.')} THEN DELETE")
     if (plan.complete or plan.keys) and plan.deletes == "soft" and plan.deleted:
         mine = _within(plan, " AND t.")
-        mark = f"AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'true')}"
+        mark = f"AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan)}"
         found.append(f"WHEN NOT MATCHED BY SOURCE{mine} {mark}")
     return found
 
@@ -190,7 +193,7 @@ def _gone(plan: MergePlan) -> list[str]:
     if plan.deletes == "hard":
         return [f"WHEN MATCHED AND NOT s.{STAGED} THEN DELETE"]
     if plan.deletes == "soft" and plan.deleted:
-        return [f"WHEN MATCHED AND NOT s.{STAGED} AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan, 'true')}"]
+        return [f"WHEN MATCHED AND NOT s.{STAGED} AND NOT {_is_deleted(plan)} THEN UPDATE SET {_mark(plan)}"]
     return []
 
 
@@ -210,9 +213,9 @@ def _is_deleted(plan: MergePlan) -> str:
     return f"coalesce(t.{name(plan.deleted)}, false)"
 
 
-def _mark(plan: MergePlan, deleted: str) -> str:
+def _mark(plan: MergePlan) -> str:
     stamp = f", t.{name(plan.synced)} = timestamp_micros({plan.at})" if plan.synced else ""
-    return f"t.{name(plan.deleted)} = {deleted}{stamp}"
+    return f"t.{name(plan.deleted)} = true{stamp}"
 
 
 STAGED, _RANK, _ORDER = "`__staged`", "`__rank`", "`__order`"
@@ -261,6 +264,17 @@ def audit_sql(plan: MergePlan) -> str:
         f"SELECT count(*) AS rows, ({known}) AS staged, count(s.`__hash`) AS found, "
         f"coalesce(sum(s.`__hash`), 0) AS sum FROM {target(plan)} t LEFT JOIN ({staged}) s ON {on}"
         f"{_within(plan, ' WHERE t.')}"
+    )
+
+
+def known_sql(plan: MergePlan) -> str:
+    """Counts the keys of the whole source that no row of the branch has, and rows marked as deleted that have one."""
+    on = " AND ".join(f"t.{name(k)} <=> k.{name(k)}" for k in plan.key)
+    returned = f"count_if({_is_deleted(plan)})" if plan.deleted else "0L"
+    return (
+        f"SELECT count_if(t.{name(plan.key[0])} IS NULL) AS absent, {returned} AS returned "
+        f"FROM (SELECT DISTINCT {_list(plan.key)} FROM {path(plan.keys)}) k "
+        f"LEFT JOIN {target(plan)} t ON {on}{_within(plan, ' AND t.')}"
     )
 
 

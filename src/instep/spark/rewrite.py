@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from instep.spark.extract import Job, Task
 from instep.spark.payload import packed, unpacked
 from instep.spark.watch import TaskProgress, collect
 from instep.stage.task import Counts, Report
+from instep.temporary import temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,7 @@ def run_parts(
     """
     if not parts:
         return []
-    with tempfile.TemporaryDirectory(prefix="instep-progress-") as folder:
+    with temporary("progress") as folder:
         payload = tuple(packed((work, number, part)) for number, part in enumerate(parts))
         job = Job(spark, _Part(payload, folder), what)
         found = dict(pickle.loads(row) for row in job.run(lambda: progress(collect(folder)) if progress else None))

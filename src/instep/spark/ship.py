@@ -6,13 +6,12 @@ pyarrow and the source's driver have to be installed there; they are not pure Py
 from __future__ import annotations
 
 import atexit
-import shutil
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import instep
+from instep.temporary import Temporary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,9 +39,9 @@ def ship(spark: SparkSession) -> None:
     where = spark.session_id if context is None else context.applicationId  # type: ignore[attr-defined]
     if where in _shipped:
         return
-    folder = tempfile.mkdtemp(prefix="instep-ship-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    file = str(package(Path(folder)))
+    folder = Temporary("ship")
+    atexit.register(folder.close)
+    file = str(package(Path(folder.path)))
     if context is None:
         spark.addArtifacts(file, pyfile=True)
     else:

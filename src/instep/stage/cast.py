@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from instep.schema.types import Binary, DataType, Json, String
-from instep.stage.exact import exact
+from instep.schema.types import DataType, Json, String
+from instep.stage.exact import exact, unlike
 from instep.stage.parse import OUT_OF_RANGE, Misfit, parse
 from instep.stage.text import documents, is_bytes, is_text, plain, to_text, with_hex
 
@@ -100,6 +100,8 @@ class _Work:
         return out
 
     def parsed(self, value: pa.Array) -> pa.Array:
+        if why := unlike(value.type, self.source, self.target):
+            raise Misfit(why)
         text = self.text(value)
         if isinstance(self.accepted, Json) and not isinstance(self.source, Json):
             return pa.array([_json(text, value.type)], self.target)
@@ -108,7 +110,7 @@ class _Work:
         return pa.array([result], self.target)
 
     def text(self, value: pa.Array) -> str:
-        if is_bytes(value.type) and is_text(self.target) and isinstance(self.source, Binary | String | Json):
+        if is_bytes(value.type) and is_text(self.target) and isinstance(self.source, String | Json):
             raise Misfit("not valid UTF-8")
         try:
             return str(to_text(value, self.source)[0].as_py())

@@ -19,7 +19,7 @@ from instep.stage.constants import value_of
 from instep.stage.extra import extra_json
 from instep.stage.limits import limited
 from instep.stage.origin import origins
-from instep.stage.rowid import RowIds, row_texts
+from instep.stage.rowid import RowIds, Runs, row_texts
 from instep.stage.spec import StageColumn, StageSpec
 from instep.stage.text import plain, to_text
 
@@ -44,13 +44,15 @@ class Held:
 
 @dataclass(frozen=True)
 class Conformed:
-    """`batch` has exactly the spec's schema. `casts`: lossy conversions by `column: reason`."""
+    """`batch` has exactly the spec's schema. `casts`: lossy conversions by `column: reason`. `unkeyed`: how many of the
+    `rejected` rows have a key that does not fit."""
 
     batch: pa.RecordBatch
     held: tuple[Held, ...] = ()
     casts: Mapping[str, int] | None = None
     misfits: int = 0
     rejected: int = 0
+    unkeyed: int = 0
 
 
 def conform(batch: pa.RecordBatch, spec: StageSpec) -> Conformed:
@@ -66,6 +68,13 @@ class Conformer:
         self.spec = spec
         self._sources = tuple(c for c in spec.columns if c.source is not None)
         self._ids = RowIds()
+
+    def mark(self) -> Runs:
+        """Return what `reset` takes, so that rows from here on can be conformed again."""
+        return self._ids.mark()
+
+    def reset(self, mark: Runs) -> None:
+        self._ids.reset(mark)
 
     def conform(self, batch: pa.RecordBatch) -> Conformed:
         """`batch` holds the columns that have a source, in the spec's order, then the extra ones; raises StageError."""
@@ -105,7 +114,7 @@ class _Batch:
     ) -> None:  # fmt: skip
         self.spec, self.source, self.rows, self.extra, self.place = spec, source, rows, extra, place
         self.held: list[Held] = []
-        self.rejected: pa.Array | None = None
+        self.unkeyed = 0
         self.casts: dict[str, Cast] = {c.name: self._column(c) for c in spec.columns}
         self.values = {name: done.values for name, done in self.casts.items()}
 
@@ -122,7 +131,7 @@ class _Batch:
             self._hold(at, columns)
         lossy = Counter({f"{n}: {why}": count for n, done in self.casts.items() for why, count in done.lossy.items()})
         misfits = sum(map(len, bad.values()))
-        return Conformed(batch, tuple(self.held), lossy, misfits, self.rows - len(batch))
+        return Conformed(batch, tuple(self.held), lossy, misfits, self.rows - len(batch), self.unkeyed)
 
     def _column(self, column: StageColumn) -> Cast:
         field = self.spec.schema.field(column.name)
@@ -183,7 +192,7 @@ class _Batch:
         for at in pc.indices_nonzero(refused).to_pylist():
             whole = {c.path: self._original(c, at) for c in self.spec.columns if c.name in self.source}
             self.held.append(Held(self._key(at), "", compact_json(whole), self._why(at), self.place(at)))
-            bad.pop(at, None)
+            self.unkeyed += any(c.key for c in bad.pop(at, ()))
 
     def _hold(self, at: int, columns: Sequence[StageColumn]) -> None:
         for column in columns:

@@ -8,9 +8,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from instep.schema.types import Array as ArrayType
-from instep.schema.types import DataType, Field, Struct, Uuid
+from instep.schema.types import (
+    Binary,
+    Boolean,
+    DataType,
+    Date,
+    Decimal,
+    Field,
+    Float,
+    Int,
+    Json,
+    String,
+    Struct,
+    Time,
+    Timestamp,
+    TimestampTz,
+    Unknown,
+    Uuid,
+)
 from instep.stage.parse import ASSUMED_UTC
-from instep.stage.text import is_bytes, is_text, to_text
+from instep.stage.text import is_bytes, is_text, plain_digits, to_text
 
 DROPPED_ZONE = "time zone dropped, UTC kept"
 CUT_MICROS = "digits below a microsecond cut"
@@ -18,6 +35,8 @@ Inner = Callable[[pa.Array, DataType, pa.DataType], pa.Array]
 _NONE: Mapping[str, int] = {}
 _INTEGER = r"^-?[0-9]{1,19}$"
 _PLAIN_NUMBER = r"^-?[0-9]+(\.[0-9]*)?$"
+_DECIMAL = r"^-?[0-9]{1,38}(\.[0-9]{0,38})?$"
+_WIDE = pa.decimal256(76, 38)  # 38 digits on both sides of the point
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _SAFE_DIGITS = {32: 7, 64: 16}  # text no longer than this (sign or point aside) survives the float
 types = pa.types
@@ -44,6 +63,8 @@ def _other(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner
         return _nested(values, source, target, inner)
     if kind == target:
         return values
+    if why := unlike(kind, source, target):
+        raise pa.ArrowInvalid(why)
     if is_text(kind):
         return _from_string(values, target)
     if _is_number(kind) and _is_number(target):
@@ -57,6 +78,18 @@ def _other(values: pa.Array, source: DataType, target: pa.DataType, inner: Inner
     return _from_string(to_text(values, source), target)
 
 
+def unlike(kind: pa.DataType, source: DataType, target: pa.DataType) -> str:
+    """Return why values of `kind` have no form as `target` although their texts may look like one, else ""."""
+    if types.is_fixed_size_binary(target):
+        return "a number is no UUID" if isinstance(source, Boolean | Int | Decimal | Float) else ""
+    if is_bytes(target):
+        written = isinstance(source, Binary | Uuid | String | Json | Unknown) or is_bytes(kind)
+        return "" if written else "only text and bytes have a form as bytes"
+    if _is_number(target) and isinstance(source, Date | Time | Timestamp | TimestampTz | Uuid | Binary):
+        return "not a number"
+    return ""
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
@@ -67,7 +100,7 @@ def _all(mask: pa.Array, what: str) -> None:
 
 
 def _to_string(values: pa.Array, source: DataType, target: pa.DataType) -> pa.Array:
-    if is_bytes(values.type) and not isinstance(source, Uuid):
+    if is_bytes(values.type) and not isinstance(source, Binary | Uuid):
         if types.is_fixed_size_binary(values.type):
             values = values.cast(pa.binary())
         return pc.cast(values, target)
@@ -107,9 +140,9 @@ def _number(values: pa.Array, target: pa.DataType) -> pa.Array:
             else _number(values.cast(pa.int8()), target)
         )
     if types.is_boolean(target):
-        allowed = pa.array([0.0, 1.0, None])
-        _all(pc.is_in(values.cast(pa.float64(), safe=False), allowed), "not 0 or 1")
-        return pc.cast(values.cast(pa.int8()), target)
+        whole = values.cast(pa.int8())
+        _all(pc.is_in(whole, pa.array([0, 1, None], pa.int8())), "not 0 or 1")
+        return pc.cast(whole, target)
     if types.is_decimal(target):
         return _to_decimal(values, target)
     if types.is_floating(target):
@@ -119,10 +152,10 @@ def _number(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
     if types.is_floating(values.type):
-        return pc.cast(to_text(values), target)
+        return _decimal_of(plain_digits(to_text(values)), target)
     if types.is_integer(values.type):
-        values = values.cast(pa.decimal256(20 + target.scale, target.scale))
-    return pc.cast(values, target)
+        values = values.cast(pa.decimal128(20, 0))
+    return _rescaled(values, target)
 
 
 def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -131,7 +164,7 @@ def _to_float(values: pa.Array, target: pa.DataType) -> pa.Array:
         return pc.cast(values, target)
     out = pc.cast(values, target, safe=False)
     if types.is_decimal(kind):
-        _all(pc.equal(pc.cast(to_text(out), kind), values), "rounded")
+        _all(pc.equal(_decimal_of(plain_digits(to_text(out)), kind), values), "rounded")
     else:
         same = pc.or_(pc.equal(out.cast(kind), values), pc.is_nan(values))
         if not pc.all(same, min_count=0).as_py():
@@ -146,14 +179,25 @@ def _from_string(texts: pa.Array, target: pa.DataType) -> pa.Array:
     elif types.is_floating(target):
         _all(pc.match_substring_regex(texts, _PLAIN_NUMBER), "not a plain number")
         _all(pc.less_equal(pc.binary_length(texts), _SAFE_DIGITS[target.bit_width] - 1), "too many digits")
-    elif types.is_decimal(target):  # Arrow takes some texts with an exponent for 0
-        for mark in ("e", "E"):
-            _all(pc.invert(pc.match_substring(texts, mark)), "an exponent")
+    elif types.is_decimal(target):
+        return _decimal_of(texts, target)
     elif types.is_time(target):
         raise pa.ArrowNotImplementedError("times are parsed one by one")
     elif types.is_fixed_size_binary(target):
         return _uuid_bytes(texts, target)
     return pc.cast(texts, target)
+
+
+def _decimal_of(texts: pa.Array, target: pa.DataType) -> pa.Array:
+    """Digits as decimals; Arrow lets a text that `target` has no room for wrap around, and takes one with an exponent
+    for 0."""
+    _all(pc.match_substring_regex(texts, _DECIMAL), "not plain digits")
+    return _rescaled(pc.cast(texts, _WIDE), target)
+
+
+def _rescaled(values: pa.Array, target: pa.DataType) -> pa.Array:
+    """Decimals of another scale, by way of a type with room for all of them: else Arrow multiplies modulo 2^128."""
+    return pc.cast(pc.cast(values, _WIDE), target)
 
 
 def _uuid_bytes(texts: pa.Array, target: pa.DataType) -> pa.Array:

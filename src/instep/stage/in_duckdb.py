@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from instep.errors import DestinationError, InstepError
+from instep.temporary import Temporary
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,13 +25,13 @@ def _engine(memory: str, lossless: bool) -> duckdb.DuckDBPyConnection:
     What does not fit goes to the disk, below a folder that leaves with it."""
     import duckdb
 
-    spill = tempfile.TemporaryDirectory(prefix="instep-", ignore_cleanup_errors=True)
+    spill = Temporary("rows")
     config: dict[str, Any] = {
-        "memory_limit": memory, "temp_directory": f"{spill.name}/duckdb", "preserve_insertion_order": "false",
+        "memory_limit": memory, "temp_directory": spill.path, "preserve_insertion_order": "false",
         "arrow_large_buffer_size": "true", "arrow_lossless_conversion": str(lossless).lower(),
     }  # fmt: skip
     engine = duckdb.connect(":memory:", config=config)
-    atexit.register(spill.cleanup)
+    atexit.register(spill.close)
     atexit.register(engine.close)
     return engine
 

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 STORED = "instep.stored"
 """The name that a column has in files, where it is not its own, in the metadata of an Arrow field."""
+LOCAL_FILES = "instep.local-files"
+"""The property of a file system that opens no file of this machine if it is "false"."""
 
 
 def file_name(run: str, chunk: int, attempt: int, part: int) -> str:

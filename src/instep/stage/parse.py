@@ -16,6 +16,7 @@ from instep.stage.text import is_text
 
 ASSUMED_UTC = "time zone assumed UTC"
 OUT_OF_RANGE = "outside the years 0001 to 9999"
+_DAY = re.compile(r"\s*\d{4}-\d\d-\d\d", re.ASCII)
 _FRACTION = re.compile(r"[.,](\d{6})(\d+)")
 
 
@@ -48,7 +49,7 @@ def _boolean(text: str, _: pa.DataType) -> bool:
 
 def _number(text: str) -> Decimal:
     try:
-        if "_" in text:
+        if "_" in text or not text.isascii():
             raise InvalidOperation
         number = Decimal(text.strip())
     except InvalidOperation:
@@ -108,9 +109,11 @@ def _instant(text: str) -> datetime:
     if found and found[2].strip("0"):
         raise Misfit("finer than a microsecond")
     try:
+        if not _DAY.match(text):  # the basic forms of ISO 8601 are digits, which may be a number
+            raise ValueError
         return datetime.fromisoformat(text.strip())
     except ValueError:
-        if re.match(r"\s*([+-]?infinity|[+-]?\d{5,}|-\d|0000-)", text, re.IGNORECASE):
+        if re.match(r"\s*([+-]?infinity|[+-]?\d{5,}-|-\d+-|0000-)", text, re.IGNORECASE):
             raise Misfit(OUT_OF_RANGE) from None
         raise Misfit("not an ISO date and time") from None
 
@@ -152,6 +155,8 @@ def _time(text: str, _: pa.DataType) -> time:
 def _uuid(text: str, target: pa.DataType) -> bytes:
     if target.byte_width != 16:
         raise Misfit(f"not {target.byte_width} bytes")
+    if text.strip().isdigit():
+        raise Misfit("digits alone are a number")
     try:
         return uuid.UUID(text.strip()).bytes
     except ValueError:
@@ -166,15 +171,63 @@ def _text(text: str, _: pa.DataType) -> str:
     return text
 
 
+class _Digits(str):
+    """A number of a JSON document, as it is written there."""
+
+    __slots__ = ()
+
+
 def _nested(text: str, target: pa.DataType) -> Any:
     try:
-        value = json.loads(text)
-        if not isinstance(value, dict if pa.types.is_struct(target) else list):
+        value = json.loads(
+            text, parse_int=_Digits, parse_float=_Digits, parse_constant=_refuse, object_pairs_hook=_fields
+        )
+        if value is None:
             raise ValueError
-        pa.array([value], target)
-    except (ValueError, TypeError, OverflowError):  # ArrowInvalid is a ValueError, ArrowTypeError a TypeError
+        return _element(value, target)
+    except (ValueError, Misfit, RecursionError):
         raise Misfit(f"an element does not fit {target}") from None
-    return value
+
+
+def _element(value: Any, target: pa.DataType) -> Any:
+    """A part of a JSON document as Arrow takes it for `target`; ValueError or Misfit if it is no exact value of it."""
+    match value:
+        case None:
+            return None
+        case dict() if pa.types.is_struct(target) and value.keys() <= {f.name for f in target}:
+            return {f.name: _element(value.get(f.name), f.type) for f in target}
+        case list() if pa.types.is_list(target) or pa.types.is_large_list(target):
+            return [_element(v, target.value_type) for v in value]
+        case bool() if pa.types.is_boolean(target):
+            return value
+        case _Digits() if any(of(target) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
+            return parse(value, target)[0]
+        case str() if not isinstance(value, _Digits) and not pa.types.is_boolean(target):
+            return _written(value, target)
+    raise ValueError(f"not {target}")
+
+
+def _written(text: str, target: pa.DataType) -> Any:
+    """A string of a JSON document: bytes, moments, decimals and what is no finite number are written so."""
+    if pa.types.is_binary(target) or pa.types.is_large_binary(target):
+        if not re.fullmatch(r"\\x([0-9a-f]{2})*", text):
+            raise ValueError("not bytes")
+        return bytes.fromhex(text[2:])
+    finite = pa.types.is_floating(target) and text not in ("NaN", "Infinity", "-Infinity")
+    if finite or pa.types.is_integer(target) or pa.types.is_nested(target):
+        raise ValueError("a string in the place of another value")
+    return parse(text, target)[0]
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(word)
 
 
 _PARSERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str, pa.DataType], Any]], ...] = (

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 
 from instep.errors import StageError
+from instep.stage.names import LOCAL_FILES
 
 _HINTS = {
     errno.ENOSPC: "free space there, or move the location to a larger disk, then sync again",
@@ -33,11 +34,16 @@ class Place:
 
     @property
     def local(self) -> Path | None:
-        """The folder as a local path, None on an object store."""
+        """The folder as a local path, None on an object store. StageError where `io` keeps to object stores."""
         parsed = urlparse(self.uri)
-        if parsed.scheme == "file":
-            return Path(unquote(parsed.path))
-        return Path(self.uri) if not parsed.scheme else None
+        if parsed.scheme not in ("", "file"):
+            return None
+        if self.io.get(LOCAL_FILES) == "false":
+            raise StageError(
+                f"{self.uri} is on this machine, and its destination comes from an API",
+                hint="keep the table in a bucket, or describe the destination in instep.yml",
+            )
+        return Path(unquote(parsed.path)) if parsed.scheme else Path(self.uri)
 
     def child(self, name: str) -> str:
         """The URI of `name` in this folder, in the form that the folder was given in."""
@@ -55,10 +61,14 @@ class Place:
             return fs.LocalFileSystem(), str(self.local / name)
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
+        from instep.stage import pyiceberg_code  # noqa: F401 - no property names code
+        from instep.stage.remote_io import RemoteFileIO
+
         kind, _, rest = self.child(name).partition("://")
         host, _, path = rest.partition("/")  # a `?` or `#` in it is part of a name
         scheme, netloc, root = PyArrowFileIO.parse_location(f"{kind}://{host}/", dict(self.io))
-        return PyArrowFileIO(dict(self.io)).fs_by_scheme(scheme, netloc), f"{root.rstrip('/')}/{path}"
+        opens = RemoteFileIO if self.io.get(LOCAL_FILES) == "false" else PyArrowFileIO
+        return opens(dict(self.io)).fs_by_scheme(scheme, netloc), f"{root.rstrip('/')}/{path}"
 
 
 class NewFile:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+Run = tuple["NDArray[np.uint64]", "NDArray[np.uint32]"]
+Runs = tuple[Run, ...]
+
 
 def row_texts(columns: Mapping[str, tuple[pa.Array, DataType]], rows: int) -> pa.Array:
     """What is hashed, one binary value per row, from staged values by accepted name."""
@@ -46,6 +49,13 @@ class RowIds:
     def __init__(self) -> None:
         self._seen = Occurrences()
 
+    def mark(self) -> Runs:
+        """Return what `reset` takes to forget the rows from here on."""
+        return tuple(self._seen.runs)
+
+    def reset(self, mark: Runs) -> None:
+        self._seen.runs = [*mark]
+
     def of(self, texts: pa.Array) -> pa.Array:
         import numpy as np
 
@@ -70,7 +80,7 @@ class Occurrences:
     """
 
     def __init__(self) -> None:
-        self._runs: list[tuple[NDArray[np.uint64], NDArray[np.uint32]]] = []
+        self.runs: list[Run] = []
 
     def count(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
         """For each hash, how many equal ones came before it, in this call and earlier ones."""
@@ -78,7 +88,7 @@ class Occurrences:
 
         distinct, inverse, counts = np.unique(hashes, return_inverse=True, return_counts=True)
         before = np.zeros(len(distinct), dtype=np.int64)
-        for keys, seen in self._runs:
+        for keys, seen in self.runs:
             at = np.minimum(np.searchsorted(keys, distinct), len(keys) - 1)
             before += np.where(keys[at] == distinct, seen[at], 0)
         order = np.argsort(inverse, kind="stable")
@@ -93,10 +103,10 @@ class Occurrences:
 
         if not len(keys):
             return
-        while self._runs and len(self._runs[-1][0]) <= 2 * len(keys):
-            other, more = self._runs.pop()
+        while self.runs and len(self.runs[-1][0]) <= 2 * len(keys):
+            other, more = self.runs.pop()
             merged, inverse = np.unique(np.concatenate([other, keys]), return_inverse=True)
             sums = np.zeros(len(merged), dtype=np.uint32)
             np.add.at(sums, inverse, np.concatenate([more, counts]))
             keys, counts = merged, sums
-        self._runs.append((keys, counts))
+        self.runs.append((keys, counts))

@@ -27,7 +27,9 @@ class Chunk:
 
     `query` yields the columns of the table's StageSpec that have a source, in that order. Chunks with the
     same `lane` are read in order on one connection (a consistent view that cannot be shared). `largest`: a query for
-    the key and size of the largest row, for errors.
+    the key and size of the largest row, for errors. `pieces`: queries that together yield what `query` does, each short
+    and small enough for memory; a chunk without a query is read by them. `probe`: a query that needs the same locks and
+    reads nothing.
     """
 
     table: str
@@ -37,6 +39,8 @@ class Chunk:
     bytes: int = 0
     lane: str = ""
     largest: str = field(default="", repr=False)
+    pieces: tuple[str, ...] = field(default=(), repr=False)
+    probe: str = field(default="", repr=False)
 
 
 class ReadSession(Protocol):
@@ -166,7 +170,8 @@ class ChunkResult:
 
     `casts` counts lossy conversions by column and reason, `misfits` the values held in `quarantine`
     (a Parquet file of key, column, original, reason; empty when none), `rejected` whole rows held there
-    because their key is NULL. `error` is set when the chunk could not be read: the other tables go on.
+    because their key is NULL, `unkeyed` of them because a value of it does not fit. `error` is set when the chunk could
+    not be read: the other tables go on. `again`: only because others wanted the table.
     """
 
     table: str
@@ -178,3 +183,5 @@ class ChunkResult:
     rejected: int = 0
     quarantine: str = ""
     error: str = ""
+    unkeyed: int = 0
+    again: bool = False

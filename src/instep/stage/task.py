@@ -6,12 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
-from instep.errors import AccessLost, ConnectError, InstepError, ReadError, StageError
+from instep.errors import AccessLost, ConnectError, InstepError, LockYielded, ReadError, StageError
 from instep.stage.conform import Conformer, Held, compact_json
 from instep.stage.origin import TEXT, refused
 from instep.stage.pace import Pace
@@ -30,6 +30,9 @@ class Progress:
     done: int = 0
 
 
+YIELDS, CLOSINGS = 8, 2
+"""How often a chunk is tried again whose table others want, and one whose connection the server only closes."""
+_LONGEST = 5.0
 Report = Callable[[Progress], None]
 Counts = Mapping[str, tuple[int, int]]
 """Per table: rows read and bytes written so far."""
@@ -75,6 +78,8 @@ class _Task(AbstractContextManager["_Task"]):
         self._stack = ExitStack()
         self._session: ReadSession | None = None
         self._conformers: dict[str, Conformer] = {}
+        self._lanes: set[str] = set()
+        self._gave_way = False
 
     def __exit__(self, *_: object) -> None:
         with suppress(Exception):  # everything was read; a lost connection need not be reported again
@@ -85,11 +90,30 @@ class _Task(AbstractContextManager["_Task"]):
             return None
         try:
             return self._try(chunk)
+        except LockYielded as error:
+            return self._behind_others(chunk, error)
         except Exception as error:
             failure = error if isinstance(error, InstepError) else unexpected(chunk, error)
             if may_pass(failure) and not chunk.lane and not self.specs[chunk.table].system.id:
                 return self._again(chunk)
             return self._failed(chunk, failure)
+
+    def _behind_others(self, chunk: Chunk, error: LockYielded) -> ChunkResult:
+        """Let those that wait for the table go first, then read the chunk from its begin, in pieces if it has some."""
+        small = replace(chunk, query="") if chunk.pieces else chunk
+        if error.broken and not self._is_new(chunk):
+            return self._failed(chunk, error)
+        for tried in range(YIELDS):
+            if error.closed and tried == CLOSINGS:
+                return self._failed(chunk, error.closed)
+            time.sleep(pause(tried))
+            try:
+                return self._try(small)
+            except LockYielded as again:
+                error = again
+            except Exception as failure:
+                return self._failed(chunk, failure if isinstance(failure, InstepError) else unexpected(chunk, failure))
+        return self._failed(chunk, error)
 
     def _again(self, chunk: Chunk) -> ChunkResult | None:
         try:
@@ -99,16 +123,26 @@ class _Task(AbstractContextManager["_Task"]):
 
     def _failed(self, chunk: Chunk, error: InstepError) -> ChunkResult:
         self._broken.add(chunk.table)
-        return ChunkResult(chunk.table, chunk.number, 0, (), error=str(error))
+        again = isinstance(error, LockYielded)
+        return ChunkResult(chunk.table, chunk.number, 0, (), error=str(error), again=again)
 
     def _try(self, chunk: Chunk) -> ChunkResult:
-        if self._suspect is not None and (not chunk.lane or chunk.lane != self._suspect):
+        anew = not chunk.lane or chunk.lane != self._suspect or (self._gave_way and self._is_new(chunk))
+        if self._suspect is not None and anew:
             self._reopen()
         try:
-            return self._chunk(chunk)
-        except Exception:
-            self._suspect = chunk.lane
+            result = self._chunk(chunk)
+            self._lanes.add(chunk.lane)
+            return result
+        except Exception as error:
+            if not isinstance(error, LockYielded) or error.broken:
+                self._suspect, self._gave_way = chunk.lane, isinstance(error, LockYielded)
             raise
+
+    def _is_new(self, chunk: Chunk) -> bool:
+        """Return whether another connection will do, because nothing was read yet of what it has to be of one view
+        with."""
+        return not chunk.lane or chunk.lane not in self._lanes
 
     def _reopen(self) -> None:
         self._suspect, self._session = None, None
@@ -129,7 +163,9 @@ class _Task(AbstractContextManager["_Task"]):
 
     def _chunk(self, chunk: Chunk) -> ChunkResult:
         spec = self.specs[chunk.table]
-        run = _ChunkRun(spec, chunk, self.attempt, self.conformer(spec), self.progress)
+        conformer = self.conformer(spec)
+        mark = conformer.mark()
+        run = _ChunkRun(spec, chunk, self.attempt, conformer, self.progress)
         try:
             with closing(_read(self.session(), chunk)) as batches:
                 for batch in batches:
@@ -140,6 +176,7 @@ class _Task(AbstractContextManager["_Task"]):
             return run.finish()
         except BaseException:
             run.abort()
+            conformer.reset(mark)
             raise
 
 
@@ -166,7 +203,7 @@ class _ChunkRun:
         self.spec, self.chunk, self.conformer, self.progress = spec, chunk, conformer, progress
         self.writer = writer_for(spec, chunk.number, attempt)
         self.quarantine = Quarantine(spec, chunk.number, attempt)
-        self.read = self.written = self.misfits = self.rejected = 0
+        self.read = self.written = self.misfits = self.rejected = self.unkeyed = 0
         self.casts: Counter[str] = Counter()
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -180,6 +217,7 @@ class _ChunkRun:
         self.written += len(done.batch)
         self.misfits += done.misfits
         self.rejected += done.rejected + len(no_rows)
+        self.unkeyed += done.unkeyed
         self.casts.update(done.casts or {})
         self.tell()
 
@@ -194,8 +232,9 @@ class _ChunkRun:
             )
         self.tell(1)
         return ChunkResult(
-            self.spec.table, self.chunk.number, self.read, files, dict(self.casts), self.misfits, self.rejected, held
-        )
+            self.spec.table, self.chunk.number, self.read, files, dict(self.casts), self.misfits, self.rejected, held,
+            unkeyed=self.unkeyed,
+        )  # fmt: skip
 
     def abort(self) -> None:
         self.writer.abort()
@@ -219,6 +258,11 @@ def refused_records(batch: pa.RecordBatch, spec: StageSpec) -> list[Held]:
         key = compact_json({"_file": file, "_line": str(line)})
         held.append(Held(key, "", compact_json({TEXT: text}), why, f"{file}:{line}"))
     return held
+
+
+def pause(tried: int) -> float:
+    """Return for how many seconds others go first, after so many tries."""
+    return min(0.25 * float(2**tried), _LONGEST)
 
 
 def may_pass(error: InstepError) -> bool:

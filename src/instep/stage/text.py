@@ -112,10 +112,15 @@ def _float_text(values: pa.Array) -> pa.Array:
 
 
 def _decimal_text(values: pa.Array) -> pa.Array:
-    texts = pc.cast(values, pa.string())
-    if pc.any(pc.match_substring(texts, "E"), min_count=0).as_py():
-        return _each(texts, lambda t: format(Decimal(t), "f"))
-    return texts
+    return plain_digits(pc.cast(values, pa.string()))
+
+
+def plain_digits(texts: pa.Array) -> pa.Array:
+    """Return the texts of numbers without exponents; NaN and infinities stay."""
+    odd = pc.match_substring_regex(texts, "[0-9][eE]")
+    if not pc.any(odd, min_count=0).as_py():
+        return texts
+    return pc.coalesce(_each(pc.if_else(odd, texts, None), lambda t: format(Decimal(t), "f")), texts)
 
 
 def _date_text(values: pa.Array) -> pa.Array:

@@ -22,6 +22,8 @@ GROUP_BYTES = 64 << 20
 _LEVELS = {"zstd": 1}
 _SAMPLE = 4_096
 """Rows of a file that tell which of its columns repeat their values."""
+_LONG = 1_024
+"""Bytes of an average value of a column that is not asked for that: a dictionary would hold all of them."""
 
 
 def is_group(rows: int, bytes: int) -> bool:
@@ -43,8 +45,10 @@ class Buffering(ABC):
     def write(self, batch: pa.RecordBatch) -> None:
         """Takes a batch of exactly the spec's schema; raises StageError for any other."""
         assert_schema(batch.schema, self.spec)
-        if not len(batch):
-            return
+        for part in _parts(batch):
+            self._take(part)
+
+    def _take(self, batch: pa.RecordBatch) -> None:
         self._buffer.append(batch)
         self._rows += len(batch)
         self._bytes += batch.nbytes
@@ -158,12 +162,19 @@ class ParquetFile:
             raise
 
 
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch in pieces of which none is more than a row group, but for a single row."""
+    rows = max(1, len(batch) * GROUP_BYTES // max(batch.nbytes, GROUP_BYTES))
+    yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
+
+
 def repetitive(batch: pa.RecordBatch) -> list[str]:
     """Columns worth a dictionary: for others, building one costs a quarter of the time and a fifth more space."""
     sample = batch.slice(0, _SAMPLE)
     named = zip(sample.schema.names, sample.columns, strict=True)
     flat = [(name, c) for name, c in named if not isinstance(c, pa.ExtensionArray) and not pa.types.is_nested(c.type)]
-    return [name for name, column in flat if 2 * len(pc.unique(column)) <= len(sample)]
+    short = [(name, column) for name, column in flat if column.nbytes <= _LONG * len(sample)]
+    return [name for name, column in short if 2 * len(pc.unique(column)) <= len(sample)]
 
 
 def assert_schema(schema: pa.Schema, spec: StageSpec) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select
+from sqlalchemy import Connection, Select, func, insert, select
 
 from instep.errors import InstepError, StalePlan
 from instep.model import AcceptedVersion
@@ -47,6 +48,25 @@ class Accepted:
     def latest(self, connection: str) -> AcceptedVersion | None:
         with self._db.read() as transaction:
             return _latest(transaction, connection)
+
+    def latest_of(self, names: Sequence[str]) -> dict[str, tuple[AcceptedVersion, Catalog]]:
+        """The latest version of each of these connections that has one."""
+        c = accepted.c
+        newest = (
+            select(c.connection, func.max(c.version).label("version"))
+            .where(c.connection.in_(names))
+            .group_by(c.connection)
+            .subquery()
+        )
+        same = (newest.c.connection == c.connection) & (newest.c.version == c.version)
+        with self._db.read() as transaction:
+            rows = transaction.execute(select(*_VERSION, c.catalog).join(newest, same)).mappings().all()
+        return {
+            row["connection"]: (
+                AcceptedVersion(**{k: v for k, v in row.items() if k != "catalog"}), catalog_from_dict(row["catalog"])
+            )
+            for row in rows
+        }  # fmt: skip
 
     def catalog(self, connection: str, version: int | None = None) -> Catalog:
         """The catalog of a version, by default the latest; empty before the first. InstepError if the version

@@ -11,6 +11,7 @@ from sqlalchemy import Row, insert, select, update
 
 from instep.store.connections import ensure
 from instep.store.database import Database
+from instep.store.several import by_connection
 from instep.store.tables import backfills
 
 Scope = Literal["table", "column", "since", "extra"]
@@ -90,7 +91,15 @@ class Backfills:
 
     def waiting(self, connection: str) -> list[Backfill]:
         """Wanted or interrupted ones, oldest first."""
-        return self.find(connection, ("wanted", "running"))
+        return self.waiting_of([connection])[connection]
+
+    def waiting_of(self, names: Sequence[str]) -> dict[str, list[Backfill]]:
+        """`waiting` of several connections."""
+        c = backfills.c
+        query = select(backfills).where(c.connection.in_(names), c.status.in_(("wanted", "running")))
+        with self._db.read() as transaction:
+            rows = transaction.execute(query.order_by(c.number))
+            return by_connection(names, ((row.connection, _backfill(row)) for row in rows))
 
     def find(self, connection: str, statuses: Sequence[BackfillStatus] = ()) -> list[Backfill]:
         query = select(backfills).where(backfills.c.connection == connection).order_by(backfills.c.number)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime
@@ -16,6 +15,7 @@ from instep.errors import ConnectError, InstepError, ProjectError
 from instep.store import migrate
 from instep.store.database import Database
 from instep.store.dump import dump, restore
+from instep.temporary import temporary
 
 _SQLITE = b"SQLite format 3\0"
 _COPIES = (".db", ".sqlite")
@@ -44,7 +44,7 @@ def bring_back(
     if begin != _SQLITE:
         with _opened(file, "rt", begin[:2] == b"\x1f\x8b") as lines:
             return _told(lambda: restore(database, lines, replace=replace), file)
-    with tempfile.TemporaryDirectory(prefix="instep-restore-") as folder:
+    with temporary("restore") as folder:
         copy = Path(folder, "state.db")
         _told(lambda: _whole(file, copy), file)
         former = Database(f"sqlite:///{copy}", now)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     DateTime,
     Dialect,
@@ -18,10 +19,13 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    false,
 )
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex
 from sqlalchemy.sql.compiler import DDLCompiler
+
+from instep.redaction import blot
 
 _WHILE = "while"
 
@@ -66,8 +70,26 @@ def text_column(name: str) -> Column[str]:
     return Column(name, Text, nullable=False, server_default="")
 
 
+class Redacted(TypeDecorator[str]):
+    """A text for people without the secrets that this process knows: a driver's error may repeat one."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else blot(value)
+
+
+def error_column() -> Column[str]:
+    return Column("error", Redacted, nullable=False, server_default="")
+
+
 def count_column(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, server_default="0")
+
+
+def flag_column(name: str) -> Column[bool]:
+    return Column(name, Boolean, nullable=False, server_default=false())
 
 
 def table_ref_columns(primary_key: bool = False) -> tuple[Column[Any], Column[Any]]:
@@ -88,10 +110,15 @@ def one_while(name: str, table: Table, columns: tuple[str, ...], condition: str)
     Index(name, *(table.c[column] for column in columns), unique=True, info={_WHILE: condition})
 
 
+def some_while(name: str, table: Table, columns: tuple[str, ...], condition: str) -> None:
+    """An index of the rows for which `condition` holds."""
+    Index(name, *(table.c[column] for column in columns), info={_WHILE: condition})
+
+
 @compiles(CreateIndex)
 def _while(create: CreateIndex, compiler: DDLCompiler, **options: Any) -> str:
-    """The condition of `one_while`. An index that says `postgresql_where` imports all drivers of PostgreSQL that there
-    are, in every process."""
+    """The condition of `one_while` and `some_while`. An index that says `postgresql_where` imports all drivers of
+    PostgreSQL that there are, in every process."""
     sql = str(compiler.visit_create_index(create, **options))  # type: ignore[no-untyped-call]
     condition = create.element.info.get(_WHILE)
     return f"{sql} WHERE {condition}" if condition else sql

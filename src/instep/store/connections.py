@@ -22,7 +22,8 @@ rollout is to account for. A job that deletes the connection ends after it."""
 
 @dataclass(frozen=True)
 class ConnectionRecord:
-    """`fence` is the number of the latest run's claim, 0 before the first."""
+    """`fence` is the number of the latest run's claim, 0 before the first. `configured`: its schema config was made
+    before its source was seen, so that what the config does not name is left to the policy."""
 
     name: str
     source: str
@@ -32,6 +33,7 @@ class ConnectionRecord:
     fence: int
     created: datetime
     updated: datetime
+    configured: bool = False
 
 
 def ensure(transaction: Connection, name: str, now: datetime) -> None:
@@ -71,6 +73,12 @@ class Connections:
         with self._db.read() as transaction:
             _check_unmoved(transaction, name, destination, namespace)
 
+    def configure(self, name: str) -> None:
+        """Record that the connection has a schema config before its source was seen."""
+        with self._db.write() as transaction:
+            ensure(transaction, name, self._db.now())
+            transaction.execute(update(connections).where(connections.c.name == name).values(configured=True))
+
     def get(self, name: str) -> ConnectionRecord | None:
         with self._db.read() as transaction:
             row = transaction.execute(select(connections).where(connections.c.name == name)).mappings().first()
@@ -95,6 +103,7 @@ class Connections:
             cancelled = {"status": "cancelled", "ended": self._db.now(), "error": f"connection {name} was deleted"}
             transaction.execute(update(jobs).where(*waiting).values(**cancelled))
             blank = {"source": "", "destination": "", "namespace": "", "config_hash": "", "updated": self._db.now()}
+            blank |= {"configured": False}
             transaction.execute(update(connections).where(connections.c.name == name).values(**blank))
         return gone
 

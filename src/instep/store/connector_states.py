@@ -91,7 +91,7 @@ class ConnectorStates:
             known: int = transaction.execute(query).scalar() or 0
         if run and known > fence:
             raise Fenced(f"connection {connection}: a later run has saved the connector's state")
-        text = json.dumps(state)
+        text = _text(connection, state)
         sealed = Sealed("", "", text)
         if (keys := self._keys()) is not None and not keys.insecure:
             sealed = seal(keys, _place(connection), text)
@@ -213,6 +213,17 @@ class OneConnector:
                 self.states.save(self.connection, state, run=run, fence=fence)
             self.states.hold(self.connection, held)
             self.states.let_go(let_go)
+
+
+def _text(connection: str, state: Mapping[str, Any]) -> str:
+    """The state as JSON. Raises ProjectError for numbers that JSON has not."""
+    try:
+        return json.dumps(state, allow_nan=False)
+    except ValueError as error:
+        raise ProjectError(
+            f"connection {connection}: the connector's state cannot be kept: {error}",
+            hint="write null or a text instead",
+        ) from None
 
 
 def _place(connection: str) -> Place:

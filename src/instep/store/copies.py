@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +11,7 @@ from sqlalchemy import Row, insert, select, update
 
 from instep.store.connections import ensure
 from instep.store.database import Database
+from instep.store.several import by_connection
 from instep.store.tables import copies
 
 Ref = tuple[str, str]
@@ -55,9 +56,14 @@ class Copies:
 
     def standing(self, connection: str) -> list[Copy]:
         """Those that were not purged, oldest first."""
-        query = select(copies).where(copies.c.connection == connection, copies.c.ended.is_(None))
+        return self.standing_of([connection])[connection]
+
+    def standing_of(self, names: Sequence[str]) -> dict[str, list[Copy]]:
+        """`standing` of several connections."""
+        query = select(copies).where(copies.c.connection.in_(names), copies.c.ended.is_(None))
         with self._db.read() as transaction:
-            return [_copy(row) for row in transaction.execute(query.order_by(copies.c.number))]
+            rows = transaction.execute(query.order_by(copies.c.number))
+            return by_connection(names, ((row.connection, _copy(row)) for row in rows))
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """Copies of renamed tables belong to them under their new names; the copies keep their own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -54,6 +55,13 @@ class Cursors:
         with self._db.read() as transaction:
             rows = transaction.execute(select(cursors).where(cursors.c.connection == connection))
             return {record.table: record for record in map(_record, rows)}
+
+    def reading(self, slot: str) -> frozenset[str]:
+        """Return the connections that have a table whose log is read from this slot."""
+        query = select(cursors.c.connection).distinct()
+        said = cursors.c.cursor.contains(f'"slot": {json.dumps(slot)}', autoescape=True)
+        with self._db.read() as transaction:
+            return frozenset(transaction.execute(query.where(said)).scalars()) if slot else frozenset()
 
     def forget(self, connection: str, table: Ref) -> None:
         """The next load of the table starts from nothing."""

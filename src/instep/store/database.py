@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -17,6 +18,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from instep.errors import Conflict, ConnectError, InstepError, ProjectError
+from instep.sqlite_wal import use_wal
+from instep.store.private import make_private
 
 BUSY_SECONDS = 30.0
 _WRITE_LOCK = 0x696E73746570  # the number of the advisory lock: "instep" in ASCII
@@ -24,7 +27,7 @@ _CAUSES = (
     ("disk is full", "the disk is full", "free some space and run the command again; nothing was changed"),
     ("disk i/o error", "the disk cannot be read or written", "free some space or check the disk, then run again"),
     ("readonly database", "it cannot be written", "check who owns the file and its folder"),
-    ("unable to open", "it cannot be opened", "check that the folder exists and may be written"),
+    ("unable to open", "it cannot be opened", "check who owns the file, and that its folder exists and may be written"),
     ("not a database", "it is not a SQLite database", "restore a backup, or move the file away to start afresh"),
     ("malformed", "the file is damaged", "restore a backup, or move the file away to start afresh"),
 )
@@ -59,8 +62,9 @@ class Database:
             self.file.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise self._error(f"its folder cannot be made ({error.strerror})", "check the folder's owner") from error
+        make_private(self.file)
         engine = create_engine(self.url, connect_args={"timeout": busy, "isolation_level": None})
-        event.listen(engine, "connect", _set_pragmas)
+        event.listen(engine, "connect", partial(_set_pragmas, busy))
         event.listen(engine, "begin", _begin)
         return engine
 
@@ -151,9 +155,10 @@ def _parse(url: str) -> URL:
         raise ProjectError("store: this is no database URL", hint="write sqlite:///.instep/state.db") from None
 
 
-def _set_pragmas(connection: object, _record: object) -> None:
+def _set_pragmas(busy: float, connection: object, _record: object) -> None:
     cursor = connection.cursor()  # type: ignore[attr-defined]
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    use_wal(cursor.execute, busy)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import Row, func, insert, select
 
 from instep.schema.table import Catalog, catalog_from_dict, catalog_to_dict
 from instep.store.connections import ensure
@@ -65,19 +65,13 @@ class Discoveries:
             )  # fmt: skip
 
     def get(self, connection: str) -> CachedDiscovery | None:
+        return self.several([connection]).get(connection)
+
+    def several(self, names: Sequence[str]) -> dict[str, CachedDiscovery]:
+        """`get` of several connections; those that were never looked at are not there."""
+        query = select(discoveries).where(discoveries.c.connection.in_(names))
         with self._db.read() as transaction:
-            row = transaction.execute(select(discoveries).where(discoveries.c.connection == connection)).first()
-        if row is None:
-            return None
-        return CachedDiscovery(
-            catalog=catalog_from_dict(row.catalog),
-            fingerprint=row.fingerprint,
-            stats={(schema, name): (rows, size) for schema, name, rows, size in row.stats},
-            denied={tuple(path): why for path, why in row.denied},
-            identity=row.identity,
-            proves_absence=row.proves_absence,
-            at=row.at,
-        )
+            return {row.connection: _discovery(row) for row in transaction.execute(query)}
 
     def fingerprint(self, connection: str) -> str:
         """Of the last discovery, "" without one; the catalog is not read."""
@@ -102,6 +96,18 @@ class Discoveries:
         """The next detection reads the source's catalog anew."""
         with self._db.write() as transaction:
             transaction.execute(discoveries.delete().where(discoveries.c.connection == connection))
+
+
+def _discovery(row: Row[Any]) -> CachedDiscovery:
+    return CachedDiscovery(
+        catalog=catalog_from_dict(row.catalog),
+        fingerprint=row.fingerprint,
+        stats={(schema, name): (rows, size) for schema, name, rows, size in row.stats},
+        denied={tuple(path): why for path, why in row.denied},
+        identity=row.identity,
+        proves_absence=row.proves_absence,
+        at=row.at,
+    )
 
 
 class Detections:

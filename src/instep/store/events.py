@@ -5,19 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Any
 
-from sqlalchemy import ColumnElement, func, insert, select
+from sqlalchemy import ColumnElement, func, insert, select, text
 
 from instep.events import Event
+from instep.redaction import blot
 from instep.store.database import Database
 from instep.store.logged import LoggedEvent
 from instep.store.outbox import Outbox
-from instep.store.tables import events
+from instep.store.several import by_connection
+from instep.store.tables import MAINTAINED, events
 
 __all__ = ["Events", "LoggedEvent"]
 _log = logging.getLogger("instep.events")
 _log.addHandler(logging.NullHandler())  # where no log is kept, Python would print warnings on the terminal
 _IDS = ("connection", "run", "change", "job", "table", "rollout")
+_TEXTS = frozenset({"error", "reason"})
 _BAD = frozenset({"run.ended", "detection.finished", "table.failed", "job.dead", "detector.disabled"})
 """What is a warning in the logs, if it has an error or a reason."""
 
@@ -32,7 +36,7 @@ class Events:
         if not happened:
             return
         now = self._db.now()
-        rows = [{"connection": e.connection, "at": now, "type": e.type, "data": e.data()} for e in happened]
+        rows = [{"connection": e.connection, "at": now, "type": e.type, "data": _data(e)} for e in happened]
         with self._db.write() as transaction:
             said = insert(events).returning(events.c.number, sort_by_parameter_order=True)
             numbers = transaction.execute(said, rows).scalars().all()
@@ -67,6 +71,17 @@ class Events:
             where.append(events.c.number < before)
         return self._find(where, types, limit, newest=True)
 
+    def maintained(self, names: Sequence[str]) -> dict[str, list[LoggedEvent]]:
+        """The last maintenance of each table of these connections, oldest first. By an index of its own."""
+        c = events.c
+        table = c.data["table"].as_string()
+        where = (text(MAINTAINED), c.connection.in_(names))
+        last = select(func.max(c.number)).where(*where).group_by(c.connection, table)
+        query = select(events).where(c.number.in_(last)).order_by(c.number)
+        with self._db.read() as transaction:
+            rows = transaction.execute(query).mappings()
+            return by_connection(names, ((row["connection"], LoggedEvent(**row)) for row in rows))
+
     def last_number(self) -> int:
         """The number of the last event, 0 before the first."""
         with self._db.read() as transaction:
@@ -81,6 +96,12 @@ class Events:
         query = query.order_by(events.c.number.desc() if newest else events.c.number)
         with self._db.read() as transaction:
             return [LoggedEvent(**row) for row in transaction.execute(query).mappings()]
+
+
+def _data(event: Event) -> dict[str, Any]:
+    """Return the fields of an event; errors and reasons without the secrets that this process knows."""
+    told = event.data()
+    return {name: blot(value) if name in _TEXTS and isinstance(value, str) else value for name, value in told.items()}
 
 
 def _tell(happened: Sequence[Event]) -> None:

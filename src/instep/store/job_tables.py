@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Index, Integer, String, Table
 
-from instep.store.columns import Utc, count_column, metadata, one_while, text_column
+from instep.store.columns import Utc, count_column, error_column, metadata, one_while, text_column
+
+LOST = ("failed", "dead")
+"""How a job ends that did not do its work: no other attempt would help, or all are used up."""
+MOVES = ("sync", "backfill", "refresh")
+"""What moves rows."""
 
 jobs = Table(
     "jobs",
@@ -21,7 +26,7 @@ jobs = Table(
     Column("attempts", Integer, nullable=False, server_default="1"),
     text_column("why"),
     text_column("who"),
-    text_column("error"),
+    error_column(),
     Column("created", Utc, nullable=False),
     Column("started", Utc),
     Column("ended", Utc),
@@ -80,7 +85,7 @@ setups = Table(
     "setups",
     metadata,
     Column("connection", String, primary_key=True),
-    text_column("error"),
+    error_column(),
     Column("at", Utc, nullable=False),
 )
 

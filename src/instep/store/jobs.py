@@ -22,6 +22,8 @@ from instep.store.database import Database
 from instep.store.events import Events
 from instep.store.job_tables import jobs
 from instep.store.retry import backoff
+from instep.store.rollout_tables import rollouts
+from instep.store.rollouts import within
 from instep.store.runs import LEASE
 from instep.store.tables import pauses
 
@@ -50,7 +52,7 @@ SHARED: frozenset[JobKind] = frozenset(("sync", "backfill"))
 who has asked for it."""
 LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "plan", "impact"))
 LOOKS_AT_A_TIME = 2
-"""How many jobs read the catalog of one source at the same time."""
+"""How many jobs read the catalog of one source at the same time; one of them may be a detection."""
 ATTEMPTS: Mapping[JobKind, int] = {
     "sync": 5, "backfill": 5, "maintain": 3, "verify": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1,
     "plan": 3, "apply": 1, "undo": 3, "delete": 5, "rollout": 20, "map": 1, "replay": 3, "discard": 3,
@@ -243,16 +245,18 @@ class Jobs:
         if transaction.execute(update(jobs).where(*_held(job)).values(**values)).rowcount != 1:
             raise _fenced(job)
 
-    def get(self, job_id: str) -> Job:
-        """The job with this id, or whose id alone starts so; InstepError if there is none."""
+    def get(self, job_id: str, scope: Collection[str] | None = None) -> Job:
+        """The job with this id, or whose id alone starts so; InstepError if there is none. `scope`: only jobs of these
+        connections are known, and of rollouts that touch no other connection."""
         with self._db.read() as transaction:
-            return self._get(transaction, job_id)
+            return self._get(transaction, job_id, scope)
 
-    def _get(self, transaction: Connection, job_id: str) -> Job:
-        found = transaction.execute(select(jobs).where(jobs.c.id == job_id)).all() if job_id else []
+    def _get(self, transaction: Connection, job_id: str, scope: Collection[str] | None = None) -> Job:
+        known = select(jobs) if scope is None else select(jobs).where(_of(scope))
+        found = transaction.execute(known.where(jobs.c.id == job_id)).all() if job_id else []
         if not found and job_id:
             like = jobs.c.id.startswith(job_id, autoescape=True)
-            found = transaction.execute(select(jobs).where(like).limit(2)).all()
+            found = transaction.execute(known.where(like).limit(2)).all()
         if len(found) != 1:
             raise InstepError(f"no job {job_id!r} is known", hint="see `instep queue list`")
         return _job(found[0])
@@ -299,23 +303,31 @@ class Jobs:
         connection: str | None = None,
         kind: JobKind | None = None,
         before: str = "",
+        after: tuple[datetime, str] | None = None,
+        scope: Collection[str] | None = None,
         limit: int = 50,
         whole: bool = True,
     ) -> list[Job]:
-        """Newest first; `before`: only those that are older than the job of this id. Not `whole`: without what they
-        answer, which may be long."""
+        """Newest first; `before`: only those that are older than the job of this id; `after`: those behind this place
+        (created, id). `scope`: as in `get`. Not `whole`: without what they answer, which may be long."""
         columns = [c for c in jobs.c if whole or c.name != "result"]
-        query = select(*columns).order_by(jobs.c.created.desc(), jobs.c.id.desc()).limit(limit)
+        query = select(jobs.c.id).order_by(jobs.c.created.desc(), jobs.c.id.desc()).limit(limit)
         if status:
             query = query.where(jobs.c.status.in_(status))
         if connection is not None:
             query = query.where(jobs.c.connection == connection)
         if kind is not None:
             query = query.where(jobs.c.kind == kind)
+        if scope is not None:
+            query = query.where(_of(scope))
+        if after is not None:
+            query = query.where(_older(*after))
         with self._db.read() as transaction:
             if before:
-                query = query.where(_older(self._get(transaction, before)))
-            return [_job(row) for row in transaction.execute(query)]
+                older = self._get(transaction, before)
+                query = query.where(_older(older.created, older.id))
+            wanted = select(*columns).where(jobs.c.id.in_(query)).order_by(jobs.c.created.desc(), jobs.c.id.desc())
+            return [_job(row) for row in transaction.execute(wanted)]
 
     def counts(self) -> dict[JobStatus, int]:
         """How many there are of each status."""
@@ -344,6 +356,7 @@ def _next(now: datetime, priority: int, kinds: Collection[JobKind]) -> Select[An
     )
     same = (other.c.source == c.source, other.c.status == "running", other.c.kind.in_(sorted(LOOKS)))
     looking = select(func.count()).where(*same).scalar_subquery()
+    detecting = exists().where(other.c.source == c.source, other.c.status == "running", other.c.kind == "detect")
     paused = exists().where(
         pauses.c.connection == c.connection, pauses.c.table_schema == "", pauses.c.table_name == "",
         pauses.c.ended.is_(None),
@@ -352,6 +365,7 @@ def _next(now: datetime, priority: int, kinds: Collection[JobKind]) -> Select[An
         c.status == "queued", c.priority == priority, c.due <= now,
         or_(c.kind == "test", ~busy), or_(c.kind.in_(sorted(PAUSED_TOO)), ~paused),
         or_(c.source == "", c.kind.not_in(sorted(LOOKS)), looking < LOOKS_AT_A_TIME),
+        or_(c.source == "", c.kind != "detect", ~detecting),
     )  # fmt: skip
     if kinds:
         query = query.where(c.kind.in_(sorted(kinds)))
@@ -363,9 +377,17 @@ def _in_turn(query: Select[Any]) -> Select[Any]:
     return query.order_by(jobs.c.priority.desc(), jobs.c.due, jobs.c.created, jobs.c.id)
 
 
-def _older(job: Job) -> ColumnElement[bool]:
+def _older(created: datetime, id: str) -> ColumnElement[bool]:
     c = jobs.c
-    return or_(c.created < job.created, and_(c.created == job.created, c.id < job.id))
+    return or_(c.created < created, and_(c.created == created, c.id < id))
+
+
+def _of(scope: Collection[str]) -> ColumnElement[bool]:
+    """What a job is about is among these connections."""
+    c = jobs.c
+    known = exists().where(rollouts.c.id == c.key)
+    rollout = and_(c.connection == "", c.kind == "rollout", known, within(c.key, scope))
+    return or_(c.connection.in_(sorted(scope)), rollout)
 
 
 def asked_by(people: str, who: str) -> bool:

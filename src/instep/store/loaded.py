@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, delete, insert, select
 
-from instep.schema.reselect import LoadedColumn, LoadedFilter
+from instep.schema.reselect import LoadedColumn, LoadedRules
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.tables import loaded_columns
@@ -23,7 +23,7 @@ class LoadedColumns:
         self,
         connection: str,
         found: Mapping[Ref, Sequence[LoadedColumn]],
-        filters: Mapping[Ref, LoadedFilter] | None = None,
+        filters: Mapping[Ref, LoadedRules] | None = None,
     ) -> None:
         """The columns of these accepted tables, in the place of what was recorded of them; a table without one of the
         `filters` keeps its own."""
@@ -41,17 +41,23 @@ class LoadedColumns:
 
     def of(self, connection: str) -> dict[Ref, tuple[LoadedColumn, ...]]:
         """By accepted table; those that were never loaded are not there."""
-        query = select(loaded_columns).where(loaded_columns.c.connection == connection)
-        with self._db.read() as transaction:
-            rows = transaction.execute(query).all()
-        return {(r.table_schema, r.table_name): tuple(LoadedColumn(**c) for c in r.columns) for r in rows}
+        return self.of_several([connection])[connection]
 
-    def filters(self, connection: str) -> dict[Ref, LoadedFilter]:
+    def of_several(self, names: Sequence[str]) -> dict[str, dict[Ref, tuple[LoadedColumn, ...]]]:
+        """`of` several connections."""
+        query = select(loaded_columns).where(loaded_columns.c.connection.in_(names))
+        found: dict[str, dict[Ref, tuple[LoadedColumn, ...]]] = {name: {} for name in names}
+        with self._db.read() as transaction:
+            for r in transaction.execute(query):
+                found[r.connection][r.table_schema, r.table_name] = tuple(LoadedColumn(**c) for c in r.columns)
+        return found
+
+    def filters(self, connection: str) -> dict[Ref, LoadedRules]:
         """By accepted table; a table that is not there has all rows."""
         query = select(loaded_columns).where(loaded_columns.c.connection == connection)
         with self._db.read() as transaction:
             rows = transaction.execute(query).all()
-        return {(r.table_schema, r.table_name): LoadedFilter(**r.filter) for r in rows if r.filter}
+        return {(r.table_schema, r.table_name): LoadedRules(**r.filter) for r in rows if r.filter}
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """What is known of renamed tables goes on under their new names; all at once, names may be swapped."""
@@ -60,11 +66,11 @@ class LoadedColumns:
             for table in moves:
                 transaction.execute(delete(loaded_columns).where(*_of(connection, table)))
             moved = {moves[t]: columns for t, columns in known.items() if t in moves}
-            self.save(connection, moved, {moves[t]: filters.get(t, LoadedFilter()) for t in known if t in moves})
+            self.save(connection, moved, {moves[t]: filters.get(t, LoadedRules()) for t in known if t in moves})
 
 
-def _said(one: LoadedFilter | None) -> dict[str, str] | None:
-    return asdict(one) if one is not None and one.where else None
+def _said(one: LoadedRules | None) -> dict[str, object] | None:
+    return asdict(one) if one is not None and one != LoadedRules() else None
 
 
 def _of(connection: str, table: Ref) -> tuple[ColumnElement[bool], ...]:

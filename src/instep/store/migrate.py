@@ -12,7 +12,7 @@ from sqlalchemy.schema import ExecutableDDLElement
 from instep.errors import Conflict
 from instep.store.database import Database
 
-HEAD = "0026"
+HEAD = "0031"
 _PLACE = "instep.store:migrations"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table, Text
 
-from instep.store.columns import Utc, metadata, number_column, text_column
+from instep.store.columns import Utc, error_column, metadata, number_column
 
 outbox = Table(
     "outbox",
@@ -40,7 +40,7 @@ deliveries = Table(
     Column("lease_until", Utc),
     Column("created", Utc, nullable=False),
     Column("ended", Utc),
-    text_column("error"),
+    error_column(),
     Column("spent", Integer, nullable=False, server_default="0"),
     sqlite_autoincrement=True,
 )
@@ -56,7 +56,7 @@ delivery_attempts = Table(
     Column("at", Utc, nullable=False),
     Column("seconds", Float, nullable=False),
     Column("code", Integer, nullable=False, server_default="0"),
-    text_column("error"),
+    error_column(),
 )
 
 closed_channels = Table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy import Row, delete, insert, select, update
 from instep.schema.old_names import OldName
 from instep.store.connections import ensure
 from instep.store.database import Database
+from instep.store.several import by_connection
 from instep.store.tables import old_names
 
 
@@ -44,9 +45,14 @@ class OldNames:
 
     def of(self, connection: str) -> list[OldName]:
         """All of a connection, oldest first."""
-        query = select(old_names).where(old_names.c.connection == connection).order_by(old_names.c.number)
+        return self.of_several([connection])[connection]
+
+    def of_several(self, names: Sequence[str]) -> dict[str, list[OldName]]:
+        """`of` several connections."""
+        query = select(old_names).where(old_names.c.connection.in_(names)).order_by(old_names.c.number)
         with self._db.read() as transaction:
-            return [_name(row) for row in transaction.execute(query)]
+            rows = transaction.execute(query)
+            return by_connection(names, ((row.connection, _name(row)) for row in rows))
 
     def now(self) -> datetime:
         """The store's clock."""

@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Row, insert, select, update
 from instep.model import Pause
 from instep.store.connections import ensure
 from instep.store.database import Database
+from instep.store.several import by_connection
 from instep.store.tables import pauses
 
 Ref = tuple[str, str]
@@ -53,11 +54,16 @@ class Pauses:
 
     def active(self, connection: str) -> list[Pause]:
         """All pauses in force, the connection's own first, then by table."""
-        query = select(pauses).where(*_active(connection))
-        query = query.order_by(pauses.c.table_schema, pauses.c.table_name, pauses.c.number)
+        return self.active_of([connection])[connection]
+
+    def active_of(self, names: Sequence[str]) -> dict[str, list[Pause]]:
+        """`active` of several connections."""
+        c = pauses.c
+        query = select(pauses).where(c.connection.in_(names), c.ended.is_(None))
+        query = query.order_by(c.table_schema, c.table_name, c.number)
         with self._db.read() as transaction:
-            found = [_pause(row) for row in transaction.execute(query)]
-        return sorted(found, key=lambda pause: pause.table is not None)
+            rows = [(row.connection, _pause(row)) for row in transaction.execute(query)]
+        return by_connection(names, sorted(rows, key=lambda row: row[1].table is not None))
 
     def tables(self, connection: str) -> dict[Ref, Pause]:
         """The paused tables with the oldest reason of each."""

@@ -58,12 +58,13 @@ class Reviews:
         *,
         count: bool = True,
         unseen: Collection[tuple[str, str]] = (),
+        out_of_sight: Collection[str] = (),
     ) -> list[Review]:
         """Records one detection's changes and answers them in the order of `findings`.
 
         New ones are opened. Standing ones count one more detection (unless `count` is false) and, while open,
         take the new decision. Standing ones that are not among the findings become obsolete, except those of
-        `unseen` tables, which this detection could not look at.
+        `unseen` tables, which this detection could not look at, and those `out_of_sight`, by content key.
         """
         with self._db.write() as transaction:
             ensure(transaction, connection, self._db.now())
@@ -73,7 +74,7 @@ class Reviews:
                     self._see(transaction, standing[finding.key], finding, source_fingerprint, count)
                 else:
                     self._open(transaction, connection, finding, source_fingerprint)
-            gone = standing.keys() - {f.key for f in findings}
+            gone = standing.keys() - {f.key for f in findings} - set(out_of_sight)
             ids = [standing[key].id for key in gone if standing[key].table not in unseen]
             self._close(transaction, ids, "obsolete", STANDING)
             now = {r.key: r for r in self._select(transaction, connection, STANDING)}
@@ -138,6 +139,18 @@ class Reviews:
         with self._db.write() as transaction:
             self._close(transaction, list(ids), "open", ("approved",))
 
+    def hold(self, review_id: str, *, rule: str, why: str) -> None:
+        """Open a review that policy or a person had let in; a pause stays one."""
+        with self._db.write() as transaction:
+            known = self._one(transaction, review_id)
+            if known.status not in ("open", "approved"):
+                return
+            action = known.action if known.action in ("pause_table", "pause_connection") else "review"
+            values = {"status": "open", "action": action, "rule": rule, "why": why, "snoozed_until": None}
+            if (known.status, known.action, known.rule) == ("open", action, rule):
+                values = {"why": why}  # a snooze goes on
+            transaction.execute(update(reviews).where(reviews.c.id == known.id).values(**values))
+
     def reopen_rejected(self, ids: Iterable[str]) -> None:
         """Rejections that a later choice has taken back."""
         with self._db.write() as transaction:
@@ -171,22 +184,35 @@ class Reviews:
             return [review_of(row) for row in transaction.execute(select(reviews).where(reviews.c.id.in_(ids)))]
 
     def find(
-        self, connection: str | None = None, statuses: Sequence[ReviewStatus] = (), limit: int | None = None
+        self,
+        connection: str | None = None,
+        statuses: Sequence[ReviewStatus] = (),
+        limit: int | None = None,
+        *,
+        scope: Collection[str] | None = None,
     ) -> list[Review]:
-        """Newest first; of one connection or all, with these statuses or all."""
+        """Newest first; of one connection or all, with these statuses or all; only of the connections in `scope`, if
+        it is given."""
         with self._db.read() as transaction:
-            return self._select(transaction, connection, statuses, limit)
+            return self._select(transaction, connection, statuses, limit, scope)
 
     def standing(self, connection: str) -> dict[str, Review]:
         """Content key -> the change that is open, approved or rejected."""
         return {review.key: review for review in self.find(connection, STANDING)}
 
     def _select(
-        self, transaction: Connection, connection: str | None, statuses: Sequence[str], limit: int | None = None
+        self,
+        transaction: Connection,
+        connection: str | None,
+        statuses: Sequence[str],
+        limit: int | None = None,
+        scope: Collection[str] | None = None,
     ) -> list[Review]:
         where: list[ColumnElement[bool]] = []
         if connection is not None:
             where.append(reviews.c.connection == connection)
+        if scope is not None:
+            where.append(reviews.c.connection.in_(sorted(scope)))
         if statuses:
             where.append(reviews.c.status.in_(statuses))
         query = select(reviews).where(*where).order_by(reviews.c.first_seen.desc(), reviews.c.id).limit(limit)

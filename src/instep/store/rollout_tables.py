@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, Column, ForeignKey, Index, Integer, String, Table
 
-from instep.store.columns import Utc, count_column, metadata, text_column
+from instep.store.columns import Utc, count_column, error_column, metadata, text_column
 
 rollouts = Table(
     "rollouts",
@@ -41,7 +41,7 @@ rollout_members = Table(
     Column("attempt", Integer, nullable=False, server_default="0"),
     Column("before", JSON, nullable=False),
     text_column("run"),
-    text_column("error"),
+    error_column(),
     Column("findings", JSON, nullable=False),
     text_column("accepted"),
     text_column("who"),

@@ -7,12 +7,12 @@ still writes is refused. Stopping needs no claim: from then on no connection is 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, exists, func, insert, select, update
 
 from instep.errors import Conflict, Fenced, InstepError
 from instep.model import Member, MemberStatus, Rollout, RolloutStatus
@@ -65,13 +65,22 @@ class Rollouts:
         with self._db.read() as transaction:
             return _rollout(_one(transaction, id))
 
-    def find(self, statuses: Sequence[RolloutStatus] = (), limit: int = 50, below: str = "") -> list[Rollout]:
-        """Newest first; with these statuses, or all; those older than the one whose id is `below`."""
+    def find(
+        self,
+        statuses: Sequence[RolloutStatus] = (),
+        limit: int = 50,
+        below: str = "",
+        scope: Collection[str] | None = None,
+    ) -> list[Rollout]:
+        """Newest first; with these statuses, or all; those older than the one whose id is `below`. `scope`: only those
+        all of whose connections are among these."""
         query = select(rollouts).order_by(rollouts.c.id.desc()).limit(limit)
         if statuses:
             query = query.where(rollouts.c.status.in_(statuses))
         if below:
             query = query.where(rollouts.c.id < below)
+        if scope is not None:
+            query = query.where(within(rollouts.c.id, scope))
         with self._db.read() as transaction:
             return [_rollout(row) for row in transaction.execute(query)]
 
@@ -93,11 +102,11 @@ class Rollouts:
         with self._db.read() as transaction:
             return [_member(row) for row in transaction.execute(query)]
 
-    def connections(self, id: str) -> list[str]:
-        """The names of all."""
-        query = select(rollout_members.c.connection).where(rollout_members.c.rollout == id)
+    def is_within(self, id: str, scope: Collection[str]) -> bool:
+        """Whether all connections of the rollout are among these."""
+        query = select(rollouts.c.id).where(rollouts.c.id == id, within(rollouts.c.id, scope))
         with self._db.read() as transaction:
-            return list(transaction.execute(query).scalars())
+            return transaction.execute(query).first() is not None
 
     def counts(self, id: str) -> dict[tuple[int, MemberStatus], int]:
         """(wave, status) -> how many connections."""
@@ -262,6 +271,12 @@ _NEXT: Mapping[RolloutStatus, str] = {
     "partial": "`instep rollout resume` tries again what is not done",
     "done": "nothing is left to do; make a new one for another change",
 }
+
+
+def within(rollout: ColumnElement[str], scope: Collection[str]) -> ColumnElement[bool]:
+    """Whether all connections of the rollout with this id are among `scope`."""
+    c = rollout_members.c
+    return ~exists().where(c.rollout == rollout, c.connection.not_in(sorted(scope)))
 
 
 def _one(transaction: Connection, id: str) -> Row[Any]:

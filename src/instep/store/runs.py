@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, case, func, insert, select, text, update
 
 from instep.errors import Fenced, InstepError, RunInProgress
 from instep.events import RunEnded
@@ -20,8 +20,9 @@ from instep.model import Run, RunKind, RunStatus, TableRun
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.events import Events
+from instep.store.job_tables import LOST, MOVES, jobs
 from instep.store.owner import Owner, this_process
-from instep.store.tables import connections, runs, table_runs
+from instep.store.tables import HELD, connections, runs, table_runs
 
 LEASE = timedelta(seconds=60)
 SYNCS = ("sync", "backfill")
@@ -30,7 +31,8 @@ FAILED = ("failed", "partial", "blocked")
 
 @dataclass(frozen=True)
 class Outcomes:
-    """When a sync of a connection has ended well (`succeeded`) and not (`failed`) for the last time, None if never."""
+    """When a sync of a connection has ended well (`succeeded`) and not (`failed`) for the last time, None if never. A
+    job that was given up has failed, too, even if it never began a run."""
 
     succeeded: datetime | None = None
     failed: datetime | None = None
@@ -150,9 +152,18 @@ class Runs:
         failed = func.max(case((c.status.in_(FAILED), c.ended)))
         running = func.count(case((c.status == "running", c.fence)))
         query = select(c.connection, done, failed, running).where(c.connection.in_(names), c.kind.in_(SYNCS))
+        j = jobs.c
+        lost = select(j.connection, func.max(j.ended)).where(
+            j.connection.in_(names), j.kind.in_(MOVES), j.status.in_(LOST), j.error != ""
+        )
         with self._db.read() as transaction:
             rows = transaction.execute(query.group_by(c.connection)).all()
-        return {name: Outcomes(done, failed, running > 0) for name, done, failed, running in rows}
+            given_up = {name: ended for name, ended in transaction.execute(lost.group_by(j.connection)) if ended}
+        found = {name: Outcomes(done, failed, running > 0) for name, done, failed, running in rows}
+        for name, ended in given_up.items():
+            known = found.get(name, Outcomes())
+            found[name] = replace(known, failed=max(filter(None, (known.failed, ended))))
+        return found
 
     def record_tables(self, *results: TableRun) -> None:
         """What runs did with tables; the latest word counts."""
@@ -174,30 +185,43 @@ class Runs:
 
     def ever_held(self, connection: str) -> bool:
         """Whether a run of the connection has put anything into quarantine."""
-        query = select(runs.c.id).join(table_runs, runs.c.id == table_runs.c.run)
+        return bool(self.that_held([connection]))
+
+    def that_held(self, names: Sequence[str]) -> frozenset[str]:
+        """Those of these connections of which a run has put anything into quarantine. By an index of its own."""
+        query = select(runs.c.connection).join(table_runs, runs.c.id == table_runs.c.run).distinct()
         with self._db.read() as transaction:
-            where = (runs.c.connection == connection, table_runs.c.misfits > 0)
-            return transaction.execute(query.where(*where).limit(1)).first() is not None
+            where = (runs.c.connection.in_(names), text(HELD))
+            return frozenset(transaction.execute(query.where(*where)).scalars())
 
     def latest_tables(self, connection: str) -> dict[tuple[str, str], TableRun]:
         """For each table of a connection the result of the last run that had one."""
+        return self.latest_tables_of([connection])[connection]
+
+    def latest_tables_of(self, names: Sequence[str]) -> dict[str, dict[tuple[str, str], TableRun]]:
+        """`latest_tables` of several connections."""
         c = table_runs.c
-        query = select(table_runs).join(runs, runs.c.id == c.run).where(runs.c.connection == connection)
+        query = select(runs.c.connection, *c).join(runs, runs.c.id == c.run)
         newest = (
-            select(c.table_schema, c.table_name, func.max(runs.c.fence).label("fence"))
+            select(runs.c.connection, c.table_schema, c.table_name, func.max(runs.c.fence).label("fence"))
             .join(runs, runs.c.id == c.run)
-            .where(runs.c.connection == connection)
-            .group_by(c.table_schema, c.table_name)
+            .where(runs.c.connection.in_(names))
+            .group_by(runs.c.connection, c.table_schema, c.table_name)
             .subquery()
         )
         query = query.join(
             newest,
-            (newest.c.table_schema == c.table_schema)
+            (newest.c.connection == runs.c.connection)
+            & (newest.c.table_schema == c.table_schema)
             & (newest.c.table_name == c.table_name)
             & (newest.c.fence == runs.c.fence),
         )
+        found: dict[str, dict[tuple[str, str], TableRun]] = {name: {} for name in names}
         with self._db.read() as transaction:
-            return {found.table: found for found in map(_table_run, transaction.execute(query))}
+            for row in transaction.execute(query):
+                one = _table_run(row)
+                found[row.connection][one.table] = one
+        return found
 
 
 def _next_fence(transaction: Connection, connection: str) -> int:
@@ -248,5 +272,5 @@ def _row(result: TableRun) -> dict[str, Any]:
 
 
 def _table_run(row: Row[Any]) -> TableRun:
-    values = dict(row._mapping)
+    values = {name: value for name, value in row._mapping.items() if name != "connection"}
     return TableRun(table=(values.pop("table_schema"), values.pop("table_name")), **values)

@@ -25,6 +25,7 @@ from instep.store.discoveries import Detections, Discoveries
 from instep.store.events import Events
 from instep.store.files import SourceFiles
 from instep.store.idempotency import Idempotency
+from instep.store.installation import Installation
 from instep.store.jobs import Jobs
 from instep.store.keyring import Keys, at_first_use
 from instep.store.loaded import LoadedColumns
@@ -49,6 +50,7 @@ from instep.store.setups import Setups
 from instep.store.standing import Standings
 from instep.store.switches import Switches
 from instep.store.totals import Totals
+from instep.store.troubles import Troubles
 from instep.store.undos import Undos
 from instep.store.watermarks import Watermarks
 from instep.store.workers import Workers
@@ -98,6 +100,7 @@ class Store:
         self.events = Events(self._db, self.outbox)
         self.runs = Runs(self._db, self.events, lease)
         self.setups = Setups(self._db, self.events)
+        self.troubles = Troubles(self._db)
         self.pauses = Pauses(self._db)
         self.backfills = Backfills(self._db)
         self.mappings = Mappings(self._db)
@@ -123,6 +126,7 @@ class Store:
         self.pages = Pages(self._db)
         self.rollouts = Rollouts(self._db, lease)
         self.totals = Totals(self._db)
+        self.installation = Installation(self._db)
         self.positions = Positions(self._db)
         self.prune = Prune(self._db)
         self.standing = Standings(self._db, self.workers, self.outbox)

@@ -6,12 +6,16 @@ from __future__ import annotations
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text
 
 from instep.store.columns import (
+    Redacted,
     Utc,
     connection_column,
     count_column,
+    error_column,
+    flag_column,
     metadata,
     number_column,
     one_while,
+    some_while,
     table_ref_columns,
     text_column,
 )
@@ -27,6 +31,7 @@ connections = Table(
     count_column("fence"),
     Column("created", Utc, nullable=False),
     Column("updated", Utc, nullable=False),
+    flag_column("configured"),
 )
 
 accepted = Table(
@@ -103,7 +108,7 @@ plans = Table(
     Column("version", Integer, nullable=False, server_default="0"),
     Column("changes", JSON, nullable=False),
     Column("ended", Utc),
-    text_column("error"),
+    error_column(),
     sqlite_autoincrement=True,
 )
 Index("uq_plans_id", plans.c.id, unique=True)
@@ -122,7 +127,7 @@ steps = Table(
     count_column("rows"),
     Column("started", Utc),
     Column("ended", Utc),
-    text_column("error"),
+    error_column(),
 )
 
 runs = Table(
@@ -135,7 +140,7 @@ runs = Table(
     Column("fence", BigInteger, nullable=False),
     Column("started", Utc, nullable=False),
     Column("ended", Utc),
-    text_column("error"),
+    error_column(),
     Column("detail", JSON, nullable=False),
     text_column("who"),
     text_column("host"),
@@ -160,8 +165,11 @@ table_runs = Table(
     count_column("misfits"),
     count_column("bytes"),
     Column("seconds", Float, nullable=False, server_default="0"),
-    text_column("error"),
+    error_column(),
 )
+
+HELD = "table_runs.misfits > 0"
+some_while("ix_table_runs_held", table_runs, ("run",), "misfits > 0")
 
 cursors = Table(
     "cursors",
@@ -185,6 +193,9 @@ events = Table(
     sqlite_autoincrement=True,
 )
 Index(None, events.c.connection, events.c.number)
+MAINTAINED = "events.type = 'table.maintained'"
+"""As a database must read it to take the index of these: a bound value would not do."""
+some_while("ix_events_maintained", events, ("type", "connection", "number"), "type = 'table.maintained'")
 
 discoveries = Table(
     "discoveries",
@@ -272,7 +283,7 @@ pauses = Table(
     number_column(),
     connection_column(),
     *table_ref_columns(),
-    Column("reason", Text, nullable=False),
+    Column("reason", Redacted, nullable=False),
     text_column("change"),
     Column("since", Utc, nullable=False),
     Column("ended", Utc),
@@ -317,6 +328,7 @@ switches = Table(
     text_column("identity"),
     text_column("who"),
     Column("at", Utc, nullable=False),
+    flag_column("listed_off"),
 )
 
 watermarks = Table(

@@ -1,4 +1,4 @@
-"""The table of what was counted."""
+"""The tables of what was counted, and of the store's own id."""
 
 from __future__ import annotations
 
@@ -13,3 +13,5 @@ totals = Table(
     Column("labels", String, primary_key=True),
     Column("value", Float, nullable=False),
 )
+
+installation = Table("installation", metadata, Column("id", String, primary_key=True))

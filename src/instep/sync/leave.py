@@ -55,8 +55,9 @@ class Left:
 
 def belongings(pipe: Pipe) -> Belongings:
     """From the store alone: nothing is asked of source and destination."""
+    log = pipe.log.slot if pipe.log and not pipe.log_taken() else ""
     return Belongings(
-        pipe.name, pipe.log.slot if pipe.log else "", tuple(sorted(pipe.store.names.of(pipe.name).values())),
+        pipe.name, log, tuple(sorted(pipe.store.names.of(pipe.name).values())),
         tuple(pipe.store.copies.standing(pipe.name)),
     )  # fmt: skip
 
@@ -85,6 +86,8 @@ def _leave(pipe: Pipe, fate: Fate, *, abandon: bool) -> Left:
     with claimed(pipe, "delete", paused_too=True) as run:
         with _or_left(left, abandon, f"slot {there.log}"):
             left.log = _drop_log(pipe)
+        if pipe.log and (other := pipe.log_taken()):
+            left.behind.append(f"slot {pipe.log.slot}: connection {other} reads it")
         crashpoint("leave.log.after")
         with _or_left(left, abandon, "tables"), pipe.destination_open():
             _clear(pipe, run, there, fate, left)
@@ -125,8 +128,9 @@ def _drop_log(pipe: Pipe) -> str:
 
 
 def log_of(pipe: Pipe) -> ChangeLog | None:
-    """The log that the source's server keeps for this connection alone."""
-    if pipe.log is None or not isinstance(pipe.source, Logs) or pipe.source.kind != "postgres":
+    """The log that the source's server keeps for this connection alone; one that another connection reads is not its
+    own, whatever its settings say."""
+    if pipe.log is None or pipe.log_taken() or not isinstance(pipe.source, Logs) or pipe.source.kind != "postgres":
         return None
     return pipe.source.log(pipe.log)
 

@@ -26,6 +26,19 @@ if TYPE_CHECKING:
 Ref = tuple[str, str]
 
 
+def _no_source() -> Source:
+    raise LookupError("no source was named")
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The tables that the section of a source lets a connection see."""
+
+    source: str = ""
+    include: tuple[str, ...] = ()
+    unfiltered: Callable[[], Source] = _no_source  # the same source without `include` and `exclude`
+
+
 @dataclass(frozen=True)
 class Pipe:
     """One connection: its source, destination, rules and store. `who` goes into the history; `run` is the run that
@@ -57,10 +70,12 @@ class Pipe:
     protect: Protect = field(default_factory=Protect)
     destination_name: str = ""
     log: LogNames | None = None
+    log_taken: Callable[[], str] = str  # the other connection whose slot it is, "" for none
     maintenance: Maintenance = field(default_factory=Maintenance)
     shard: str = ""
     four_eyes: bool = False  # who approves a destructive change is not who carries it out
     tables_named: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scope: Scope = field(default_factory=Scope)
 
     @property
     def said(self) -> Selection:

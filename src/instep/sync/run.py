@@ -15,13 +15,16 @@ from instep.errors import Blocked, Fenced
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, TableRun
 from instep.schema.change import describe
+from instep.schema.selection import Pattern
+from instep.schema.table import Table
 from instep.sources.base import Snapshot
 from instep.sources.stream import Streams
 from instep.spans import span, tell
 from instep.store.backfills import Backfill
-from instep.sync.changes.apply import apply_plan, drop_named, let_go, make_plan
+from instep.sync.changes.apply import drop_named, let_go, plan_and_apply
 from instep.sync.changes.extras import EXTRA
 from instep.sync.changes.map import resume_mappings
+from instep.sync.changes.mapped import want_approved
 from instep.sync.changes.owned import check_unmoved
 from instep.sync.changes.partial import partial_columns
 from instep.sync.changes.reselected import remember_loaded
@@ -32,6 +35,7 @@ from instep.sync.detection.fill_since import settle
 from instep.sync.detection.fresh import seen_now
 from instep.sync.detection.pause import hold, reconsider
 from instep.sync.detection.places import Places
+from instep.sync.detection.refused import refusals
 from instep.sync.held.quarantine import expire
 from instep.sync.maintain import maintain_loaded
 from instep.sync.named import check_named
@@ -50,6 +54,7 @@ from instep.sync.rows.planning import Pass, rows_of
 from instep.sync.rows.promote import promote_first, promote_rest
 from instep.sync.rows.streaming import Streaming, sent_again
 from instep.sync.tidy import forget_dropped, forget_old_names
+from instep.temporary import remove_abandoned
 
 __all__ = ["Wanted", "sync"]
 ALL = Wanted()
@@ -68,9 +73,11 @@ def sync(
     """
     begun = time.monotonic()
     check_unmoved(pipe)
+    _check_log(pipe)
     reconsider(pipe)
     rows_by = engine or on_spark(pipe)
     with claimed(pipe, wanted.kind) as run, pipe.tables_born():
+        remove_abandoned()
         rows_by.begin()
         pipe, outcome = replace(pipe, run=run), Outcome()
         told = progress or Silent()
@@ -98,6 +105,15 @@ def sync(
     return Report(
         run.id, status_of(tables), tables, tuple(done.notes), done.applied, done.waiting, time.monotonic() - begun
     )
+
+
+def _check_log(pipe: Pipe) -> None:
+    """Raise Blocked if the slot is another connection's: each would move it on, and take changes from the other."""
+    if pipe.log is not None and (other := pipe.log_taken()):
+        raise Blocked(
+            f"connection {pipe.name}: the slot {pipe.log.slot} is that of connection {other}, which reads its log",
+            hint="give it a slot and a publication of its own in `log:`, or leave both out",
+        )
 
 
 def on_spark(pipe: Pipe) -> OnSpark:
@@ -146,14 +162,18 @@ class _Sync:
             if note := getattr(snapshot, "note", ""):
                 self.outcome.note(note)
             with self.pipe.destination_open():
+                known = self.accepted() if only is not None else {}
                 detection = self.changed(snapshot, attempt)
                 crashpoint("sync.accepted.after")
-                only = self.again(only, detection)
+                only = self.again(only, detection, known)
                 pass_ = Pass(
                     self.pipe, self.run, self.wanted, snapshot, detection, self.outcome, only, attempt, self.follow,
                     read_at,
                 )  # fmt: skip
-                loads = pass_.loads()
+                loads = pass_.loads()  # which may ask for backfills
+                waits = self.pipe.store.backfills.waiting(self.pipe.name)
+                now = frozenset((b.number, b.wanted_at) for b in waits)
+                loads = [replace(load, asked=now) for load in loads]
             crashpoint("sync.planned")
             self.told.tables(rows_of(detection, loads))
             if not loads:
@@ -165,7 +185,19 @@ class _Sync:
         loading.commit()
         for text in (text for one in loading.done for text in one.changed):
             self.outcome.note(text)
-        return self.unfinished(loading.moved) | self.settled(loading.done, detection)
+        return self.unfinished(loading.moved) | self.unread(loading.done) | self.settled(loading.done, detection)
+
+    def unread(self, done: Sequence[Loaded]) -> frozenset[Ref]:
+        """Tables of which the source has rows that this pass did not read and the destination has not: they are below
+        the cursor, and only a read of the whole table finds their values."""
+        found = {one.load.table.ref: one for one in done if one.error is None and one.unread}
+        for ref, one in found.items():
+            why = f"{one.unread:,} rows are at the source again, or new there, below its cursor"
+            self.pipe.store.backfills.want(self.pipe.name, ref, why=why)
+            self.outcome.note(f"{one.load.table.path}: {why}, so the whole table is read again")
+            late = f"{why}, and the whole table could not be read in this run: sync again"
+            self.outcome.late[ref] = TableRun(self.run.id, ref, "failed", one.load.choice.mode, error=late)
+        return frozenset(found)
 
     def settled(self, done: Sequence[Loaded], detection: Detection) -> frozenset[Ref]:
         """The tables that the source has more of."""
@@ -182,22 +214,37 @@ class _Sync:
             discard(self.pipe, loads)
             raise
 
-    def again(self, only: frozenset[Ref] | None, detection: Detection) -> frozenset[Ref] | None:
-        """The tables of a later pass, as they are called by now."""
+    def accepted(self) -> Mapping[Ref, Table]:
+        return self.pipe.store.accepted.catalog(self.pipe.name).by_ref
+
+    def again(
+        self, only: frozenset[Ref] | None, detection: Detection, known: Mapping[Ref, Table]
+    ) -> frozenset[Ref] | None:
+        """The tables of a later pass, as they are called by now: also those that this pass has changed since they were
+        loaded. `known` are the accepted ones from before it."""
         if only is None:
             return None
         for ref in only:
             self.outcome.others.pop(ref, None)
+            self.outcome.late.pop(ref, None)
         moves = Places.of(detection.decisions).moves
-        return frozenset(moves.get(ref, ref) for ref in only)
+        loaded = {moves.get(ref := one.load.table.ref, ref): ref for one in self.outcome.loaded}
+        now = self.accepted()
+        changed = {place for place, ref in loaded.items() if now.get(place) != known.get(ref)}
+        return frozenset(moves.get(ref, ref) for ref in only) | changed
 
     def unfinished(self, loads: list[Load]) -> frozenset[Ref]:
-        """Tables whose schema moved while they were read: nothing of them is kept, and they are read again."""
+        """Tables whose schema moved while they were read, or that others wanted: nothing of them is kept, and they are
+        read again."""
         discard(self.pipe, loads)
-        why = "its schema moved while it was read, again and again: sync again when the migration is over"
+        why = (
+            "its schema moved, or others wanted it for themselves, while it was read, again and again: sync again when "
+            "the migration is over"
+        )
         for load in loads:
             ref = load.table.ref
-            self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", load.choice.mode, error=why)
+            places = self.outcome.others if isinstance(self.follow, Streaming) else self.outcome.late
+            places[ref] = TableRun(self.run.id, ref, "failed", load.choice.mode, error=why)
         return frozenset(load.table.ref for load in loads)
 
     def changed(self, snapshot: Snapshot, attempt: int) -> Detection:
@@ -205,7 +252,9 @@ class _Sync:
         not. A later pass of the same run confirms no removal."""
         pipe, outcome = self.pipe, self.outcome
         resume_undos(pipe, self.run)
-        resume_mappings(pipe, self.run)
+        want_approved(pipe)
+        for text in resume_mappings(pipe, self.run):
+            outcome.note(text)
         with span("discover"):
             discovery, relied = seen_now(pipe, snapshot, rely=attempt == 0 and isinstance(self.follow, Following))
         if attempt == 0:
@@ -223,13 +272,16 @@ class _Sync:
         crashpoint("sync.recorded")
         hold(pipe, detection, reviews)
         crashpoint("sync.held")
-        plan = make_plan(pipe, detection)
-        apply_plan(pipe, self.run, plan, reviews, detection)
+        plan = plan_and_apply(pipe, self.run, detection, reviews)
+        detection = replace(detection, decisions=plan.decisions, reviews=reviews)
         promote_first(pipe, self.run, detection, outcome)
         outcome.applied += tuple(s.text for s in plan.steps)
         for note in detection.notes:
             outcome.note(note)
         self.refused(plan.refused, detection)
+        self.not_there(detection)
+        for text in refusals(plan.decisions, plan.refused):
+            outcome.note(text)
         for text in (*map(describe, plan.notes), *plan.remarks):
             outcome.note(text)
         for text in partial_columns(pipe, detection, plan.after):
@@ -242,12 +294,23 @@ class _Sync:
         return detection
 
     def refused(self, refused: Mapping[Ref, str], detection: Detection) -> None:
-        """Tables whose changes the destination cannot take: they go on as they are; new ones have failed."""
+        """Tables whose changes the destination cannot take: they go on as they are. New ones have failed, and so have
+        those that are at the source again."""
         for ref, why in refused.items():
-            if detection.accepted.get(ref):
+            if (known := detection.accepted.get(ref)) and not known.retained:
                 self.outcome.note(f"{'.'.join(filter(None, ref))}: {why}")
             else:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", error=why)
+
+    def not_there(self, detection: Detection) -> None:
+        """Patterns of `include` that no table fits: each has failed as a table does; the last pass counts."""
+        if self.wanted.tables:
+            return
+        self.outcome.missing = {
+            ref: TableRun(self.run.id, ref, "failed", error=why)
+            for text, why in detection.missing.items()
+            for ref in (_ref(text),)
+        }
 
     def record(self) -> tuple[TableRun, ...]:
         """What became of each table, also when the run as a whole fails; in one transaction."""
@@ -275,8 +338,14 @@ class _Sync:
         """The numbers of the backfills that this run has done."""
         if isinstance(self.follow, Streaming):
             return self.follow.served(waiting)
-        whole = {load.table.ref for load in loaded if load.complete}
-        return {b.number for b in waiting if b.table in whole} | {n for load in loaded for n in load.serves}
+        whole = {b.number for b in waiting if any(load.answers(b) for load in loaded)}
+        return whole | {n for load in loaded for n in load.serves}
+
+
+def _ref(pattern: str) -> Ref:
+    """An exact name as the table that it is meant to be; of any other pattern the text."""
+    schema, _, name = pattern.partition(".")
+    return (schema, name) if name and Pattern(pattern).is_exact else ("", pattern)
 
 
 def _event(pipe: Pipe, run: Run, result: TableRun) -> TableFailed | TableLoaded:

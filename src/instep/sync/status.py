@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,9 @@ from instep.model import Run, TableRun
 from instep.project.project import Project
 from instep.schema.limits import waits
 from instep.schema.old_names import OldName
+from instep.schema.table import Catalog
+from instep.store.backfills import Backfill
+from instep.store.logged import LoggedEvent
 from instep.store.store import Store
 
 if TYPE_CHECKING:
@@ -20,40 +23,46 @@ if TYPE_CHECKING:
     Opens = Callable[[str], Pipe]
 
 
-def status(
-    project: Project, store: Store, name: str, pipe: Opens, trouble: Callable[[str], None] = lambda _: None
-) -> dict[str, Any]:
-    """From the store; the destination is asked only about what is held there and for a budget of backfills, the source
-    never. `trouble` is told why something could not be looked at."""
-    run, accepted = store.runs.latest(name), store.accepted.latest(name)
-    return {
-        "connection": name,
-        "last_run": asdict(run) if run else None,
-        "schema_version": accepted.version if accepted else 0,
-        "schema_label": accepted.label if accepted else "",
-        "pauses": [asdict(p) for p in store.pauses.active(name)],
-        "copies": [asdict(c) for c in store.copies.standing(name)],
-        "old_names": old_names_data(store.old_names.of(name)),
-        "maintained": maintained(store, name),
-        "tables": [asdict(t) for t in _tables(store, name, run)],
-        "backfills": wanted_backfills(project, store, name, pipe),
-        "quarantine": held(store, name, pipe, trouble),
-    }
+def statuses(
+    project: Project, store: Store, names: Sequence[str], pipe: Opens, trouble: Callable[[str], None] = lambda _: None
+) -> list[dict[str, Any]]:
+    """Of each connection, by as many statements as for one, and from the store; a destination is asked only about what
+    is held there and for a budget of backfills, a source never. `trouble` is told why something could not be looked
+    at."""
+    runs, versions = store.pages.latest_runs(names), store.accepted.latest_of(names)
+    pauses, copies = store.pauses.active_of(names), store.copies.standing_of(names)
+    old_names, maintained = store.old_names.of_several(names), store.events.maintained(names)
+    tables, that_held = store.runs.latest_tables_of(names), store.runs.that_held(names)
+    backfills = store.backfills.waiting_of(names)
+    found = []
+    for name in names:
+        run, (accepted, catalog) = runs.get(name), versions.get(name, (None, Catalog()))
+        found.append({
+            "connection": name,
+            "last_run": asdict(run) if run else None,
+            "schema_version": accepted.version if accepted else 0,
+            "schema_label": accepted.label if accepted else "",
+            "pauses": [asdict(p) for p in pauses[name]],
+            "copies": [asdict(c) for c in copies[name]],
+            "old_names": old_names_data(old_names[name]),
+            "maintained": [_maintained(event) for event in maintained[name]],
+            "tables": [asdict(t) for t in _tables(catalog, tables[name], run)],
+            "backfills": _waiting(project, store, name, pipe, backfills[name]),
+            "quarantine": held(name, pipe, trouble) if name in that_held else {},
+        })  # fmt: skip
+    return found
 
 
-def maintained(store: Store, name: str) -> list[dict[str, Any]]:
-    """How each table was left by its last maintenance, by what the store's events say."""
-    events = store.events.latest(connection=name, types=("table.maintained",), limit=1000)
-    last = {e.data["table"]: e for e in reversed(events)}
+def _maintained(event: LoggedEvent) -> dict[str, Any]:
+    """How a table was left by its last maintenance."""
     told = ("table", "files_before", "files", "bytes_before", "bytes", "snapshots")
-    return [{"at": e.at, **{k: e.data[k] for k in told}} for e in last.values()]
+    return {"at": event.at, **{key: event.data[key] for key in told}}
 
 
-def _tables(store: Store, name: str, last: Run | None) -> list[TableRun]:
+def _tables(accepted: Catalog, found: Mapping[tuple[str, str], TableRun], last: Run | None) -> list[TableRun]:
     """How each table fared last: those that are accepted, and those of the last run. Others have been renamed or have
     left the source."""
-    live = {t.ref for t in store.accepted.catalog(name).tables if not t.retained}
-    found = store.runs.latest_tables(name)
+    live = {t.ref for t in accepted.tables if not t.retained}
     return [t for ref, t in found.items() if ref in live or (last is not None and t.run == last.id)]
 
 
@@ -66,10 +75,9 @@ def old_names_data(names: Iterable[OldName]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def wanted_backfills(project: Project, store: Store, name: str, pipe: Opens) -> list[dict[str, Any]]:
-    """Those that are not done yet; `waits` says what holds up one of a column. Only a budget makes the lake's metadata
-    be read."""
-    found = store.backfills.waiting(name)
+def _waiting(project: Project, store: Store, name: str, pipe: Opens, found: Sequence[Backfill]) -> list[dict[str, Any]]:
+    """Backfills that are not done yet; `waits` says what holds up one of a column. Only a budget makes the
+    destination's metadata be read."""
     limits = project.connection(name).backfill_limits.limits()
     columns = [b for b in found if b.scope == "column"]
     why = dict.fromkeys((b.number for b in columns), waits(limits, datetime.now(UTC)))
@@ -83,11 +91,9 @@ def wanted_backfills(project: Project, store: Store, name: str, pipe: Opens) -> 
     return [asdict(b) | {"waits": why.get(b.number, "")} for b in found]
 
 
-def held(store: Store, name: str, pipe: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
-    """How many entries each table holds. The lake is asked only if a run has ever held something; one that cannot be
-    reached is no reason to show nothing."""
-    if not store.runs.ever_held(name):
-        return {}
+def held(name: str, pipe: Opens, trouble: Callable[[str], None]) -> dict[str, int]:
+    """How many entries each table holds, for a connection of which a run has ever held something. A destination that
+    cannot be reached is no reason to show nothing."""
     from instep.sync.held.quarantine import holdings
 
     try:

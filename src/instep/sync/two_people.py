@@ -6,17 +6,20 @@ for a week, until the act is done, or until the connection is deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 
 from instep.errors import Blocked
 from instep.events import ActAskedFor, ActDone, ConnectionDeleted
+from instep.schema.table import Catalog, Table
 from instep.store.store import Store
 from instep.sync.pipe import Pipe
 
 COUNTS = timedelta(days=7)
+DROP = "drop columns"
+"""The act of who names columns that may be dropped, or lets go of all that the source has dropped."""
 _TYPES = (ActAskedFor.type, ActDone.type, ConnectionDeleted.type)
 
 
@@ -27,6 +30,24 @@ class Act:
     connection: str
     name: str
     what: str
+
+
+def dropping(connection: str, paths: Collection[str]) -> Act:
+    """Return the act of dropping these columns (schema.table.column), in whatever order they are named."""
+    return Act(connection, DROP, ", ".join(sorted(paths)))
+
+
+def stale_tables(accepted: Catalog, only: Collection[str] = ()) -> list[Table]:
+    """Return the tables whose retained columns `drop_retained` lets go of, `only` these paths, if any: a full refresh
+    of a table without a key cannot carry them."""
+    found = (t for t in accepted.tables if not t.retained and not t.key and (not only or t.path in only))
+    return [t for t in found if any(c.retained for c in t.columns)]
+
+
+def let_go_of(connection: str, accepted: Catalog, only: Collection[str] = ()) -> Act | None:
+    """Return the act that `drop_retained` is, or None if there is nothing to drop."""
+    paths = [f"{t.path}.{c.name}" for t in stale_tables(accepted, only) for c in t.columns if c.retained]
+    return dropping(connection, paths) if paths else None
 
 
 def asked_alone(store: Store, act: Act, who: str) -> Blocked | None:

@@ -12,21 +12,25 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from instep.errors import Blocked
+from instep.schema.change import describe, key
 from instep.schema.names import destination_ref, quote
 from instep.schema.read import TableRead
 from instep.sources.base import CursorRange, Snapshot
 from instep.sources.stream import Streams
 from instep.stage.conform import Conformer
+from instep.stage.giving_way import giving_way
 from instep.stage.in_duckdb import in_duckdb
 from instep.sync.changes.selected import selected_reads
 from instep.sync.choose import choose
-from instep.sync.detection.detect import detect
+from instep.sync.detection.detect import KEYS, Detection, detect
 from instep.sync.detection.filters import faulty_filters
+from instep.sync.detection.places import Places
 from instep.sync.named import unknown_table
-from instep.sync.pipe import Pipe
+from instep.sync.pipe import Pipe, Ref
 from instep.sync.progress import Progress, Silent
 from instep.sync.rows.loads import Load
 from instep.sync.rows.specs import stage_spec
+from instep.sync.verify_held import HeldCount, Told, count_held, held_values
 
 SHOWN = 5
 """Keys shown of rows that differ."""
@@ -36,17 +40,34 @@ _TWINS = "in more rows on one side than on the other"
 
 @dataclass(frozen=True)
 class Verdict:
-    """`differences` are sentences for people; none when the table is equal. Not `compared`: they say why not, and
-    nothing is known of its rows. `kept` rows are only in the destination, as `deletes: ignore` asks: they differ from
-    nothing."""
+    """What the comparison of one table has found."""
 
     table: str
     equal: bool
+    """No difference was found, what is held or let go aside; false if the table could not be compared."""
     source_rows: int
     destination_rows: int
     differences: tuple[str, ...] = ()
+    """Sentences for people; none when the table is equal."""
     compared: bool = True
+    """False: `differences` or `skipped` say why, and nothing is known of its rows."""
     kept: int = 0
+    """Rows only in the destination, as `deletes: ignore` asks: they differ from nothing."""
+    held: int = 0
+    """Values of the source that are NULL at the destination and held in quarantine."""
+    held_rows: int = 0
+    """Rows of the source that are held in quarantine as a whole."""
+    discarded: int = 0
+    """Values and rows of the source that a person has let go from quarantine."""
+    stale: int = 0
+    """Held values and rows that the source does not have any more."""
+    skipped: str = ""
+    """Why the table waits and was not compared: the held change, with its id."""
+
+    @property
+    def waits(self) -> bool:
+        """True if nothing differs, and yet the source has what the destination does not."""
+        return bool(self.skipped or (self.equal and (self.held or self.held_rows or self.discarded)))
 
 
 @dataclass(frozen=True)
@@ -71,7 +92,11 @@ def verify(
         detection = detect(pipe, snapshot.discover())
         found, missing = selected_reads(pipe, detection)
         closed = {**faulty_filters(pipe, snapshot, found), **detection.denied}
+        waiting = _waiting(pipe, detection)
         for number, read in enumerate(r for r in found if not only or r.table.path in only):
+            if skipped := waiting.get(read.table.ref):
+                verdicts.append(_skipped(read.table.path, skipped))
+                continue
             if why := closed.get(read.table.ref):
                 verdicts.append(Verdict(read.table.path, False, 0, 0, (why,), compared=False))
                 continue
@@ -80,11 +105,34 @@ def verify(
             told.table(read.table.path, rows=verdicts[-1].source_rows, step="done")
     for gone in missing:
         if not only or gone.table.path in only:
-            verdicts.append(Verdict(gone.table.path, False, 0, 0, (gone.why,), compared=False))
+            lost = gone.table.ref in detection.denied
+            one = Verdict(gone.table.path, False, 0, 0, (gone.why,), compared=False)
+            verdicts.append(one if lost else _skipped(gone.table.path, waiting.get(gone.table.ref, gone.why)))
     for name in sorted(only - {v.table for v in verdicts}):
         known = [t.path for t in pipe.store.accepted.catalog(pipe.name).tables]
         raise unknown_table(f"connection {pipe.name} has no table", name, known)
     return verdicts
+
+
+def _waiting(pipe: Pipe, detection: Detection) -> dict[Ref, str]:
+    """Accepted tables that are not loaded because a change of theirs is held, and which."""
+    places = Places.of(detection.decisions)
+    paused = {p.table: p for p in pipe.store.pauses.active(pipe.name) if p.table and p.change}
+    found = {ref: f"held change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
+    stopped = {*detection.unkeyed, *detection.replaced, *detection.drift.held(detection.decisions)}
+    kinds = ("table.removed", "table.replaced", "destination.drifted", *KEYS)
+    for one in detection.decisions:
+        ref = places.before(one.change)
+        stops = one.action == "pause_table" or one.change.kind == "table.removed" or ref in stopped
+        if one.applied or one.change.kind not in kinds or not stops:
+            continue
+        review = detection.reviews.get(key(one.change))
+        found.setdefault(ref, f"held change {review.id if review else ''}: {describe(one.change)}".replace(" :", ":"))
+    return found
+
+
+def _skipped(path: str, why: str) -> Verdict:
+    return Verdict(path, False, 0, 0, compared=False, skipped=why)
 
 
 def _verify(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, *, keys: bool) -> Verdict:
@@ -97,8 +145,31 @@ def _verify(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, *, key
         count = snapshot.count(read)
         same = (f"{count:,} rows in the source and {state.rows:,} in the destination",) if count != state.rows else ()
         return Verdict(read.table.path, not same, count, state.rows, same)
-    source = _checksum(_source_rows(pipe, snapshot, read, number), columns)
+    with held_values(read.table.path, {c.name: c.alias or c.name for c in read.table.columns}) as unfit:
+        source = _checksum(_source_rows(pipe, snapshot, read, number, unfit.add), columns)
+        held = count_held(pipe, read.table, unfit)
     destination = _checksum(_destination_rows(pipe, read, columns), columns)
+    found = _compared(pipe, snapshot, read, number, columns, source, destination, keys=keys)
+    return _with_held(found, unfit.rejected, held)
+
+
+def _with_held(found: Verdict, rejected: int, held: HeldCount) -> Verdict:
+    """Count what does not fit: a row that is refused is one of the source."""
+    lines = found.differences
+    if held.absent:
+        way = f"`instep sync --full --table {found.table}` holds them again"
+        lines = (*lines, f"values that do not fit are missing, and not in quarantine ({held.absent:,}): {way}")
+    return replace(
+        found, equal=found.equal and not held.absent, source_rows=found.source_rows + rejected, differences=lines,
+        held=held.values, held_rows=held.rows, discarded=held.discarded, stale=held.stale,
+    )  # fmt: skip
+
+
+def _compared(
+    pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, columns: Sequence[str], source: _Side,
+    destination: _Side, *, keys: bool,
+) -> Verdict:  # fmt: skip
+    """Say how the rows differ that fit."""
     if source == destination:
         return Verdict(read.table.path, True, source.rows, destination.rows)
     found = _differing(pipe, snapshot, read, number, columns) if read.table.key else {}
@@ -120,8 +191,10 @@ def _keeps(pipe: Pipe, read: TableRead) -> bool:
     return bool(read.table.key) and choice.mode in ("upsert", "log") and choice.deletes == "ignore"
 
 
-def _source_rows(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int) -> pa.RecordBatchReader:
-    """The table as a load would stage it, without its system columns."""
+def _source_rows(
+    pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int, on_held: Told = lambda held: None
+) -> pa.RecordBatchReader:
+    """The table as a load would stage it, without its system columns. `on_held` is given what does not fit."""
     ref = destination_ref(read.table, pipe.naming)
     load = Load(number, read, ref, choose(read.table, pipe.settings(read.table)), "overwrite")
     target = pipe.destination.target(ref)
@@ -130,11 +203,13 @@ def _source_rows(pipe: Pipe, snapshot: Snapshot, read: TableRead, number: int) -
     spec = replace(spec, misfit="null")
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with snapshot.reader.open() as session:
+        with giving_way(snapshot.reader) as session:
             for chunk in snapshot.chunks(read, load.spec, CursorRange()):
                 conformer = Conformer(spec)
                 for batch in session.read(chunk):
-                    yield conformer.conform(batch).batch.select(names)
+                    made = conformer.conform(batch)
+                    on_held(made.held)
+                    yield made.batch.select(names)
 
     schema = pa.schema([target.schema.field(n).remove_metadata() for n in names])
     return pa.RecordBatchReader.from_batches(schema, (_plain(b, schema) for b in batches()))

@@ -13,6 +13,7 @@ from instep.control import detector
 from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress, is_unreachable
 from instep.logs import bound
 from instep.model import Check, Job, JobKind
+from instep.redaction import blot
 from instep.spans import span, tell
 from instep.sync.pipe import Pipe
 from instep.worker import decided, rollouts, tables
@@ -67,7 +68,7 @@ def _perform(app: App, job: Job) -> Ended:
 
 
 def _text(error: Exception) -> str:
-    return str(error) if isinstance(error, InstepError) else f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, InstepError) else blot(f"{type(error).__name__}: {error}")
 
 
 def _problem(error: Exception) -> dict[str, Any]:
@@ -166,7 +167,8 @@ def _detect(app: App, job: Job) -> Ended:
     waiting = list(asked(pipe, found, reviews))
     result = {"counts": counts, "waiting": waiting, "version": version, "shared": theirs}
     pending = bool(waiting) or any(d.applied or d.effect == "waiting" for d in found.decisions)
-    return Ended(result={**result, "changes": [r.id for r in reviews.values()], "pending": pending})
+    missing = {"missing": [*found.missing.values()], "others": found.others}
+    return Ended(result={**result, **missing, "changes": [r.id for r in reviews.values()], "pending": pending})
 
 
 def _seen(app: App, pipe: Pipe, job: Job) -> tuple[Detection, bool]:

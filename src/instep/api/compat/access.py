@@ -13,12 +13,12 @@ from instep.store.store import Store
 
 @dataclass(frozen=True)
 class StoredKeys:
-    """`key` is a key's id; "" for one that was sent as a Bearer token, which is the secret alone."""
+    """Keys as the store has them."""
 
     store: Store
 
-    def caller(self, key: str, secret: str) -> Caller | None:
-        found = authenticate(self.store, secret, key or None)
+    def caller(self, key: str | None, secret: str) -> Caller | None:
+        found = authenticate(self.store, secret, key)
         if found is None:
             return None
         return Caller(f"{found.name} ({found.id})", cast(Role, found.role), frozenset(found.groups), found.id)

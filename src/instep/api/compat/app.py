@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from instep.api.compat import connections, destinations, groups, lists, metadata, schemas, state, syncs, users, webhooks
 from instep.api.compat.described import describe
 from instep.api.compat.envelope import Refusal, new_id, refused
+from instep.api.compat.matrix import NEEDS
 from instep.api.compat.ports import Allowance, Ports
 from instep.errors import InstepError
 
@@ -53,11 +55,20 @@ def create_compatible(ports: Ports, prefix: str = "") -> FastAPI:
     app.add_api_route("/openapi.json", _description, include_in_schema=False)
     for room in (syncs, schemas, state, connections, groups, destinations, users, webhooks, metadata, lists):
         app.router.routes.extend(room.router.routes)  # as they are, not built anew at the first request
+    check_matrix(app)
     for kind in (Refusal, InstepError, HTTPException, Exception):
         app.add_exception_handler(kind, _answer)
     app.middleware("http")(_counted)
     app.add_middleware(Paths)
     return app
+
+
+def check_matrix(app: FastAPI) -> None:
+    """Raise ValueError unless exactly the routes of the matrix are there, and the description."""
+    routes = [route for route in app.router.routes if isinstance(route, APIRoute)]
+    found = {f"{method} {route.path}" for route in routes for method in route.methods or ()} - {"GET /openapi.json"}
+    if found != NEEDS.keys():
+        raise ValueError(f"routes and matrix of {_TITLE} differ: {sorted(found ^ NEEDS.keys())}")
 
 
 def _description(request: Request) -> Response:

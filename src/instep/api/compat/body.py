@@ -15,6 +15,8 @@ MAX_BODY = 1 << 20
 MAX_DEPTH = 24
 MAX_NAMED, MAX_NAME = 10, 100
 """How many keys, and how much of each, an answer names."""
+DEPTH, MAX_FIELDS = 2, 100
+"""How many levels of a body, and how many fields, the audit log names."""
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -96,6 +98,23 @@ def _strange(model: type[Wire], found: Mapping[str, Any]) -> Iterator[str]:
             for inner in (one for one in get_args(field.annotation) if isinstance(one, type) and issubclass(one, Wire)):
                 for name, body in value.items():
                     yield from (f"{key}.{name}.{path}" for path in _strange(inner, body or {}))
+
+
+def fields_of(body: Any, depth: int = DEPTH) -> list[str]:
+    """The names of what a body says, with dots between levels: not of nulls, and never a value. Objects that are nested
+    deeper than `depth` are named as a whole."""
+
+    def names(value: Any, path: str, level: int) -> Iterator[str]:
+        if not isinstance(value, dict) or not value or level == depth:
+            yield path
+            return
+        for name, inner in value.items():
+            yield from names(inner, f"{path}.{name[:MAX_NAME]}", level + 1)
+
+    found = without_null(body) if isinstance(body, dict) else {}
+    told = sorted(path for name, value in found.items() for path in names(value, name[:MAX_NAME], 1))
+    left = len(told) - MAX_FIELDS
+    return [*told[:MAX_FIELDS], f"and {left} more"] if left > 0 else told
 
 
 def without_null(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,9 +15,10 @@ from instep.api.compat.ports import Item, Job, Ports
 from instep.api.compat.services import service_of, wire_config
 from instep.control.connection_status import Pending, Status, status
 from instep.store.runs import Outcomes
+from instep.store.troubles import Trouble
 
-MOVES = ("sync", "backfill", "refresh")
 NEVER_RAN = Outcomes()
+MOVES = ("sync", "backfill", "refresh")
 
 
 def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
@@ -30,6 +32,7 @@ def shown(ports: Ports, items: Sequence[Item]) -> list[dict[str, Any]]:
         ports.store.detectors.disabled(names),
         ports.store.setups.broken(names),
         noted(ports, "connection", [item.name for item in items if item.kind == "connection"]),
+        ports.store.troubles.of(names),
     )
     sources = ports.objects.sources({str(i.spec.get("source", "")) for i in items if i.kind == "connection"})
     return [_connection(item, sources.get(str(item.spec.get("source", ""))), facts) for item in items]
@@ -47,6 +50,8 @@ class Facts:
     detection_off: Mapping[str, str] = field(default_factory=dict)
     broken: Mapping[str, str] = field(default_factory=dict)
     noted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    troubles: Mapping[str, Sequence[Trouble]] = field(default_factory=dict)
+    """What keeps them from going on."""
 
     def tasks(self, item: Item) -> list[dict[str, Any]]:
         """What a person has to do before it goes on by itself."""
@@ -56,7 +61,13 @@ class Facts:
             given.append({"code": "resolve_schema_change", "message": message, "details": why})
         if why := self.broken.get(item.name):
             given.append({"code": "reconnect", "message": why, "details": why})
-        return given
+        told = {why} if why else set()
+        found = (t for t in self.troubles.get(item.name, ()) if t.what != "missing" and t.text not in told)
+        return [*given, *map(_task, found)]
+
+    def warnings(self, item: Item) -> list[dict[str, Any]]:
+        """What is not as it was, though everything goes on."""
+        return [_task(t) for t in self.troubles.get(item.name, ()) if t.what == "missing"]
 
     def status(self, item: Item, late_after: float) -> Status:
         pending = [
@@ -67,6 +78,24 @@ class Facts:
             paused=item.name in self.paused or bool(item.spec.get("paused") and item.kind == "foreign"),
             complete=item.kind == "connection", broken=item.name in self.broken,
         )  # fmt: skip
+
+
+_CODES = {
+    "sync": "sync_failed",
+    "failed": "table_failed",
+    "missing": "table_missing",
+    "paused": "resolve_schema_change",
+}
+
+
+def _task(trouble: Trouble) -> dict[str, Any]:
+    words = {
+        "sync": "The last sync failed", "failed": f"Table {trouble.table} was not loaded",
+        "missing": f"Table {trouble.table} is not at the source",
+        "paused": f"Table {trouble.table} is paused" if trouble.table else "The connection is paused",
+    }  # fmt: skip
+    message = f"{words[trouble.what]}: {trouble.text}"
+    return {"code": _CODES[trouble.what], "message": message, "details": trouble.text}
 
 
 def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]:
@@ -80,7 +109,7 @@ def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]
         "service": said["service"] if foreign else service_of(source, str(said.get("service", ""))),
         "service_version": 1,
         "schema": item.namespace,
-        "connected_by": item.created_by or None,
+        "connected_by": _user_of(item.created_by),
         "created_at": instant(item.created),
         "succeeded_at": instant(now.succeeded),
         "failed_at": instant(now.failed or _instant(said.get("failed_at") if foreign else None)),
@@ -89,7 +118,7 @@ def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]
         **({"daily_sync_time": daily} if daily and frequency == 1440 else {}),
         "schedule_type": said.get("schedule_type") or "auto" if foreign else "auto" if line else "manual",
         "networking_method": said.get("networking_method") or "Directly" if foreign else network(source),
-        "status": _status(now, facts.tasks(item)),
+        "status": _status(now, facts.tasks(item), facts.warnings(item)),
         "config": {**(said.get("config") or {}), **({} if foreign else wire_config(source))},
         **_DEFAULTS, **{name: said[name] for name in (*TOLD, *WAYS) if said.get(name) is not None},
     }  # fmt: skip
@@ -98,6 +127,12 @@ def _connection(item: Item, source: Item | None, facts: Facts) -> dict[str, Any]
 _DEFAULTS: Mapping[str, Any] = {
     "pause_after_trial": False, "data_delay_sensitivity": "NORMAL", "data_delay_threshold": 0,
 }  # fmt: skip
+
+
+def _user_of(who: str) -> str | None:
+    """Return the id of the key that is named with its id, else the name of the person."""
+    found = re.fullmatch(r".* \((k-[0-9a-f]+)\)", who)
+    return found[1] if found else who or None
 
 
 def sync_line(item: Item) -> str:
@@ -117,7 +152,7 @@ def network(source: Item | None) -> str:
     return "SshTunnel" if source and source.spec.get("ssh") else "Directly"
 
 
-def _status(now: Status, tasks: Sequence[Any]) -> dict[str, Any]:
+def _status(now: Status, tasks: Sequence[Any], warnings: Sequence[Any]) -> dict[str, Any]:
     return {
         "setup_state": now.setup,
         "schema_status": "ready",
@@ -126,7 +161,7 @@ def _status(now: Status, tasks: Sequence[Any]) -> dict[str, Any]:
         "is_historical_sync": now.historical,
         "rescheduled_for": instant(now.rescheduled_for),
         "tasks": list(tasks),
-        "warnings": [],
+        "warnings": list(warnings),
     }
 
 

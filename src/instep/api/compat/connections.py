@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Set
-from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -20,7 +20,7 @@ from instep.api.compat.bodies import (
     check_way,
     left_out,
 )
-from instep.api.compat.body import MAX_NAMED, no_effect, parse, without_null
+from instep.api.compat.body import MAX_NAMED, fields_of, no_effect, parse, without_null
 from instep.api.compat.connection import instant, network, shown, sync_line, times
 from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
@@ -38,7 +38,11 @@ from instep.control.identity import SERVICES
 from instep.control.kept import Kept
 from instep.control.pauses import pause, resume
 from instep.control.resync import ask, chosen
-from instep.errors import Blocked, Conflict, RunInProgress
+from instep.errors import Blocked, Conflict, InstepError, RunInProgress
+from instep.events import ActDone
+
+if TYPE_CHECKING:
+    from instep.sync.two_people import Act
 
 router = APIRouter()
 DIRECTLY = "Directly"
@@ -73,16 +77,20 @@ def retrieve(id: Name, desk: Asked) -> JSONResponse:
 @router.post("/connections", **says(TestedConnection, takes=NewConnection, status=201))
 def create(desk: Asked, body: Body) -> JSONResponse:
     wanted = parse(NewConnection, body)
-    if not desk.sees(wanted.group_id) or desk.ports.objects.get("destination", wanted.group_id) is None:
-        raise not_found("Group", wanted.group_id)
+    group = wanted.group_id
+    ready = desk.ports.objects.get("destination", group) is not None
+    if not desk.sees(group) or not (ready or desk.ports.objects.get("group", group)):
+        raise not_found("Group", group)
     check_frequency(wanted.sync_frequency)
     check_config(wanted.service, wanted.config)
     known = is_set_up(wanted.service, wanted.config)
     if known:
         check_way(wanted, DIRECTLY)
+    known = known and ready
     with desk.ports.store.transaction():  # two at the same time get two names
         name = _free_name(desk, wanted.service, wanted.config)
         item = _create_ours(desk, name, wanted) if known else _create_foreign(desk, name, wanted, body)
+        desk.record(id=name, fields=fields_of(body))
     tests = at_once(connection_tests, desk, item.name) if known and wanted.run_setup_tests is not False else []
     strange = left_out(wanted.service, wanted, wanted.config)
     return _answer("Connection has been created", {**_view(desk, item), "setup_tests": tests}, strange, 201)
@@ -90,14 +98,16 @@ def create(desk: Asked, body: Body) -> JSONResponse:
 
 @router.patch("/connections/{id}", **says(TestedConnection, takes=Change))
 def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
-    """It is tested again only if that was asked for."""
+    """All of it is changed, or nothing. It is tested again only if that was asked for."""
     item = desk.connection(id)
     wanted = parse(Change, body)
     desk.allow(of_change(set(body) if item.kind == "foreign" else wanted.model_fields_set))  # all of it is kept
     if not set(body) - TEST_ONLY:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as paused or sync_frequency")
     check_frequency(wanted.sync_frequency)
-    item = _change_ours(desk, item, wanted) if item.kind == "connection" else _change_foreign(desk, item, wanted, body)
+    with desk.write(body):
+        ours = item.kind == "connection"
+        item = _change_ours(desk, item, wanted) if ours else _change_foreign(desk, item, wanted, body)
     tests = at_once(connection_tests, desk, id) if wanted.run_setup_tests and item.kind == "connection" else []
     view = {**_view(desk, item), "setup_tests": tests}
     return _answer("Connection has been updated", view, left_out(view["service"], wanted, wanted.config), 200)
@@ -106,22 +116,30 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
 @router.delete("/connections/{id}", **says())
 def delete(id: Name, desk: Asked) -> JSONResponse:
     item = desk.connection(id)
-    with _agreed(desk, item):
-        if item.kind == "connection" and not item.in_file and desk.ports.project(id).log_names(id) is not None:
-            _leave_log(desk, id)
-        else:
-            desk.ports.objects.delete(item.kind, id, desk.caller.name)
+    act = _act(desk, item)
+    if act is not None:
+        desk.agree(act)
+
+    def along() -> None:
+        desk.record()
+        if act is not None:
+            desk.ports.store.events.add(ActDone(act.connection, act.name, act.what, desk.caller.name))
+
+    if item.kind == "connection" and not item.in_file and desk.ports.project(id).follows_log(id):
+        _leave_log(desk, id)
+    else:
+        desk.ports.objects.delete(item.kind, id, desk.caller.name, along)
     return success(f"Connection with id '{id}' has been deleted")
 
 
-def _agreed(desk: Desk, item: Item) -> AbstractContextManager[None]:
-    """With four_eyes the second person's request deletes what has run."""
+def _act(desk: Desk, item: Item) -> Act | None:
+    """What two people have to ask for with four_eyes: to delete what has run."""
     if item.kind != "connection" or item.in_file or not desk.ports.project(item.name).model.four_eyes:
-        return nullcontext()
+        return None
     from instep.sync.leave import DELETION, leaving
-    from instep.sync.two_people import Act, second_person
+    from instep.sync.two_people import Act
 
-    return second_person(desk.ports.store, Act(item.name, DELETION, leaving("keep", abandon=False)), desk.caller.name)
+    return Act(item.name, DELETION, leaving("keep", abandon=False))
 
 
 def _leave_log(desk: Desk, name: str) -> None:
@@ -130,7 +148,7 @@ def _leave_log(desk: Desk, name: str) -> None:
     for job in desk.ports.jobs.unfinished([name])[name]:
         if job.status == "running" and job.kind != "delete":
             raise RunInProgress(f"connection {name}: job {job.id} is running", hint="stop it first")
-    desk.run(name, "delete", {"tables": "keep", "named": name})
+    desk.run(name, "delete", {"tables": "keep", "named": name}, recorded=True)
     with suppress(Blocked, Conflict):  # others use it, or the file says it
         desk.ports.objects.delete("source", source, desk.caller.name)
 
@@ -197,16 +215,16 @@ def _taken(desk: Desk, name: str) -> bool:
 
 
 def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
+    """Change a connection with a source. Call it in a transaction: what is refused at the end is not half done."""
     objects, who, store = desk.ports.objects, desk.caller.name, desk.ports.store
     source = str(item.spec["source"])
     check_permanent(wanted, item.group, _service(desk, item), item.namespace)
     check_way(wanted, network(objects.get("source", source)))
     if wanted.schema_status == "blocked_on_capture":
         raise Refusal(400, "schema_status: no connection here waits for its schema to be edited.", hint=WAITS)
+    again = chosen(desk.place(item.name), None) if wanted.is_historical_sync else []
     if wanted.config:
         type = _service(desk, item)
-        if desk.caller.groups and len(store.objects.users("source", source)) > 1:
-            raise Refusal(403, f"Source '{source}' serves other connections, too.", hint="use a key without groups")
         check_config(type, wanted.config)
         if config := {k: v for k, v in source_spec(type, wanted.config).items() if k != "type"}:
             objects.change("source", source, config, who)
@@ -221,7 +239,7 @@ def _change_ours(desk: Desk, item: Item, wanted: Change) -> Item:
     elif wanted.paused is False:
         resume(store, item.name, who)
     if wanted.is_historical_sync:
-        ask(store, item.name, chosen(desk.place(item.name), None), who, whole=True)
+        ask(store, item.name, again, who, whole=True)
     return item
 
 
@@ -273,8 +291,25 @@ def _change_kept(desk: Desk, item: Item, wanted: Change, body: Mapping[str, Any]
     if not is_set_up(whole.service, whole.config):
         return found
     check_way(whole, DIRECTLY)
+    if desk.ports.objects.get("destination", item.group) is None:
+        return found
     kept.delete("foreign", item.name)
     return _create_ours(desk, item.name, whole, item)
+
+
+def complete_waiting(desk: Desk, group: str) -> None:
+    """Give the connections of a group that has a destination by now their sources; one that cannot have it says why in
+    a task."""
+    after = ""
+    while items := desk.ports.objects.connections(after=after, limit=100, group=group):
+        after = items[-1].name
+        for item in (i for i in items if i.kind == "foreign" and i.spec.get("service") in TYPES):
+            try:
+                with desk.ports.store.transaction():
+                    _change_kept(desk, item, Change(), {})
+            except (InstepError, Refusal) as error:
+                task = {"code": "reconnect", "message": error.message, "details": error.message}
+                desk.ports.objects.change("foreign", item.name, {"tasks": [task]}, desk.caller.name)
 
 
 def _kept_fields(body: Mapping[str, Any], read: NewConnection | Change, without: Set[str]) -> dict[str, Any]:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from instep.api.access import address_of, credentials, refused
+from instep.api.access import address_of, credentials, denied
+from instep.api.compat.body import DEPTH, fields_of
 from instep.api.compat.envelope import Refusal, not_found
 from instep.api.compat.ports import Caller, Item, Job, Ports
 from instep.api.compat.services import no_source
-from instep.control.keys import Role, may
+from instep.api.matrix import Need
+from instep.control.keys import Role, in_scope, may
 from instep.control.selections import Place, place_of
 from instep.model import JobKind
 from instep.project.project import Project
 from instep.schema.names import Naming
+
+if TYPE_CHECKING:
+    from instep.sync.two_people import Act
 
 BUSY = "The job that this takes is still going."
 
@@ -26,27 +32,55 @@ class Desk:
     ports: Ports
     caller: Caller
     route: str
+    path: str
+    """`path` is the request's own, and so the target in the audit log."""
+
+    @contextmanager
+    def write(self, body: Any = None, *, depth: int = DEPTH) -> Iterator[None]:
+        """One transaction around what a request does, with its entry in the audit log: none is there without the other.
+        The entry names the fields of the `body`, if there is one; a body without fields does nothing."""
+        with self.ports.store.transaction():
+            yield
+            if body is None:
+                self.record()
+            elif found := fields_of(body, depth):
+                self.record(fields=found)
+
+    def record(self, **detail: Any) -> None:
+        """An entry in the audit log about this request. Belongs into the transaction of what it does; holds names,
+        never a value that was sent."""
+        method = self.route.partition(" ")[0].lower()
+        self.ports.store.audit.add(self.caller.name, f"v1.{method}", self.path, detail)
+
+    def agree(self, act: Act) -> None:
+        """Under four_eyes. Blocked (409) for the first person who asks for this act; the request is kept for the second
+        one, who sends the same within a week."""
+        from instep.sync.two_people import asked_alone
+
+        store = self.ports.store
+        with store.transaction():
+            refused = asked_alone(store, act, self.caller.name)
+            if refused is not None:
+                self.record(asked=act.name, what=act.what)
+        if refused is not None:
+            raise refused
 
     def may(self, role: Role) -> bool:
         return may(self.caller.role, role)
 
-    def allow(self, role: Role) -> None:
-        """Refusal: 403 for less than this role. Not to be called in a transaction, which would take its entry in the
-        audit log back."""
-        if not self.may(role):
-            refused(self.ports.store, self.caller.name, self.route, {"role": self.caller.role, "needed": role})
-            raise Refusal(403, f"Your key has the role {self.caller.role}; this takes {role}.")
-
-    def allow_whole(self) -> None:
-        """For what is about the whole server: an administrator of some groups is not let in."""
-        self.allow("admin")
-        if self.caller.groups:
-            refused(self.ports.store, self.caller.name, self.route, {"groups": sorted(self.caller.groups)})
-            raise Refusal(403, "Your key is for some groups; this takes an administrator of all.")
+    def allow(self, needed: Need) -> None:
+        """Raise Refusal (403) for a key that may not do this. Not to be called in a transaction, which would take its
+        entry in the audit log back."""
+        caller = self.caller
+        match denied(self.ports.store, caller.name, caller.role, caller.groups, self.route, needed):
+            case "role":
+                raise Refusal(403, f"Your key has the role {caller.role}; this takes {needed.role}.")
+            case "groups":
+                raise Refusal(403, "Your key is for some groups; this takes an administrator of all.")
 
     def sees(self, group: str, tags: frozenset[str] = frozenset()) -> bool:
         """Whether the key is for this group, or for a connection there with these tags."""
-        return not self.caller.groups or bool(self.caller.groups & {group, *tags})
+        return in_scope(self.caller.groups, {group, *tags})
 
     def connection(self, name: str) -> Item:
         """The connection, known service or not; 404 for what there is not, or what the key may not see."""
@@ -59,8 +93,14 @@ class Desk:
         """A connection that has a source."""
         found = self.connection(name)
         if found.kind == "foreign":
-            raise Refusal(400, no_source(name, str(found.spec.get("service", ""))))
+            raise Refusal(400, self.why_incomplete(found))
         return found
+
+    def why_incomplete(self, item: Item) -> str:
+        """Return why a connection has no source, for people."""
+        if self.ports.objects.get("destination", item.group) is None:
+            return f"Connection '{item.name}' waits for a destination: its group '{item.group}' has none yet."
+        return no_source(item.name, str(item.spec.get("service", "")))
 
     def place(self, name: str) -> Place:
         return place_of(self.ports.project(name), self.ports.store, name)
@@ -69,16 +109,22 @@ class Desk:
         project = self.ports.project(name)
         return Naming(namespace=project.namespace_of(name), default_schema=_default_schema(project, name))
 
-    def run(self, connection: str, kind: JobKind, options: Mapping[str, Any], key: str = "") -> Job:
-        """A job that touches a source, once it is done. Refusal: 503 without a worker or when it takes longer than a
-        request may, 400 if it failed."""
+    def run(
+        self, connection: str, kind: JobKind, options: Mapping[str, Any], key: str = "", *, recorded: bool = False
+    ) -> Job:
+        """A job that touches a source, once it is done; not to be called in a transaction. Refusal: 503 without a
+        worker or when it takes longer than a request may, 400 if it failed. `recorded`: it is what the request is for,
+        and has its entry in the audit log."""
         jobs = self.ports.jobs
         if not jobs.has_worker():
             raise Refusal(
                 503, "No worker is running that could reach the source.", headers={"Retry-After": "30"},
                 hint="start one: `instep worker`, or `instep server --with-worker`",
             )  # fmt: skip
-        job = jobs.enqueue(connection, kind, options, key=key, urgent=True, who=self.caller.name)
+        with self.ports.store.transaction():
+            job = jobs.enqueue(connection, kind, options, key=key, urgent=True, who=self.caller.name)
+            if recorded:
+                self.record(job=job.id)
         job = jobs.wait(job.id, self.ports.wait)
         if job.status in ("queued", "running"):
             raise Refusal(503, BUSY, hint="ask again: the same job is waited for", headers={"Retry-After": "5"})
@@ -101,7 +147,7 @@ def caller_of(request: Request, ports: Ports) -> Caller:
     """Who asks, by Basic or Bearer authorization; Refusal: 401 if that is not known, 429 if the key or the address has
     asked too often."""
     given = credentials(request.headers.get("authorization", ""))
-    found = ports.keys.caller(given[0] or "", given[1]) if given else None
+    found = ports.keys.caller(*given) if given else None
     if found is None:
         if given and ports.limits and (seconds := ports.limits.fail(address_of(request))):
             raise _too_many("Too many wrong API keys have come from here.", seconds)

@@ -10,23 +10,24 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from instep.api.compat.bodies import AGENTS
-from instep.api.compat.body import Truth, Wire, parse
+from instep.api.compat.body import Truth, Wire, fields_of, parse
+from instep.api.compat.connections import complete_waiting
 from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, page, success
-from instep.api.compat.groups import existing, named, remove
+from instep.api.compat.groups import existing, group_names, named, remove
 from instep.api.compat.noted import note, noted
 from instep.api.compat.paging import window
 from instep.api.compat.ports import Item
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.services import MASK
 from instep.api.compat.setup import at_once, destination_tests
+from instep.api.compat.warehouses import Understood, service_of, type_of, understood
 from instep.api.compat.wire import DestinationOut, TestedDestination
 from instep.project.values import SECRET_NAME
 from instep.store.setups import UNTESTED
 
 router = APIRouter()
-_DEFINED = ("postgres", "duckdb", "iceberg", "delta")
 _OFFSET = r"^[+-]?(\d|1[0-2])$"
 _NOTED = {"region", "time_zone_offset", "daylight_saving_time_enabled"}
 """What has no meaning here, and is told back."""
@@ -60,20 +61,24 @@ def destinations(request: Request, desk: Asked) -> JSONResponse:
 
 @router.post("/destinations", **says(TestedDestination, takes=NewDestination, status=201))
 def create(desk: Asked, body: Body) -> JSONResponse:
-    desk.allow_whole()
     wanted, objects, who = parse(NewDestination, body), desk.ports.objects, desk.caller.name
-    if wanted.service not in _DEFINED:
-        known = ", ".join(_DEFINED)
-        raise Refusal(400, f"There is no destination of service {wanted.service}; there are {known}.")
+    type, config = type_of(wanted.service), understood(wanted.service, wanted.config)
     _check_way(wanted)
     group = existing(desk, "Group", wanted.group_id)
     if group.kind == "destination":
         raise Refusal(409, f"Group '{group.name}' has a destination already.")
     with desk.ports.store.transaction():
         objects.delete("group", group.name, who)
-        made = objects.create("destination", group.name, {"type": wanted.service, **wanted.config}, who, group)
-        note(desk, "destination", made.name, _noted_of(wanted))
+        made = objects.create("destination", group.name, {**config.spec, "type": type}, who, group)
+        named_otherwise = group.spec.get("name") not in (None, group.name)
+        said = {
+            **({"name": group.spec["name"]} if named_otherwise else {}),
+            **({} if wanted.service == type else {"service": wanted.service}),
+        }
+        note(desk, "destination", made.name, {**said, **_noted_of(wanted), **_told(config)})
         desk.ports.store.setups.reached(made.name, UNTESTED)
+        desk.record(id=made.name, fields=fields_of(body))
+    complete_waiting(desk, made.name)
     tests = at_once(destination_tests, desk, made.name) if wanted.run_setup_tests else []
     view = {**_view(desk, made), "setup_tests": tests}
     return success(wanted.remark("Destination has been created"), view, status=201)
@@ -87,14 +92,15 @@ def retrieve(id: Name, desk: Asked) -> JSONResponse:
 @router.patch("/destinations/{id}", **says(TestedDestination, takes=DestinationChange))
 def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """It is tested again if its settings came, or the test was asked for by name."""
-    desk.allow_whole()
     item, wanted = existing(desk, "Destination", id), parse(DestinationChange, body)
     _check_way(wanted)
-    config = {k: v for k, v in wanted.config.items() if v != MASK and k != "type"}
-    with desk.ports.store.transaction():
+    said = noted(desk.ports, "destination", [id]).get(id, {})
+    given = understood(service_of(str(item.spec.get("type", "")), said.get("service")), wanted.config)
+    config = dict(given.spec)
+    with desk.write(body):
         if config:
             item = desk.ports.objects.change("destination", id, config, desk.caller.name)
-        note(desk, "destination", id, _noted_of(wanted))
+        note(desk, "destination", id, {**_noted_of(wanted), **_told(given)})
     asked = wanted.run_setup_tests and (config or "run_setup_tests" in wanted.model_fields_set)
     tests = at_once(destination_tests, desk, id) if asked else []
     view = {**_view(desk, item), "setup_tests": tests}
@@ -103,7 +109,12 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
 
 @router.delete("/destinations/{id}", **says())
 def delete(id: Name, desk: Asked) -> JSONResponse:
-    remove(desk, existing(desk, "Destination", id))
+    """Its group stays, without a destination."""
+    item = existing(desk, "Destination", id)
+    name = group_names(desk, [item])[id]
+    with desk.write():
+        remove(desk, item)
+        desk.ports.objects.create("group", id, {"name": name}, desk.caller.name)
     return success(f"Destination with id '{id}' has been deleted")
 
 
@@ -111,7 +122,7 @@ def delete(id: Name, desk: Asked) -> JSONResponse:
 def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
     """A scratch table is made, written, altered and dropped."""
     item = existing(desk, "Destination", id)
-    tests = destination_tests(desk, id)
+    tests = destination_tests(desk, id, recorded=True)
     return success("Setup tests have been completed", {**_view(desk, item), "setup_tests": tests})
 
 
@@ -128,6 +139,10 @@ def _noted_of(wanted: DestinationChange) -> dict[str, Any]:
     return wanted.model_dump(include=_NOTED, exclude_unset=True)
 
 
+def _told(config: Understood) -> dict[str, Any]:
+    return {"config": dict(config.told)} if config.told else {}
+
+
 def _view(desk: Desk, item: Item) -> dict[str, Any]:
     [found] = _shown(desk, [item])
     return found
@@ -141,10 +156,11 @@ def _shown(desk: Desk, items: Sequence[Item]) -> list[dict[str, Any]]:
 
 def _destination(item: Item, said: Mapping[str, Any], wrong: str) -> dict[str, Any]:
     """`said` is what is noted of it, `wrong` why it does not work."""
-    config = {k: _masked(k, v) for k, v in item.spec.items() if k != "type"}
+    config = {**(said.get("config") or {}), **{k: _masked(k, v) for k, v in item.spec.items() if k != "type"}}
+    service = service_of(str(item.spec.get("type", "")), said.get("service"))
     status = "incomplete" if wrong == UNTESTED else "broken" if wrong else "connected"
     return {
-        "id": item.name, "group_id": item.name, "service": item.spec.get("type", ""),
+        "id": item.name, "group_id": item.name, "service": service,
         "region": said.get("region") or "LOCAL", "time_zone_offset": said.get("time_zone_offset", "0"),
         **{name: said[name] for name in ("daylight_saving_time_enabled",) if name in said},
         "setup_status": status, "networking_method": "Directly", "config": config,

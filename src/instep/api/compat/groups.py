@@ -11,12 +11,13 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from instep.api.compat import users
-from instep.api.compat.body import Wire, parse
+from instep.api.compat.body import Wire, fields_of, parse
 from instep.api.compat.connection import instant
 from instep.api.compat.connections import listing
 from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, not_found, page, success
+from instep.api.compat.noted import note, noted
 from instep.api.compat.paging import window
 from instep.api.compat.ports import Item, Kind
 from instep.api.compat.route import Asked, Body, Name
@@ -34,35 +35,40 @@ class NewGroup(Wire):
 def groups(request: Request, desk: Asked) -> JSONResponse:
     seen = window(request)
     items, cursor = seen.cut(named(desk, _KINDS, seen.after, seen.limit + 1), lambda item: item.name)
-    return page("Groups retrieved successfully", list(map(_group, items)), cursor)
+    return page("Groups retrieved successfully", _shown(desk, items), cursor)
 
 
 @router.post("/groups", **says(GroupOut, takes=NewGroup, status=201))
 def create_group(desk: Asked, body: Body) -> JSONResponse:
-    desk.allow_whole()
     wanted = parse(NewGroup, body)
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", wanted.name)
-    made = desk.ports.objects.create("group", name, {"name": name}, desk.caller.name)
-    return success(wanted.remark("Group has been created"), _group(made), status=201)
+    with desk.ports.store.transaction():
+        made = desk.ports.objects.create("group", name, {"name": wanted.name}, desk.caller.name)
+        desk.record(id=name, fields=fields_of(body))
+    return success(wanted.remark("Group has been created"), _shown(desk, [made])[0], status=201)
 
 
 @router.get("/groups/{id}", **says(GroupOut))
 def group(id: Name, desk: Asked) -> JSONResponse:
-    return success("", _group(existing(desk, "Group", id)))
+    return success("", _shown(desk, [existing(desk, "Group", id)])[0])
 
 
 @router.patch("/groups/{id}", **says(GroupOut, takes=NewGroup))
 def change_group(id: Name, desk: Asked, body: Body) -> JSONResponse:
-    """A name is what everything else refers to: it can be said again, not changed."""
+    """The name changes, the id that everything refers to stays."""
     found, wanted = existing(desk, "Group", id), parse(NewGroup, body)
-    if wanted.name != found.name:
-        raise Refusal(409, f"Group '{id}' cannot be renamed.", hint="its name is its id, which connections refer to")
-    return success(wanted.remark("Group has been updated"), _group(found))
+    with desk.write(body):
+        if found.kind == "group":
+            desk.ports.objects.change("group", id, {"name": wanted.name}, desk.caller.name)
+        else:
+            note(desk, "destination", id, {"name": wanted.name})
+    return success(wanted.remark("Group has been updated"), _shown(desk, [existing(desk, "Group", id)])[0])
 
 
 @router.delete("/groups/{id}", **says())
 def delete_group(id: Name, desk: Asked) -> JSONResponse:
-    remove(desk, existing(desk, "Group", id))
+    with desk.write():
+        remove(desk, existing(desk, "Group", id))
     return success(f"Group with id '{id}' has been deleted")
 
 
@@ -110,11 +116,19 @@ def existing(desk: Desk, what: str, id: str) -> Item:
 
 
 def remove(desk: Desk, item: Item) -> None:
-    desk.allow_whole()
+    """Delete a group or a destination that no connection uses. Call it in a transaction."""
     if desk.ports.objects.connections(limit=1, group=item.name):
         raise Refusal(409, f"Destination '{item.name}' is in use.", hint="delete its connections first")
     desk.ports.objects.delete(item.kind, item.name, desk.caller.name)
 
 
-def _group(item: Item) -> dict[str, Any]:
-    return {"id": item.name, "name": item.name, "created_at": instant(item.created)}
+def group_names(desk: Desk, items: Sequence[Item]) -> dict[str, str]:
+    """Return what these groups are called, by id."""
+    said = noted(desk.ports, "destination", [item.name for item in items if item.kind == "destination"])
+    names = {item.name: item.spec if item.kind == "group" else said.get(item.name, {}) for item in items}
+    return {id: str(spec.get("name") or id) for id, spec in names.items()}
+
+
+def _shown(desk: Desk, items: Sequence[Item]) -> list[dict[str, Any]]:
+    names = group_names(desk, items)
+    return [{"id": i.name, "name": names[i.name], "created_at": instant(i.created)} for i in items]

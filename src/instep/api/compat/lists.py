@@ -15,6 +15,7 @@ from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import not_found, page
 from instep.api.compat.paging import window
 from instep.api.compat.route import Asked, Name
+from instep.api.compat.users import user_id
 
 router = APIRouter()
 EMPTY = ("proxy", "external-logging", "transformations/package-metadata", "connector-sdk/packages", "dbt/projects")
@@ -61,8 +62,8 @@ def _check_parent(desk: Desk, parents: str, id: str) -> None:
         case "connections":
             desk.connection(id)
         case "users":
-            there = id == desk.caller.name or (desk.caller.role == "admin" and get("user", id) is not None)
-            if not there:
+            whole = desk.caller.role == "admin" and not desk.caller.groups
+            if id != user_id(desk.caller) and not (whole and get("user", id) is not None):
                 raise not_found("User", id)
         case "destinations" | "groups":
             found = get("destination", id) or (get("group", id) if parents == "groups" else None)

@@ -10,7 +10,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any, TypeGuard
 
-from instep.api.compat.ports import Item, Kind
+from instep.api.compat.ports import Item, Kind, nothing
 from instep.control.connectors import forget_operations
 from instep.control.identity import Identity, identity
 from instep.control.kept import Kept
@@ -129,16 +129,21 @@ class ServedObjects:
                 self._store.events.add(ConnectionCreated(name, who) if new else ConnectionEdited(name, who))
         return _kept(made)
 
-    def delete(self, kind: Kind, name: str, who: str) -> None:
+    def delete(self, kind: Kind, name: str, who: str, along: Callable[[], None] = nothing) -> None:
         """A connection goes with its jobs, what is recorded of it, and its source, if nobody else uses that; its
-        tables at the destination stay."""
-        if _is_kept(kind):
-            self._delete_kept(kind, name, who)
-        elif kind == "connection":
-            self._delete_connection(name, who)
-        else:
-            assert _is_managed(kind)
-            self.objects.delete(kind, name)
+        tables at the destination stay. `along` is done in the same transaction."""
+        was = self._project if kind == "connection" else None
+        with self._store.transaction():
+            if _is_kept(kind):
+                self._delete_kept(kind, name, who)
+            elif kind == "connection":
+                self._delete_connection(name, who)
+            else:
+                assert _is_managed(kind)
+                self.objects.delete(kind, name)
+            along()
+        if was is not None:
+            forget_operations(was, self._store, name)
 
     def _delete_kept(self, kind: KeptKind, name: str, who: str) -> None:
         with self._store.transaction():
@@ -150,7 +155,7 @@ class ServedObjects:
         store = self._store
         with store.transaction():
             source, was = self._project.source_of(name), identity(self._project, store, name)
-            if self._project.log_names(name) is not None:
+            if self._project.follows_log(name):
                 hint = f"run `instep connection delete {name}`, which takes the slot away"
                 raise Conflict(f"connection {name} has a log at its source, which would fill the disk there", hint=hint)
             self.objects.delete("connection", name)
@@ -164,7 +169,6 @@ class ServedObjects:
             tables = len(store.names.of(name))
             store.connections.forget(name)
             store.events.add(_deleted(name, who, tables, was))
-        forget_operations(self._project, store, name)
 
     def _item(self, found: Managed) -> Item:
         if found.kind == "connection":

@@ -18,6 +18,10 @@ WAIT = 50.0
 """Seconds that a request waits for a job before it says that the job is still going."""
 
 
+def nothing() -> None:
+    """What is done along with what stands alone."""
+
+
 @dataclass(frozen=True)
 class Caller:
     """Who asks, with which key. `groups` are the destinations and tags that the key may see; none means all."""
@@ -29,8 +33,8 @@ class Caller:
 
 
 class Authenticates(Protocol):
-    def caller(self, key: str, secret: str) -> Caller | None:
-        """Whose key this is, or whose secret, if `key` is ""; None if there is none, or it has ended."""
+    def caller(self, key: str | None, secret: str) -> Caller | None:
+        """Whose key this is, or whose secret, if `key` is None; None if there is none, or it has ended."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,8 @@ class Objects(Protocol):
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
         """With a JSON merge patch: null removes a key."""
 
-    def delete(self, kind: Kind, name: str, who: str) -> None: ...
+    def delete(self, kind: Kind, name: str, who: str, along: Callable[[], None] = nothing) -> None:
+        """`along` is done in the same transaction."""
 
 
 @dataclass(frozen=True)

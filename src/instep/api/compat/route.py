@@ -16,13 +16,11 @@ from instep.api.compat.ports import Ports
 
 
 def desk(request: Request) -> Desk:
-    """Refusal: 401 without a key, 403 where the key's role does not do, 406 for an Accept that cannot be met."""
+    """Refusal: 401 without a key, 403 where its role or groups do not do, 406 for an Accept that cannot be met."""
     ports: Ports = request.app.state.ports
     path = request.scope["route"].path
-    found = Desk(ports, caller_of(request, ports), f"{request.method} /v1{path}")
-    if request.method not in ("GET", "HEAD"):
-        found.allow(NEEDS[f"{request.method} {path}"])
-        ports.store.audit.add(found.caller.name, f"v1.{request.method.lower()}", request.url.path, {})
+    found = Desk(ports, caller_of(request, ports), f"{request.method} /v1{path}", request.url.path)
+    found.allow(NEEDS[f"{request.method} {path}"])
     _check_accept(request.headers.get("accept", "*/*"))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from instep.api.compat.body import Wire, parse
+from instep.api.compat.body import Wire, fields_of, parse
 from instep.api.compat.described import says
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, success
@@ -26,6 +27,8 @@ from instep.control.selections import Place, check_salt, switch
 from instep.events import SelectionChanged
 
 router = APIRouter(prefix="/connections/{id}/schemas")
+_DEPTH = 8
+"""A config is named by its columns: schemas, schema, tables, table, columns, column, field."""
 
 
 class ReloadBody(Wire):
@@ -52,7 +55,10 @@ def retrieve(id: Name, desk: Asked) -> JSONResponse:
 
 @router.post("", **says(dict[str, Any], takes=ConfigBody))
 def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
-    """Before the first look at the source: kept for what will be found there, and answered as it was sent."""
+    """Keep the choices for what the first look at the source will find, and answer them as they were sent.
+
+    Without a worker, or with a source that cannot be reached, the first sync is the first look.
+    """
     item, said = desk.ours(id), parse(ConfigBody, body)
     wanted = said.patch()
     chosen, store, who = precreated(wanted), desk.ports.store, desk.caller.name
@@ -65,15 +71,19 @@ def create(id: Name, desk: Asked, body: Body) -> JSONResponse:
                 check_salt(place, one.path)
         handling = {} if wanted.handling is None else {"schema_change_handling": wanted.handling, "policy": None}
         _set(desk, id, {**handling, **salt})
+        store.connections.configure(id)
         store.switches.set(id, chosen, who)
         store.events.add(*(SelectionChanged(id, s.path, "on" if s.enabled else "off", who) for s in chosen))
+        desk.record(fields=fields_of(body, _DEPTH))
+    with suppress(Refusal):
+        desk.run(id, "reload", {}, key="reload")
     return success(said.remark("Schema configuration has been created"), body)
 
 
 @router.patch("", **says(SchemasOut, takes=ConfigBody))
 def modify(id: Name, desk: Asked, body: Body) -> JSONResponse:
     said = parse(ConfigBody, body)
-    return _patch(desk, id, said.patch(), said.remark("Schema configuration has been modified"))
+    return _patch(desk, id, said.patch(), body, said.remark("Schema configuration has been modified"))
 
 
 @router.post("/reload", **says(SchemasOut, takes=ReloadBody, needs_body=False))
@@ -83,10 +93,11 @@ def reload(id: Name, desk: Asked, body: Body) -> JSONResponse:
     said = parse(ReloadBody, body)
     mode = said.exclude_mode
     desk.allow(of_reload(mode))
-    desk.run(id, "reload", {}, key="reload")
+    desk.run(id, "reload", {}, key="reload", recorded=True)
     if mode != "PRESERVE":
-        place = desk.place(id)
-        switch(place, switched(place, mode == "INCLUDE"), desk.caller.name)
+        with desk.write(body):
+            place = desk.place(id)
+            switch(place, switched(place, mode == "INCLUDE"), desk.caller.name)
     return _whole(desk, id, said.remark("Schema configuration has been reloaded"))
 
 
@@ -103,21 +114,21 @@ def drop_columns(id: Name, desk: Asked, body: Body) -> JSONResponse:
 @router.patch("/{schema}", **says(SchemasOut, takes=SchemaBody))
 def modify_schema(id: Name, schema: Name, desk: Asked, body: Body) -> JSONResponse:
     said = parse(SchemaBody, body)
-    return _patch(desk, id, ConfigPatch({schema: said.patch()}), said.remark("Schema has been updated"))
+    return _patch(desk, id, ConfigPatch({schema: said.patch()}), body, said.remark("Schema has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}", **says(SchemasOut, takes=TableBody))
 def modify_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -> JSONResponse:
     said = parse(TableBody, body)
     patch = ConfigPatch({schema: SchemaPatch(tables={table: said.patch()})})
-    return _patch(desk, id, patch, said.remark("Table has been updated"))
+    return _patch(desk, id, patch, body, said.remark("Table has been updated"))
 
 
 @router.patch("/{schema}/tables/{table}/columns/{column}", **says(SchemasOut, takes=ColumnBody))
 def modify_column(id: Name, schema: Name, table: Name, column: Name, desk: Asked, body: Body) -> JSONResponse:
     said = parse(ColumnBody, body)
     patch = ConfigPatch({schema: SchemaPatch(tables={table: TablePatch(columns={column: said.patch()})})})
-    return _patch(desk, id, patch, said.remark("Column has been updated"))
+    return _patch(desk, id, patch, body, said.remark("Column has been updated"))
 
 
 @router.get("/{schema}/tables/{table}/columns", **says(ColumnsOut))
@@ -149,30 +160,32 @@ def _whole(desk: Desk, id: str, message: str) -> JSONResponse:
     return success(message, tree(config))
 
 
-def _patch(desk: Desk, id: str, patch: ConfigPatch, message: str) -> JSONResponse:
+def _patch(desk: Desk, id: str, patch: ConfigPatch, body: Any, message: str) -> JSONResponse:
     """Everything is checked before anything is changed."""
     item = desk.ours(id)
     with desk.ports.store.transaction():
         place, salt = _with_salt(desk.place(id), item, patch)
         config = schema_config(place, desk.naming(id))
         if config is not None:
-            made = patched(place, config, patch)
-            _set(desk, id, {**made.settings, **salt})
-            switch(place, made.steps, desk.caller.name)
+            with desk.write(body, depth=_DEPTH):
+                made = patched(place, config, patch)
+                _set(desk, id, {**made.settings, **salt})
+                switch(place, made.steps, desk.caller.name)
     return _whole(desk, id, message)
 
 
 def _with_salt(place: Place, item: Item, patch: ConfigPatch) -> tuple[Place, dict[str, object]]:
-    """The place with a salt, where the first column is hashed, and the setting that makes it so: no client has a word
-    for one. To be called in the transaction that keeps it, so that there is one for good."""
-    if place.salted or item.in_file or not _hashes(patch):
+    """The place with a salt, where the first column is hashed or switched off, and the setting that makes it so: no
+    client has a word for one. A column that is off and turns out to be of the key is kept hashed. To be called in the
+    transaction that keeps it, so that there is one for good."""
+    if place.salted or item.in_file or not _hides(patch):
         return place, {}
     return replace(place, salted=True), {"salt": secrets.token_urlsafe(32)}
 
 
-def _hashes(patch: ConfigPatch) -> bool:
+def _hides(patch: ConfigPatch) -> bool:
     tables = (table for schema in patch.schemas.values() for table in schema.tables.values())
-    return any(column.hashed for table in tables for column in table.columns.values())
+    return any(column.hashed or column.enabled is False for table in tables for column in table.columns.values())
 
 
 def _set(desk: Desk, id: str, settings: dict[str, object]) -> None:
@@ -181,9 +194,17 @@ def _set(desk: Desk, id: str, settings: dict[str, object]) -> None:
 
 
 def _drop(desk: Desk, id: str, wanted: dict[tuple[str, str], tuple[str, ...]], said: DropBody) -> JSONResponse:
-    """The next sync drops them; it is queued with the names, which are the consent."""
+    """The next sync drops them; it is queued with the names, which are the consent. With four_eyes it is queued for the
+    second person who names the same columns."""
     desk.ours(id)
     paths = droppable(desk.place(id), wanted)
-    key = "drop " + " ".join(sorted(paths))
-    desk.ports.jobs.enqueue(id, "sync", {"drop_columns": paths}, key=key, who=desk.caller.name)
+    if paths:
+        if desk.ports.project(id).model.four_eyes:
+            from instep.sync.two_people import dropping
+
+            desk.agree(dropping(id, paths))
+        key = "drop " + " ".join(sorted(paths))
+        with desk.ports.store.transaction():
+            job = desk.ports.jobs.enqueue(id, "sync", {"drop_columns": paths}, key=key, who=desk.caller.name)
+            desk.record(job=job.id, drop_columns=paths)
     return success(said.remark("Columns have been marked to be dropped by the next sync"))

@@ -40,11 +40,12 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     wanted = parse(StateBody, body)
     said: dict[str, Any] = body["state"]  # as it is: null is a value there
     store = desk.ports.store
-    if any(j.kind in MOVES and j.status == "running" for j in desk.ports.jobs.unfinished([id]).get(id, ())):
-        raise Refusal(409, f"Connection '{id}' is syncing: its state is saved by the sync.")
-    if id not in store.pauses.whole([id]):
-        raise Refusal(409, f"Connection '{id}' has to be paused before its state can be set.")
-    store.connectors.save(id, said)
+    with desk.write(body, depth=1):
+        if any(j.kind in MOVES and j.status == "running" for j in desk.ports.jobs.unfinished([id]).get(id, ())):
+            raise Refusal(409, f"Connection '{id}' is syncing: its state is saved by the sync.")
+        if id not in store.pauses.whole([id]):
+            raise Refusal(409, f"Connection '{id}' has to be paused before its state can be set.")
+        store.connectors.save(id, said)
     return success(wanted.remark(f"The state of connection '{id}' has been updated"), {"state": said})
 
 

@@ -16,7 +16,7 @@ from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal, success
 from instep.api.compat.ports import Item, Job
 from instep.api.compat.route import Asked, Body, Name
-from instep.api.compat.services import TYPES, no_source
+from instep.api.compat.services import TYPES
 from instep.api.compat.setup import connection_tests
 from instep.api.compat.wire import TestedConnection
 from instep.control.resync import Scope, ask, chosen
@@ -70,7 +70,7 @@ def resync_table(id: Name, schema: Name, table: Name, desk: Asked, body: Body) -
 @router.post("/test", **says(TestedConnection))
 def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
     item = desk.ours(id)
-    tests = connection_tests(desk, id)
+    tests = connection_tests(desk, id, recorded=True)
     [view] = shown(desk.ports, [item])
     return success("Setup tests were completed", {**view, "setup_tests": tests})
 
@@ -99,13 +99,13 @@ def _begin(desk: Desk, id: str, said: SyncBody, *, join: bool) -> JSONResponse:
     if under_way and join:
         four_eyes = desk.ports.project(id).model.four_eyes
         if _is_to_come(running) or (four_eyes and not any(serves(job.who, who) for job in running)):
-            jobs.enqueue(id, "sync", {}, who=who, urgent=True)
+            desk.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
         return success(done)
     if under_way and not said.force:
         raise Refusal(409, f"Connection '{id}' is syncing already.", hint='{"force": true} stops it and starts again')
     for job in running:
         jobs.cancel(job.id, who)
-    jobs.enqueue(id, "sync", {}, who=who, urgent=True)
+    desk.record(job=jobs.enqueue(id, "sync", {}, who=who, urgent=True).id)
     desk.ports.store.events.add(SyncAsked(id, who))
     return success(done)
 
@@ -123,10 +123,11 @@ def _runs(desk: Desk, id: str) -> bool:
 def _fail_foreign(desk: Desk, item: Item) -> JSONResponse:
     """It has no source: the sync fails, and says so where clients look."""
     service = str(item.spec.get("service", ""))
-    text, code = no_source(item.name, service), "reconnect" if service in TYPES else "service_not_supported"
+    text, code = desk.why_incomplete(item), "reconnect" if service in TYPES else "service_not_supported"
     task = {"code": code, "message": text, "details": text}
     patch = {"failed_at": datetime.now(UTC).isoformat(), "tasks": [task]}
-    desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
+    with desk.write():
+        desk.ports.objects.change("foreign", item.name, patch, desk.caller.name)
     return success(f"Sync has been successfully triggered for connection with id '{item.name}'")
 
 
@@ -146,7 +147,9 @@ def _resync(desk: Desk, id: str, scope: Scope | None, message: str = RESYNCED) -
     """Tables are asked for; the next sync reads them, which a paused connection has when it is resumed."""
     desk.ours(id)
     tables, who, store = chosen(desk.place(id), scope), desk.caller.name, desk.ports.store
-    ask(store, id, tables, who, whole=scope is None)
-    if id not in store.pauses.whole([id]):
-        desk.ports.jobs.enqueue(id, "sync", {}, who=who, urgent=True)
+    with store.transaction():
+        ask(store, id, tables, who, whole=scope is None)
+        if id not in store.pauses.whole([id]):
+            desk.ports.jobs.enqueue(id, "sync", {}, who=who, urgent=True)
+        desk.record(tables="all" if scope is None else [".".join(filter(None, ref)) for ref in tables])
     return success(message)

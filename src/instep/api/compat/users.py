@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from instep.api.compat.body import Wire, parse
+from instep.api.compat.body import Wire, fields_of, parse
 from instep.api.compat.connection import instant
 from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
@@ -20,6 +20,7 @@ from instep.api.compat.paging import window
 from instep.api.compat.ports import Caller, Item
 from instep.api.compat.route import Asked, Body, Name
 from instep.api.compat.wire import AccountOut, UserOut
+from instep.api.matrix import need
 from instep.store.api_keys import ApiKey
 
 router = APIRouter()
@@ -73,19 +74,19 @@ def users(request: Request, desk: Asked) -> JSONResponse:
 
 @router.post("/users", **says(UserOut, takes=NewUser, status=201))
 def invite(desk: Asked, body: Body) -> JSONResponse:
-    desk.allow_whole()
     wanted = parse(NewUser, body)
     with desk.ports.store.transaction():
         if _by_address(desk, wanted.email):
             raise Refusal(409, f"There is a user with the email {wanted.email} already.")
         spec = {**wanted.model_dump(exclude_none=True), "groups": {}}
         made = desk.ports.objects.create("user", f"user_{secrets.token_hex(6)}", spec, desk.caller.name)
+        desk.record(id=made.name, fields=fields_of(body))
     return success(wanted.remark("User has been invited to the account"), _invited(desk, made), status=201)
 
 
 @router.get("/users/{id}", **says(UserOut))
 def one(id: Name, desk: Asked) -> JSONResponse:
-    return success("", user(desk.caller) if id == desk.caller.name else _invited(desk, _found(desk, id)))
+    return success("", user(desk.caller) if id == user_id(desk.caller) else _invited(desk, _found(desk, id)))
 
 
 @router.patch("/users/{id}", **says(UserOut, takes=UserChange))
@@ -94,25 +95,26 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
     patch = wanted.model_dump(exclude_none=True)
     if not patch:
         raise Refusal(400, "The body names no field that is kept.", hint="name one, such as given_name or role")
-    made = desk.ports.objects.change("user", item.name, patch, desk.caller.name)
+    with desk.write(body):
+        made = desk.ports.objects.change("user", item.name, patch, desk.caller.name)
     return success(wanted.remark("User has been updated"), _invited(desk, made))
 
 
 @router.delete("/users/{id}", **says())
 def delete(id: Name, desk: Asked) -> JSONResponse:
-    desk.ports.objects.delete("user", _found(desk, id).name, desk.caller.name)
+    desk.ports.objects.delete("user", _found(desk, id).name, desk.caller.name, desk.record)
     return success(f"User with id '{id}' has been deleted")
 
 
 @router.get("/account/info", **says(AccountOut))
 def account(desk: Asked) -> JSONResponse:
-    return success("", {"account_id": "instep", "account_name": "instep", "user_id": desk.caller.name})
+    return success("", {"account_id": "instep", "account_name": "instep", "user_id": user_id(desk.caller)})
 
 
 def members(request: Request, desk: Desk, group: str) -> JSONResponse:
     """A page of those who may use a group: the key that asks, and who was added to it."""
     seen = window(request)
-    found = [one for one in _all(desk, "") if one["id"] == desk.caller.name or group in _groups(desk, one)]
+    found = [one for one in _all(desk, "") if one["id"] == user_id(desk.caller) or group in _groups(desk, one)]
     later = [_member(desk, one, group) for one in found if one["id"] > seen.after]
     items, cursor = seen.cut(later, lambda one: str(one["id"]))
     return page("Users retrieved successfully", items, cursor)
@@ -127,20 +129,28 @@ def add(desk: Desk, group: str, body: Any) -> JSONResponse:
             raise Refusal(404, f"There is no user with the email {wanted.email}.", code="NotFound_User",
                           hint="invite them first: POST /v1/users")  # fmt: skip
         desk.ports.objects.change("user", found.name, {"groups": {group: wanted.role}}, desk.caller.name)
+        desk.record(id=found.name, fields=fields_of(body))
     return success(wanted.remark("User has been added to the group"))
 
 
 def remove(desk: Desk, group: str, id: str) -> JSONResponse:
-    found = desk.ports.objects.get("user", id)
-    if found is None or group not in found.spec["groups"]:
-        raise not_found("User", id)
-    desk.ports.objects.change("user", found.name, {"groups": {group: None}}, desk.caller.name)
+    with desk.write():
+        found = desk.ports.objects.get("user", id)
+        if found is None or group not in found.spec["groups"]:
+            raise not_found("User", id)
+        desk.ports.objects.change("user", found.name, {"groups": {group: None}}, desk.caller.name)
     return success("User has been removed from the group")
 
 
+def user_id(caller: Caller) -> str:
+    """Return the id of the key that asks."""
+    return caller.key or caller.name
+
+
 def user(caller: Caller) -> dict[str, Any]:
+    name = caller.name.removesuffix(f" ({caller.key})")
     return {
-        "id": caller.name, "email": caller.name, "given_name": caller.name, "family_name": "", "verified": True,
+        "id": user_id(caller), "email": name, "given_name": name, "family_name": "", "verified": True,
         "invited": False, "picture": None, "phone": None, "logged_in_at": None, "created_at": None,
         "active": True, "role": _ROLES[caller.role],
     }  # fmt: skip
@@ -148,7 +158,7 @@ def user(caller: Caller) -> dict[str, Any]:
 
 def _all(desk: Desk, after: str, limit: int | None = None) -> list[dict[str, Any]]:
     """By id, from behind `after` on."""
-    found = [user(desk.caller)] if desk.caller.name > after else []
+    found = [user(desk.caller)] if user_id(desk.caller) > after else []
     if desk.caller.role == "admin" and not desk.caller.groups:
         found += [_invited(desk, item) for item in _kept(desk, after, limit)]
     return sorted(found, key=lambda one: str(one["id"]))[:limit]
@@ -167,8 +177,8 @@ def _kept(desk: Desk, after: str = "", limit: int | None = None) -> list[Item]:
 
 def _found(desk: Desk, id: str) -> Item:
     """Somebody who was invited. Refusal: 409 for the key that asks, 404 for whom there is not."""
-    desk.allow_whole()
-    if id == desk.caller.name:
+    desk.allow(need("GET /keys/{key}"))
+    if id == user_id(desk.caller):
         raise Refusal(409, _OWN, hint=_KEYS)
     found = desk.ports.objects.get("user", id)
     if found is None:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from instep.api.compat.body import Truth, Wire, parse
+from instep.api.compat.body import Truth, Wire, fields_of, parse
 from instep.api.compat.connection import instant
 from instep.api.compat.described import lists, says
 from instep.api.compat.desk import Desk
@@ -48,7 +48,6 @@ class WebhookTest(Wire):
 
 @router.get("", **lists(WebhookOut))
 def webhooks(request: Request, desk: Asked) -> JSONResponse:
-    desk.allow_whole()
     seen = window(request)
     found = desk.ports.objects.page("webhook", after=seen.after, limit=seen.limit + 1)
     items, cursor = seen.cut(found, lambda item: item.name)
@@ -58,15 +57,14 @@ def webhooks(request: Request, desk: Asked) -> JSONResponse:
 
 @router.post("/account", **says(WebhookOut, takes=NewWebhook))
 def create(desk: Asked, body: Body) -> JSONResponse:
-    desk.allow_whole()
-    return _create(desk, parse(NewWebhook, body), {"type": "account"})
+    return _create(desk, parse(NewWebhook, body), {"type": "account"}, body)
 
 
 @router.post("/group/{group}", **says(WebhookOut, takes=NewWebhook))
 def create_for(group: Name, desk: Asked, body: Body) -> JSONResponse:
-    if not desk.sees(group) or desk.ports.objects.get("destination", group) is None:
+    if desk.ports.objects.get("destination", group) is None:
         raise not_found("Group", group)
-    return _create(desk, parse(NewWebhook, body), {"type": "group", "group_id": group})
+    return _create(desk, parse(NewWebhook, body), {"type": "group", "group_id": group}, body)
 
 
 @router.get("/{id}", **says(WebhookOut))
@@ -85,7 +83,7 @@ def change(id: Name, desk: Asked, body: Body) -> JSONResponse:
         check_url(desk.ports.egress(), will["url"])
     if wanted.active or (found.spec["active"] and {"url", "secret"} & set(patch)):
         _try(desk, will)
-    with desk.ports.store.transaction():
+    with desk.write(body):
         made = desk.ports.objects.change("webhook", id, patch, desk.caller.name)
         if wanted.active:
             desk.ports.store.outbox.open(PREFIX + id)
@@ -99,26 +97,29 @@ def test(id: Name, desk: Asked, body: Body) -> JSONResponse:
     _check_events([wanted.event])
     said = Kept(desk.ports.store).opened("webhook", id)
     found = tried(desk.ports.egress(), said["url"], said.get("secret", ""), wanted.event)
+    desk.record(event=wanted.event, succeed=found.succeed)
     return success(wanted.remark("Webhook has been tested"), asdict(found))
 
 
 @router.delete("/{id}", **says())
 def delete(id: Name, desk: Asked) -> JSONResponse:
     _found(desk, id)
-    with desk.ports.store.transaction():
+    with desk.write():
         desk.ports.objects.delete("webhook", id, desk.caller.name)
         desk.ports.store.outbox.drop(PREFIX + id)
     return success(f"Webhook with id '{id}' has been deleted")
 
 
-def _create(desk: Desk, wanted: NewWebhook, kind: Mapping[str, str]) -> JSONResponse:
+def _create(desk: Desk, wanted: NewWebhook, kind: Mapping[str, str], body: Any) -> JSONResponse:
     _check_events(wanted.events)
     check_url(desk.ports.egress(), wanted.url)
     spec = {**wanted.model_dump(), **kind}
     if wanted.active:
         _try(desk, spec)
     name = f"webhook_{secrets.token_hex(6)}"
-    made = desk.ports.objects.create("webhook", name, spec, desk.caller.name)
+    with desk.ports.store.transaction():
+        made = desk.ports.objects.create("webhook", name, spec, desk.caller.name)
+        desk.record(id=name, fields=fields_of(body))
     return _shown(desk, wanted.remark("Webhook has been created"), made)
 
 
@@ -136,9 +137,8 @@ def _check_events(events: Sequence[str]) -> None:
 
 
 def _found(desk: Desk, id: str) -> Item:
-    desk.allow("admin")
     found = desk.ports.objects.get("webhook", id)
-    if found is None or not desk.sees(found.spec.get("group_id", "")):
+    if found is None:
         raise not_found("Webhook", id)
     return found
 

@@ -15,7 +15,7 @@ from instep.api.problems import Problem, unknown
 from instep.api.server import Caller, Server
 from instep.api.wire.base import Page
 from instep.api.wire.changes import AnsweredAll, Answers, Changed, ChangeOut, Snooze
-from instep.api.writes import Answer, Writes, tagged
+from instep.api.writes import Answer, Matched, Write, Writes, tagged
 from instep.control import reviews
 from instep.control.selections import answer_hashed
 from instep.errors import Conflict, InstepError
@@ -64,24 +64,24 @@ def _document(review: Review) -> dict[str, Any]:
 
 
 @routes.post("/changes/{change}/approve", response_model=Changed)
-def approve(the: The, who: Who, change: ChangeId, writes: Writes) -> Response:
+def approve(the: The, who: Who, change: ChangeId, writes: Matched) -> Response:
     """The next plan, apply or sync carries it out."""
     return _answer(the, who, change, writes, "approved")
 
 
 @routes.post("/changes/{change}/reject", response_model=Changed)
-def reject(the: The, who: Who, change: ChangeId, writes: Writes) -> Response:
+def reject(the: The, who: Who, change: ChangeId, writes: Matched) -> Response:
     """It stays out."""
     return _answer(the, who, change, writes, "rejected")
 
 
 @routes.post("/changes/{change}/ignore", response_model=Changed)
-def ignore(the: The, who: Who, change: ChangeId, writes: Writes) -> Response:
+def ignore(the: The, who: Who, change: ChangeId, writes: Matched) -> Response:
     """It stays out, and nobody is asked again."""
     return _answer(the, who, change, writes, "ignored")
 
 
-def _answer(the: Server, who: Caller, change: str, writes: Writes, answer: reviews.Answer) -> Response:
+def _answer(the: Server, who: Caller, change: str, writes: Write, answer: reviews.Answer) -> Response:
     def do() -> Answer:
         found = _known(the, who, change)
         writes.check(_document(found))
@@ -92,7 +92,7 @@ def _answer(the: Server, who: Caller, change: str, writes: Writes, answer: revie
 
 
 @routes.post("/changes/{change}/snooze", response_model=Changed)
-def snooze(the: The, who: Who, change: ChangeId, asked: Snooze, writes: Writes) -> Response:
+def snooze(the: The, who: Who, change: ChangeId, asked: Snooze, writes: Matched) -> Response:
     """It is not listed as waiting before then."""
 
     def do() -> Answer:
@@ -114,8 +114,11 @@ def answer_all(the: The, who: Who, asked: Answers, writes: Writes) -> Response:
     if asked.hash and asked.answer != "approved":
         raise Problem(422, "invalid", "hash goes with the answer approved", "leave it out")
 
+    # Outside of the transaction: matching names of all open changes would hold up all writers of the store.
+    looked = None if writes.repeated() else _chosen(the, who, asked)
+
     def do() -> Answer:
-        found = _chosen(the, who, asked)
+        found = _as_it_is(the, looked, asked) if looked is not None else _chosen(the, who, asked)
         if asked.hash:
             answer_hashed(the.project, the.store, found, "approved", who.who)
             items = [{"id": one.id, "ok": True, "summary": one.summary, "problem": ""} for one in found]
@@ -133,8 +136,16 @@ def _chosen(the: Server, who: Caller, asked: Answers) -> list[Review]:
     """Those that are meant; ids must be known, patterns find what the key is for."""
     named = {one.id: one for one in (_known(the, who, change) for change in asked.ids)}
     wish = reviews.Wish((), asked.connection, tuple(asked.patterns), tuple(asked.kinds), tuple(asked.tables))
-    fitting = reviews.choose(the.store, wish) if wish.filters or not named else []
-    return list({**named, **{one.id: one for one in fitting if the.sees(who, one.connection)}}.values())
+    fitting = reviews.choose(the.store, wish, the.names(who)) if wish.filters or not named else []
+    return list({**named, **{one.id: one for one in fitting}}.values())
+
+
+def _as_it_is(the: Server, looked: list[Review], asked: Answers) -> list[Review]:
+    """These changes as they are by now, without those that a pattern has found and somebody has answered since."""
+    ids = [one.id for one in looked]
+    now = {one.id: one for at in range(0, len(ids), 500) for one in the.store.reviews.of_ids(ids[at : at + 500])}
+    found = [now[one.id] for one in looked if one.id in now]
+    return [one for one in found if one.id in asked.ids or one.status == "open"]
 
 
 def _try(the: Server, who: Caller, review: Review, answer: reviews.Answer) -> dict[str, Any]:

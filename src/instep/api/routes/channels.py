@@ -24,7 +24,7 @@ from instep.api.wire.channels import (
     Retried,
     Tested,
 )
-from instep.api.writes import Answer, Writes, tagged
+from instep.api.writes import Answer, Matched, Writes, tagged
 from instep.errors import InstepError
 from instep.notify.hooks import PREFIX as HOOKS
 from instep.store.outbox import Delivery
@@ -94,21 +94,26 @@ def list_deliveries(
 @routes.get("/deliveries/{delivery}", response_model=DeliveryWithAttempts)
 def get_delivery(request: Request, who: Who, the: The, delivery: Number) -> Response:
     """With its attempts."""
-    found = _known(the, delivery)
-    tries = [AttemptOut.model_validate(one).model_dump(mode="json") for one in the.store.outbox.attempts(delivery)]
-    return tagged(request, {**_document(found), "attempts": tries})
+    return tagged(request, _whole(the, delivery))
 
 
 @routes.post("/deliveries/{delivery}/retry", response_model=Retried)
-def retry_delivery(the: The, delivery: Number, writes: Writes) -> Response:
+def retry_delivery(the: The, delivery: Number, writes: Matched) -> Response:
     """A dead delivery is due again at once."""
 
     def do() -> Answer:
-        writes.check(_document(_known(the, delivery)))
+        writes.check(_whole(the, delivery))
         again = the.store.outbox.retry(delivery)
         return Answer({"delivery": _document(again)}, detail={"channel": again.channel})
 
     return writes.run("delivery.retry", str(delivery), do)
+
+
+def _whole(the: Server, number: int) -> dict[str, Any]:
+    """The delivery as it is read, and as its ETag goes by."""
+    found = _document(_known(the, number))
+    tries = [AttemptOut.model_validate(one).model_dump(mode="json") for one in the.store.outbox.attempts(number)]
+    return {**found, "attempts": tries}
 
 
 def _known(the: Server, number: int) -> Delivery:

@@ -15,7 +15,7 @@ from instep.api.problems import unknown
 from instep.api.server import Server
 from instep.api.wire.base import Page
 from instep.api.wire.keys import AuditOut, ChainOut, IssuedOut, KeyOut, Me, NewKey, Revoked, Rotation
-from instep.api.writes import Answer, Writes, tagged
+from instep.api.writes import Answer, Matched, Writes, tagged
 from instep.control import keys
 from instep.errors import InstepError
 from instep.store.api_keys import ApiKey
@@ -58,7 +58,7 @@ def create(the: The, who: Who, asked: NewKey, writes: Writes) -> Response:
 
 
 @routes.post("/keys/{key}/rotate", status_code=201, response_model=IssuedOut, responses=_ISSUED)
-def rotate(the: The, who: Who, key: KeyId, asked: Rotation, writes: Writes) -> Response:
+def rotate(the: The, who: Who, key: KeyId, asked: Rotation, writes: Matched) -> Response:
     """Another secret; the one before it still works for a while."""
 
     def do() -> Answer:
@@ -71,7 +71,7 @@ def rotate(the: The, who: Who, key: KeyId, asked: Rotation, writes: Writes) -> R
 
 
 @routes.delete("/keys/{key}", response_model=Revoked)
-def revoke(the: The, who: Who, key: KeyId, writes: Writes) -> Response:
+def revoke(the: The, who: Who, key: KeyId, writes: Matched) -> Response:
     """Refused from now on."""
 
     def do() -> Answer:

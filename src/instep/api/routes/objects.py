@@ -17,7 +17,7 @@ from instep.api.common import REHEARSED, name, router
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.wire.base import Page
 from instep.api.wire.objects import Deleted, NewObject, ObjectChange, ObjectOut, ObjectWhole, ObjectWritten
-from instep.api.writes import Writes, tagged
+from instep.api.writes import Matched, Writes, tagged
 from instep.model import ObjectKind
 from instep.project.documents import PLURALS
 
@@ -60,17 +60,17 @@ def _writes(kind: ObjectKind) -> None:
         return kept.create(the, kind, asked.name, asked.spec, asked.tags, writes)
 
     @routes.put(f"/{plural}/{{name}}", name=f"put_{kind}", response_model=ObjectWritten, responses=MADE)
-    def put(the: The, name: ObjectName, asked: ObjectWhole, writes: Writes) -> Response:
+    def put(the: The, name: ObjectName, asked: ObjectWhole, writes: Matched) -> Response:
         """The whole document; made if there is none."""
         return kept.replace(the, kind, name, asked.spec, asked.tags, writes)
 
     @routes.patch(f"/{plural}/{{name}}", name=f"patch_{kind}", response_model=ObjectWritten)
-    def patched(the: The, name: ObjectName, asked: ObjectChange, writes: Writes) -> Response:
+    def patched(the: The, name: ObjectName, asked: ObjectChange, writes: Matched) -> Response:
         """`spec` is a merge patch: null takes a key away."""
         return kept.change(the, kind, name, asked.spec, asked.tags, writes)
 
     @routes.delete(f"/{plural}/{{name}}", name=f"delete_{kind}", response_model=Deleted)
-    def deleted(the: The, name: ObjectName, writes: Writes) -> Response:
+    def deleted(the: The, name: ObjectName, writes: Matched) -> Response:
         """Refused while a connection uses it."""
         return kept.delete(the, kind, name, writes)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
-from itertools import islice
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from instep.api.access import The, Who, check_role
 from instep.api.common import name, router
-from instep.api.matrix import again
+from instep.api.matrix import Need, again
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import unknown
 from instep.api.server import Caller, Server
@@ -23,7 +23,6 @@ from instep.model import Job, JobStatus
 
 routes = router("queue")
 JobId = Annotated[str, name("A job's id, j-...")]
-_AT_ONCE = 500
 
 
 @routes.get("/queue", response_model=JobPage)
@@ -36,22 +35,19 @@ def list_queue(
     status: Annotated[tuple[JobStatus, ...], Query(max_length=6)] = (),
 ) -> Any:
     """Newest first, without what they have answered, which may be long."""
-    behind = place(cursor, str)
-    every = _jobs(the, the.only(who, connection), status, behind[0] if behind else "", limit + 1)
-    found = list(islice(every, limit + 1))
+    behind = place(cursor, datetime, str)
+    named = the.connection(who, connection) if connection is not None else None
+    found = the.store.jobs.find(
+        status=status,
+        connection=named,
+        scope=the.names(who) if named is None else None,
+        after=(behind[0], behind[1]) if behind else None,
+        limit=limit + 1,
+        whole=False,
+    )
     counts, workers = ({}, []) if who.scoped else (the.store.jobs.counts(), the.store.workers.live())
-    page = paged(found, limit, lambda one: (one.id,), JobListed.model_validate)
+    page = paged(found, limit, lambda one: (one.created, one.id), JobListed.model_validate)
     return {**page, "counts": counts, "workers": [WorkerOut.model_validate(w) for w in workers]}
-
-
-def _jobs(
-    the: Server, scope: Collection[str] | None, status: Collection[JobStatus], before: str, wanted: int
-) -> Iterator[Job]:
-    only = next(iter(scope)) if scope is not None and len(scope) == 1 else None
-    at_once = min(wanted, _AT_ONCE) if scope is None or only is not None else _AT_ONCE
-    while found := the.store.jobs.find(status=status, connection=only, before=before, limit=at_once, whole=False):
-        yield from (job for job in found if scope is None or job.connection in scope)
-        before = found[-1].id
 
 
 @routes.get("/queue/{job}", response_model=JobWhole)
@@ -63,12 +59,9 @@ def get_queued(who: Who, the: The, job: JobId) -> Any:
 def _known(the: Server, who: Caller, job: str) -> Job:
     """By its id, or how that begins."""
     try:
-        found = the.store.jobs.get(job)
+        return the.store.jobs.get(job, the.names(who))
     except InstepError:
         raise unknown("job", job) from None
-    if not the.sees(who, found.connection):
-        raise unknown("job", job)
-    return found
 
 
 @routes.post("/queue/{job}/cancel", response_model=JobChanged)
@@ -81,7 +74,7 @@ def cancel(the: The, who: Who, job: JobId, writes: Writes) -> Response:
 def retry(the: The, who: Who, job: JobId, writes: Writes) -> Response:
     """Puts one that failed, died or was cancelled back into the queue. It takes the role that asking for it takes; what
     takes two people, and the end of a connection, only whoever asked for it may try again."""
-    check_role(the, who, "POST /queue/{job}/retry", again(_known(the, who, job)))
+    check_role(the, who, "POST /queue/{job}/retry", Need(again(_known(the, who, job))))
     return _changed(the, who, job, writes, "job.retry", the.store.jobs.retry)
 
 

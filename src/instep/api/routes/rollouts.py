@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Query, Request
@@ -30,7 +31,7 @@ from instep.api.wire.rollouts import (
     StopRollout,
     WaveOut,
 )
-from instep.api.writes import Answer, Write, Writes, tagged
+from instep.api.writes import Answer, Matched, Write, Writes, tagged
 from instep.control.rollouts import flow, queued
 from instep.control.rollouts.changes import change_patch
 from instep.control.rollouts.create import Order, create, draft, patch_of
@@ -41,6 +42,7 @@ from instep.control.rollouts.selections import SelectionPatch
 from instep.control.rollouts.waves import Group, chosen, sizes
 from instep.errors import InstepError
 from instep.model import Job, MemberStatus, Rollout, RolloutStatus
+from instep.store.rollouts import Draft
 
 routes = router("rollouts")
 RolloutId = Annotated[str, name("A rollout's id, w-...")]
@@ -60,13 +62,9 @@ def list_rollouts(
     status: Annotated[tuple[RolloutStatus, ...], Query(max_length=6)] = (),
 ) -> Any:
     """Newest first."""
-    behind, found = place(cursor, str), list[Rollout]()
-    below: str | None = behind[0] if behind else ""
-    while below is not None and len(found) <= limit:
-        page = the.store.rollouts.find(status, limit + 1, below)
-        found += [one for one in page if _sees(the, who, one)]
-        below = page[-1].id if len(page) > limit else None
-    return paged(found[: limit + 1], limit, lambda one: (one.id,), RolloutOut.model_validate)
+    behind = place(cursor, str)
+    found = the.store.rollouts.find(status, limit + 1, behind[0] if behind else "", the.names(who))
+    return paged(found, limit, lambda one: (one.id,), RolloutOut.model_validate)
 
 
 @routes.get("/rollouts/{rollout}", response_model=RolloutWithWaves)
@@ -97,16 +95,12 @@ def create_rollout(the: The, who: Who, asked: NewRollout, writes: Writes) -> Res
     """Touches no connection. With `dry_run` only the compatibility table: how it fits each, as of what is known of
     their sources."""
 
+    # Outside of the transaction: looking at all connections would hold up all writers of the store. What moves after
+    # this look is no matter: a wave looks at each of its connections again.
+    looked = None if writes.repeated() else _draft(the, who, asked)
+
     def do() -> Answer:
-        said = asked.group
-        group = Group(said.connections, said.destinations, said.tags, said.matching)
-        for one in group.names:
-            the.connection(who, one)
-        names = [one for one in chosen(the.project, group) if the.sees(who, one)]
-        if not names:
-            raise InstepError(f"no connection fits: {group.text}", hint="list the connections for their names and tags")
-        order = Order(_patch(the, asked, names), group, sizes(",".join(asked.sizes)), gates(asked.gates), asked.canary)
-        made = create(the.store, drafted := draft(order, names, writes.caller.who))
+        made = create(the.store, drafted := looked or _draft(the, who, asked))
         lines = [MemberOut.model_validate(m).model_dump(mode="json") for m in drafted.members]
         fits = Counter(m.fit for m in drafted.members)
         body = {"rollout": _document(the, made), "fits": fits, "connections": lines}
@@ -115,18 +109,30 @@ def create_rollout(the: The, who: Who, asked: NewRollout, writes: Writes) -> Res
     return writes.run("rollout.create", "a new rollout", do)
 
 
-def _patch(the: Server, asked: NewRollout, names: list[str]) -> Patch:
+def _draft(the: Server, who: Caller, asked: NewRollout) -> Draft:
+    said = asked.group
+    group = Group(said.connections, said.destinations, said.tags, said.matching)
+    for one in group.names:
+        the.connection(who, one)
+    names = chosen(the.project, group, the.names(who))
+    patch = _patch(the, who, asked, names)
+    order = Order(patch, group, sizes(",".join(asked.sizes)), gates(asked.gates), asked.canary)
+    return draft(order, names, who.who)
+
+
+def _patch(the: Server, who: Caller, asked: NewRollout, names: list[str]) -> Patch:
     if sum((bool(asked.selection), asked.change is not None, asked.preset is not None)) != 1:
         raise InstepError("a rollout is of one thing", hint="send one of selection, change and preset")
     if asked.change is not None:
-        return change_patch(the.store, asked.change.verdict, asked.change.change, names)
+        sees = partial(the.sees, who)
+        return change_patch(the.store, asked.change.verdict, asked.change.change, names, sees)
     if asked.preset is not None:
         return policy_patch(the.project, asked.preset, ServedPolicies(the.app.objects))
     return SelectionPatch(the.project, the.store, tuple((turn.verb, turn.object) for turn in asked.selection))
 
 
 @routes.post("/rollouts/{rollout}/advance", status_code=202, response_model=Carried, responses=_CARRIED)
-def advance_rollout(the: The, who: Who, rollout: RolloutId, asked: Advance, writes: Writes) -> Response:
+def advance_rollout(the: The, who: Who, rollout: RolloutId, asked: Advance, writes: Matched) -> Response:
     """The next wave, or what is left of one that has begun. 200 with what is under way."""
 
     def do(found: Rollout) -> tuple[Job, bool]:
@@ -136,7 +142,7 @@ def advance_rollout(the: The, who: Who, rollout: RolloutId, asked: Advance, writ
 
 
 @routes.post("/rollouts/{rollout}/resume", status_code=202, response_model=Carried, responses=_CARRIED)
-def resume_rollout(the: The, who: Who, rollout: RolloutId, asked: Resume, writes: Writes) -> Response:
+def resume_rollout(the: The, who: Who, rollout: RolloutId, asked: Resume, writes: Matched) -> Response:
     """After a stop or a halt; touches only what is not done."""
 
     def do(found: Rollout) -> tuple[Job, bool]:
@@ -146,7 +152,7 @@ def resume_rollout(the: The, who: Who, rollout: RolloutId, asked: Resume, writes
 
 
 @routes.post("/rollouts/{rollout}/rollback", status_code=202, response_model=Carried, responses=_CARRIED)
-def roll_back_rollout(the: The, who: Who, rollout: RolloutId, asked: RollBack, writes: Writes) -> Response:
+def roll_back_rollout(the: The, who: Who, rollout: RolloutId, asked: RollBack, writes: Matched) -> Response:
     """Takes back what reached a wave, or these connections; then it is stopped."""
 
     def do(found: Rollout) -> tuple[Job, bool]:
@@ -163,7 +169,7 @@ def _carried(
     found = _known(the, who, rollout)
 
     def run() -> Answer:
-        writes.check(_document(the, found))
+        writes.check(_document(the, the.store.rollouts.get(found.id)))
         job, fresh = do(found)
         body = {"rollout": _document(the, the.store.rollouts.get(found.id)), "job": job.id, "fresh": fresh}
         return Answer(body, 202 if fresh else 200, {"job": job.id, **asked})
@@ -172,12 +178,12 @@ def _carried(
 
 
 @routes.post("/rollouts/{rollout}/stop", response_model=Moved)
-def stop_rollout(the: The, who: Who, rollout: RolloutId, asked: StopRollout, writes: Writes) -> Response:
+def stop_rollout(the: The, who: Who, rollout: RolloutId, asked: StopRollout, writes: Matched) -> Response:
     """No connection is begun any more; runs that are under way end."""
     found = _known(the, who, rollout)
 
     def do() -> Answer:
-        writes.check(_document(the, found))
+        writes.check(_document(the, the.store.rollouts.get(found.id)))
         now = flow.stop(the.store, found.id, writes.caller.who, asked.reason)
         return Answer({"rollout": _document(the, now)}, detail=asked.model_dump())
 
@@ -185,12 +191,12 @@ def stop_rollout(the: The, who: Who, rollout: RolloutId, asked: StopRollout, wri
 
 
 @routes.post("/rollouts/{rollout}/skip", response_model=Moved)
-def skip_connections(the: The, who: Who, rollout: RolloutId, asked: Skip, writes: Writes) -> Response:
+def skip_connections(the: The, who: Who, rollout: RolloutId, asked: Skip, writes: Matched) -> Response:
     """Leaves connections out, all or none; the reason is kept."""
     found = _known(the, who, rollout)
 
     def do() -> Answer:
-        writes.check(_document(the, found))
+        writes.check(_document(the, the.store.rollouts.get(found.id)))
         flow.skip(the.store, found.id, asked.connections, asked.reason, writes.caller.who)
         return Answer({"rollout": _document(the, the.store.rollouts.get(found.id))}, detail=asked.model_dump())
 
@@ -210,7 +216,8 @@ def _known(the: Server, who: Caller, rollout: str) -> Rollout:
 
 def _sees(the: Server, who: Caller, rollout: Rollout) -> bool:
     """A key that is for some groups sees the rollouts that are of their connections alone."""
-    return not who.scoped or all(the.sees(who, one) for one in the.store.rollouts.connections(rollout.id))
+    names = the.names(who)
+    return names is None or the.store.rollouts.is_within(rollout.id, names)
 
 
 def _document(the: Server, rollout: Rollout) -> dict[str, Any]:

@@ -5,41 +5,49 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Query, Request
 from fastapi.encoders import jsonable_encoder
 from starlette.responses import Response
 
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.wire.selections import SelectionOut, Switched, Switching
-from instep.api.writes import Answer, Writes
+from instep.api.writes import Answer, Matched, tagged
 from instep.control.listing import listed, tree
-from instep.control.selections import place_of, switch, wanted
+from instep.control.selections import Place, place_of, switch, wanted
 
 routes = router("selections")
 
 
 @routes.get("/connections/{connection}/selection", response_model=SelectionOut)
 def get_selection(
+    request: Request,
     the: The,
     who: Who,
     connection: ConnectionName,
     columns: Annotated[bool, Query(description="Every column, not only touched ones.")] = False,
-) -> Any:
+) -> Response:
     """Schemas and tables with what is on and why, and touched columns; nothing before a detection."""
     place = place_of(the.project, the.store, the.connection(who, connection))
+    return tagged(request, _document(place, columns=columns))
+
+
+def _document(place: Place, *, columns: bool) -> dict[str, Any]:
     found = listed(place, columns=columns)
-    return jsonable_encoder({**tree(place, found), "objects": [asdict(one) for one in found]})
+    shown = jsonable_encoder({**tree(place, found), "objects": [asdict(one) for one in found]})
+    return SelectionOut.model_validate(shown).model_dump(mode="json", by_alias=True)
 
 
 @routes.post("/connections/{connection}/selection", response_model=Switched)
-def turn(the: The, who: Who, connection: ConnectionName, asked: Switching, writes: Writes) -> Response:
+def turn(the: The, who: Who, connection: ConnectionName, asked: Switching, writes: Matched) -> Response:
     """Switches objects on or off, or hashes columns, or lets them be in clear again: all of them or none. Rehearsed,
     it says what would follow."""
     name = the.connection(who, connection)
 
     def do() -> Answer:
         place = place_of(the.project, the.store, name)
+        if writes.match is not None:
+            writes.check(*(_document(place, columns=columns) for columns in (False, True)))
         steps = wanted(place, asked.verb, asked.objects, asked.matching)
         turned = [step.target.path for step in switch(place, steps, writes.caller.who)]
         told = [{"object": s.target.path, "changed": not s.same, "lines": s.lines} for s in steps]

@@ -12,7 +12,7 @@ from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.routes.objects import MADE
 from instep.api.wire.objects import NewObject, ObjectChange, ObjectOut, ObjectWhole, ObjectWritten
-from instep.api.writes import Writes, tagged
+from instep.api.writes import Matched, Writes, tagged
 
 routes = router("connections")
 
@@ -30,14 +30,14 @@ def get_settings(request: Request, who: Who, the: The, connection: ConnectionNam
 
 
 @routes.put("/connections/{connection}/settings", response_model=ObjectWritten)
-def put_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectWhole, writes: Writes) -> Response:
+def put_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectWhole, writes: Matched) -> Response:
     """The whole document. A key that is for some groups cannot change what ties the connection to others."""
     kept.known(the, who, "connection", connection)
     return kept.replace(the, "connection", connection, _document(asked), None, writes)
 
 
 @routes.patch("/connections/{connection}/settings", response_model=ObjectWritten)
-def patch_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectChange, writes: Writes) -> Response:
+def patch_settings(the: The, who: Who, connection: ConnectionName, asked: ObjectChange, writes: Matched) -> Response:
     """`spec` is a merge patch: null takes a key away."""
     kept.known(the, who, "connection", connection)
     return kept.change(the, "connection", connection, _document(asked), None, writes)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from fastapi.encoders import jsonable_encoder
 
+from instep.api import kept
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, paged, place
@@ -27,22 +28,28 @@ Few = Annotated[int, Query(ge=1, le=100, description="The most items of a page."
 def get_status(who: Who, the: The, connection: ConnectionName) -> Any:
     """Last run, pauses, waiting changes, how each table fared last, backfills that are wanted, what is held. Without
     the state of a source's log: the server opens no source."""
-    return jsonable_encoder(_status(the, the.connection(who, connection)))
+    [found] = _statuses(the, [the.connection(who, connection)])
+    return jsonable_encoder(found)
 
 
-def _status(the: Server, name: str) -> dict[str, Any]:
-    from instep.sync.status import status
+def _statuses(the: Server, names: list[str]) -> list[dict[str, Any]]:
+    """By as many statements as for one connection."""
+    from instep.sync.status import statuses
 
-    return {**decided(the.project, the.store, name), **status(the.project, the.store, name, the.app.pipe), "log": None}
+    project = the.project.among(names)
+    chosen = decided(project, the.store, names)
+    return [
+        {**chosen[one["connection"]], **one, "log": None} for one in statuses(project, the.store, names, the.app.pipe)
+    ]
 
 
 @routes.get("/status", response_model=Page[dict[str, Any]])
 def list_status(who: Who, the: The, limit: Few = 50, cursor: Cursor = None) -> Any:
     """Of every connection, by name."""
-    scope, behind = the.names(who), place(cursor, str)
-    names = sorted(n for n in (the.project.connections if scope is None else scope) if not behind or n > behind[0])
-    found = paged(names[: limit + 1], limit, lambda one: (one,), lambda one: one)
-    return jsonable_encoder({**found, "items": [_status(the, name) for name in found["items"]]})
+    behind = place(cursor, str)
+    names = [one.name for one in kept.page(the, who, "connection", after=behind[0] if behind else "", limit=limit + 1)]
+    found = paged(names, limit, lambda one: (one,), lambda one: one)
+    return jsonable_encoder({**found, "items": _statuses(the, found["items"])})
 
 
 @routes.get("/connections/{connection}/schema", response_model=SchemaAt)

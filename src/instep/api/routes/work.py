@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import Query
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import Problem, of_error, unknown
 from instep.api.queue import shown
 from instep.api.server import Caller, Server
+from instep.api.shown import whole
 from instep.api.wire.base import Page
 from instep.api.wire.work import (
     Applying,
@@ -32,7 +33,7 @@ from instep.api.wire.work import (
     Planning,
     Undoing,
 )
-from instep.api.writes import Answer, Write, Writes
+from instep.api.writes import Answer, Matched, Write, Writes
 from instep.control import backfills, queue
 from instep.control.keys import may
 from instep.errors import InstepError
@@ -40,6 +41,9 @@ from instep.model import Job, JobKind, Review, Run
 from instep.schema.table import Table
 from instep.store.backfills import BackfillStatus
 from instep.store.plans import StoredPlan
+
+if TYPE_CHECKING:
+    from instep.sync.two_people import Act
 
 routes = router("work")
 STARTED: dict[int | str, dict[str, Any]] = {
@@ -165,31 +169,41 @@ def delete_connection(
     the: The,
     who: Who,
     connection: ConnectionName,
-    writes: Writes,
+    writes: Matched,
     confirm: Annotated[str, Query(max_length=200, description="The connection's name again.")] = "",
     tables: Annotated[Literal["keep", "drop"], Query(description="What becomes of its tables.")] = "keep",
     abandon: Annotated[bool, Query(description="Leave behind what is at ends that cannot be reached.")] = False,
 ) -> Response:
     """Its slot at the source, all that is recorded of it, and if asked for its tables. With four_eyes the first person
     who asks is answered 409, and the same request of a second one within a week is carried out."""
+    from instep.sync.leave import DELETION, leaving
+    from instep.sync.two_people import Act
+
     name = the.connection(who, connection)
     if the.app.objects.get("connection", name).by == "file":
         raise Problem(409, "conflict", f"connection {name} is managed by a file", "take it out of the file")
     if confirm != name:
         raise Problem(409, "blocked", f"connection {name} is deleted only by its name", f"send confirm={name}")
-    if the.project.model.four_eyes and (waits := _second_person(the, writes, name, tables, abandon)) is not None:
+    if not writes.repeated():
+        _check_unmoved(the, who, name, writes)
+    act = Act(name, DELETION, leaving(tables, abandon=abandon))
+    if the.project.model.four_eyes and (waits := wait_for_second(the, writes, act, "connection.delete")) is not None:
         return waits
-    return ask(the, writes, name, "delete", {"tables": tables, "named": confirm, "abandon": abandon}, "")
+    options = {"tables": tables, "named": confirm, "abandon": abandon}
+    return ask(the, writes, name, "delete", options, "", lambda: _check_unmoved(the, who, name, writes))
 
 
-def _second_person(
-    the: Server, writes: Write, name: str, fate: Literal["keep", "drop"], abandon: bool
-) -> Response | None:
-    """The refusal of a deletion that nobody else has asked for; the request is kept, unless this is a rehearsal."""
-    from instep.sync.leave import DELETION, leaving
-    from instep.sync.two_people import Act, asked_alone
+def _check_unmoved(the: Server, who: Caller, name: str, writes: Write) -> None:
+    if writes.match is not None:
+        writes.check(whole(the, who, name))
 
-    act = Act(name, DELETION, leaving(fate, abandon=abandon))
+
+def wait_for_second(the: Server, writes: Write, act: Act, action: str) -> Response | None:
+    """The refusal of an act that nobody else has asked for; the request is kept, unless this is a rehearsal."""
+    from instep.sync.two_people import asked_alone
+
+    if writes.repeated():  # it is answered as it was then, whatever there is to agree on now
+        return None
     with the.store.transaction():
         refused = asked_alone(the.store, act, writes.caller.who)
         if refused is None:
@@ -197,9 +211,8 @@ def _second_person(
         if writes.dry_run:
             raise refused
         problem = of_error(refused)
-        return writes.run(
-            "connection.delete.asked", name, lambda: Answer(problem.document(), problem.status, vars(act))
-        )
+        asked = Answer(problem.document(), problem.status, vars(act))
+        return writes.run(f"{action}.asked", act.connection, lambda: asked)
 
 
 @routes.get("/jobs/{job}", response_model=JobDone)
@@ -214,10 +227,10 @@ def get_job(the: The, who: Who, job: ConnectionName) -> Any:
 def _job(the: Server, who: Caller, job: str) -> Job | None:
     """By its whole id."""
     try:
-        found = the.store.jobs.get(job)
+        found = the.store.jobs.get(job, the.names(who))
     except InstepError:
         return None
-    return found if found.id == job and the.sees(who, found.connection) else None
+    return found if found.id == job else None
 
 
 def ask(
@@ -235,16 +248,23 @@ def ask(
 
 
 def located(answer: Response) -> Response:
-    """With the address of the job that it tells of; a rehearsed one has none."""
+    """With the address of the job that it tells of; a rehearsed one has none, and a refusal that is told again."""
     said = json.loads(bytes(answer.body))
-    if not said.get("dry_run"):
+    if not said.get("dry_run") and "id" in said:
         answer.headers["Location"] = f"{PREFIX}/jobs/{said['id']}"
     return answer
 
 
 def _check_allow(who: Caller, allow: Sequence[str]) -> None:
-    if allow and not may(who.key.role, "approver"):
-        why = f"`allow` decides what is dropped, which needs the role approver; API key {who.key.id} is {who.key.role}"
+    if allow:
+        check_drop(who, "allow")
+
+
+def check_drop(who: Caller, field: str) -> None:
+    """Problem 403 for who may not say what is dropped, which `field` of the body does."""
+    if not may(who.key.role, "approver"):
+        key = who.key
+        why = f"`{field}` decides what is dropped, which needs the role approver; API key {key.id} is {key.role}"
         raise Problem(403, "forbidden", why, "leave it out, or use another key")
 
 

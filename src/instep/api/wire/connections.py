@@ -12,7 +12,8 @@ from instep.api.wire.runs import RunOut
 
 
 class ConnectionOut(Said):
-    """`status` is paused, running, failing, waiting (for a person), idle, or new (never run)."""
+    """`status` is processing (a detection runs), paused, running, failing, waiting (for a person), idle, or new (never
+    run)."""
 
     name: str
     source: str
@@ -20,7 +21,7 @@ class ConnectionOut(Said):
     namespace: str
     policy: str
     tags: list[str]
-    status: Literal["paused", "running", "failing", "waiting", "idle", "new"]
+    status: Literal["processing", "paused", "running", "failing", "waiting", "idle", "new"]
     waiting: int = Field(description="Open changes that wait for a person.")
     last_run: RunOut | None
     managed_by: Literal["file", "server"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -106,11 +106,14 @@ def _paths(store: Store, connection: str) -> Iterator[str]:
             yield from (f"{table.path}.{c.name}" for c in table.live)
 
 
-def change_patch(store: Store, verdict: Verdict, text: str, connections: Sequence[str]) -> ChangePatch:
+def change_patch(
+    store: Store, verdict: Verdict, text: str, connections: Sequence[str], sees: Callable[[str], bool] | None = None
+) -> ChangePatch:
     """From the id of a change (`c-7f3a2b`), or from its kind and object (`column.added:public.order.note`): then it is
-    the one that most of the connections have. InstepError if none of them has it."""
+    the one that most of the connections have. InstepError if none of them has it. With `sees` the id must be whole,
+    and a change of a connection that is not seen is as unknown as one that does not exist."""
     if ":" not in text:
-        review = store.reviews.get(text)
+        review = store.reviews.get(text) if sees is None else _seen(store, text, sees)
         return ChangePatch(store, verdict, review.kind, path_of(review), review.summary)
     kind, _, path = text.partition(":")
     if kind not in KINDS:
@@ -123,3 +126,10 @@ def change_patch(store: Store, verdict: Verdict, text: str, connections: Sequenc
             hint="look at their sources first: --detect",
         )
     return replace(wanted, summary=max(sorted(found), key=found.__getitem__))
+
+
+def _seen(store: Store, id: str, sees: Callable[[str], bool]) -> Review:
+    found = next((review for review in store.reviews.of_ids([id]) if sees(review.connection)), None)
+    if found is None:
+        raise InstepError(f"no change {id!r} is known", hint="list the changes, or check the id")
+    return found

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from instep.control.rollouts.course import FREE, Course, to_advance, to_resume, to_roll_back, to_take_back
 from instep.control.rollouts.create import detect_all
@@ -24,6 +25,7 @@ from instep.model import Member, MemberStatus, Rollout, RolloutStatus, RunOutcom
 from instep.store.store import Store
 
 Told = Callable[[Member], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -153,20 +155,23 @@ class Rolling:
 
     def _begin(self, held: Rollout, member: Member) -> Member | None:
         """The connection's turn, as far as it fits now; None once the rollout was stopped."""
-        name, was = member.connection, before("running")
+        return _own(
+            lambda: self._applied(held, member.connection),
+            lambda why: self._unfit(held, member, why),
+        )
+
+    def _applied(self, held: Rollout, name: str) -> Member | None:
+        was = before("running")
         with self.store.transaction():
             if not self.store.rollouts.goes_on(held):
                 return None
             now = self.store.rollouts.member(held.id, name)
             if now.status not in was:
                 return now
-            try:
-                line = self.patch.line(name)
-                if line.fit != "applies" and not (now.before and line.fit == "already"):
-                    return self._left(held, now, line)
-                back = self.patch.apply(name, self.who) if line.fit == "applies" else {}
-            except InstepError as error:
-                return self._left(held, now, Line("conflict", _text(error)))
+            line = self.patch.line(name)
+            if line.fit != "applies" and not (now.before and line.fit == "already"):
+                return self._left(held, now, line)
+            back = self.patch.apply(name, self.who) if line.fit == "applies" else {}
             return self.store.rollouts.move(
                 held.id, name, was, "running", fit=line.fit, why=line.why, before=now.before or back, error="",
                 attempt=now.attempt + 1, who=self.who, findings=[], accepted="",
@@ -177,10 +182,15 @@ class Rolling:
         status: MemberStatus = "already" if line.fit == "already" else "blocked"
         return self._move(held, member, status, fit=line.fit, why=line.why)
 
+    def _unfit(self, held: Rollout, member: Member, why: str) -> Member:
+        with self.store.transaction():
+            self.store.rollouts.check(held)
+            return self._left(held, member, Line("conflict", why))
+
     def _ended(self, held: Rollout, member: Member, outcome: RunOutcome) -> Member:
         """Done is what went through and has what was rolled out; anything else has failed."""
         crashpoint("rollout.ran")
-        missing = self._missing(member) if outcome.ok else ""
+        missing = _own(lambda: self._missing(member), str) if outcome.ok else ""
         good = outcome.ok and not missing
         error = "" if good else missing or outcome.error or f"its run ended {outcome.status}"
         found = list(findings(outcome, gates_of(held.gates))) if good else []
@@ -211,30 +221,31 @@ class Rolling:
         return self._release(held, now, left if now == "partial" else "")
 
     def _take_back(self, held: Rollout, member: Member, key: str) -> None:
+        """Its own turn: what stands against it keeps no other connection from being taken back."""
+        now = _own(lambda: self._taken_back(held, member, key), lambda why: self._refused(held, member, why))
+        self.told(now)
+
+    def _taken_back(self, held: Rollout, member: Member, key: str) -> Member:
         name = member.connection
         if change := self.patch.undone_by(name, member.before):
             outcome = self._undone(name, change, f"{key}/back")
             if not outcome.ok:
-                self.told(self._refused(held, member, outcome.error))
-                return
-        try:
-            with self.store.transaction():
-                self.store.rollouts.check(held)
-                self.patch.take_back(name, member.before, self.who)
-                now = self._move(held, member, "rolled_back", error="", who=self.who)
-                taken = RolloutTakenBack(name, held.id, self.patch.text, member.wave, self.who)
-                self.store.events.add(taken)
-            crashpoint("rollout.back")
-        except Fenced:
-            raise
-        except InstepError as error:
-            now = self._refused(held, member, _text(error))
-        self.told(now)
+                return self._refused(held, member, outcome.error)
+        with self.store.transaction():
+            self.store.rollouts.check(held)
+            self.patch.take_back(name, member.before, self.who)
+            now = self._move(held, member, "rolled_back", error="", who=self.who)
+            taken = RolloutTakenBack(name, held.id, self.patch.text, member.wave, self.who)
+            self.store.events.add(taken)
+        crashpoint("rollout.back")
+        return now
 
     def _refused(self, held: Rollout, member: Member, error: str) -> Member:
         """Its status is as it was."""
         was = member.status
-        return self.store.rollouts.move(held.id, member.connection, (was,), was, error=f"not rolled back: {error}")
+        with self.store.transaction():
+            self.store.rollouts.check(held)
+            return self.store.rollouts.move(held.id, member.connection, (was,), was, error=f"not rolled back: {error}")
 
     def _undone(self, name: str, change: str, key: str) -> RunOutcome:
         while (outcome := self.runs.undo(name, change, key)) is None:
@@ -266,6 +277,16 @@ def skip(store: Store, id: str, connections: Sequence[str], why: str, who: str) 
             store.rollouts.move(rollout.id, name, before("skipped"), "skipped", why=why.strip(), who=who)
             for name in connections
         ]
+
+
+def _own(turn: Callable[[], T], refused: Callable[[str], T]) -> T:
+    """One connection's turn: what goes wrong with it is its own outcome. Fenced goes on to the whole rollout."""
+    try:
+        return turn()
+    except Fenced:
+        raise
+    except InstepError as error:
+        return refused(_text(error))
 
 
 def _text(error: InstepError) -> str:

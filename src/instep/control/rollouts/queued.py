@@ -66,7 +66,7 @@ def outcome_of(job: Job) -> RunOutcome | None:
     """What became of a run's job; None while it waits or runs."""
     if not job.over:
         return None
-    if job.result.get("tables") is None or job.status not in ("done", "failed"):
+    if job.result.get("tables") is None or job.status not in ("done", "failed", "dead"):
         return RunOutcome(job.run, "done" if job.status == "done" else "failed", job.error)
     said = job.result
     tables = {path: _health(of) for path, of in said["tables"].items()}

@@ -16,7 +16,7 @@ from instep.schema.selection import column_is_on, hashed, is_on
 from instep.schema.switch import Switch
 from instep.store.store import Store
 
-_FIELDS = ("schema", "table", "column", "enabled", "hashed", "table_id", "column_id", "identity")
+_FIELDS = ("schema", "table", "column", "enabled", "hashed", "table_id", "column_id", "identity", "listed_off")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SelectionPatch:
         """Each verb over its objects; what there is not needs no switching off. Raises InstepError for any other name
         that there is not, Blocked for what instep.yml says otherwise."""
         there = {p for t in place.known.tables for p in (t.schema, t.path, *(f"{t.path}.{c.name}" for c in t.live))}
-        there |= {s.path for s in self.store.switches.of(place.connection)}
+        there |= {s.path for s in self.store.switches.of(place.connection) if s.is_chosen}
         turns = [(verb, path) for verb, path in self.turns if verb != "off" or path in there]
         return [step for verb, path in turns for step in steps(place, verb, targets(place, [path], []))]
 
@@ -81,10 +81,11 @@ class SelectionPatch:
 
     def _put_back(self, connection: str, path: str, was: Mapping[str, Any] | None, *, off: bool, who: str) -> None:
         now = next((s for s in self.store.switches.of(connection) if s.path == path), None)
-        if was is not None:
-            self.store.switches.set(connection, [Switch(**was)], who)
-        elif now is not None and off:
-            self.store.switches.set(connection, [replace(now, enabled=False)], who)
+        back = Switch(**was) if was is not None else None
+        if off and (chosen := back or now) and (back is None or back.enabled is None):
+            back = replace(chosen, enabled=False)  # by now it is accepted: to be listed off holds nothing back
+        if back is not None:
+            self.store.switches.set(connection, [back], who)
         elif now is not None:
             self.store.switches.forget(connection, [now])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
@@ -45,24 +45,30 @@ def group_of(data: Mapping[str, Any]) -> Group:
     return Group(**{name: tuple(values) for name, values in data.items()})
 
 
-def chosen(project: Project, group: Group) -> list[str]:
+def chosen(project: Project, group: Group, scope: Collection[str] | None = None) -> list[str]:
     """The connections of the group, by name; InstepError if it names or holds none, ProjectError for a name that there
-    is not."""
-    if not group.to_dict():
-        raise InstepError("which connections?", hint="name --destination, --tag, --match or --connection")
+    is not. `scope`: only these connections count, None for all."""
     for name in group.names:
         project.connection(name)
-    found = sorted(name for name in project.connections if _fits(project, group, name))
+    connections = [name for name in project.connections if scope is None or name in scope]
+    return among(group, [(name, project.destination_of(name), project.connection(name).tags) for name in connections])
+
+
+def among(group: Group, connections: Iterable[tuple[str, str, Iterable[str]]]) -> list[str]:
+    """Return those of these connections (name, destination, tags) that are in the group, by name; InstepError if it
+    names or holds none."""
+    if not group.to_dict():
+        raise InstepError("which connections?", hint="name --destination, --tag, --match or --connection")
+    found = sorted(name for name, destination, tags in connections if _fits(group, name, destination, set(tags)))
     if not found:
         raise InstepError(f"no connection fits: {group.text}", hint="see `instep status` for the connections")
     return found
 
 
-def _fits(project: Project, group: Group, name: str) -> bool:
-    tags = set(project.connection(name).tags)
+def _fits(group: Group, name: str, destination: str, tags: set[str]) -> bool:
     return (
         (not group.names or name in group.names)
-        and (not group.destinations or project.destination_of(name) in group.destinations)
+        and (not group.destinations or destination in group.destinations)
         and (not group.tags or bool(tags & set(group.tags)))
         and (not group.matching or any(p.matches(name) for p in patterns(group.matching)))
     )

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote, urlparse
 
 from instep.destinations.delta import checkpoint
 from instep.errors import DestinationError
-from instep.stage.objects import AnyPath, ObjectPath
+from instep.stage.objects import AnyPath, ObjectPath, is_object
 from instep.stage.place import clear_errors
 
 FOLDER = "_delta_log"
@@ -59,9 +59,15 @@ def rows_of(file: Action) -> int:
 
 
 def place_of(table: AnyPath, file: Action) -> AnyPath:
-    """Where a data file lies: below the table, unless another program has named it by an absolute path or URL."""
+    """Where a data file lies: below the table, unless another program has named it by an absolute path or URL. Who
+    writes a log in a bucket has no say over this machine's files."""
     path = str(file["path"])
     if isinstance(table, ObjectPath):
+        if ":" in path.partition("/")[0] and not is_object(path):
+            raise DestinationError(
+                f"the log of {table} names {path[:200]!r}, which is in no bucket",
+                hint="take the file out of the table with the program that has put it there",
+            )
         return ObjectPath(unquote(path), table.io) if "://" in path else table / unquote(path)
     return table / unquote(urlparse(path).path if path.startswith("file:") else path)
 

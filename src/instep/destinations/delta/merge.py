@@ -85,10 +85,10 @@ class _Work:
         cases = [
             ("t.f IS NULL", "'inserted'"),
             (f"s.n IS NOT NULL AND {newer} AND ({' OR '.join(differs)})", "'updated'"),
-            ("s.n IS NOT NULL", "NULL"),
         ]
-        if how.keys:
-            cases.append(("k.here", f"CASE WHEN {gone} THEN 'revived' END"))
+        if how.keys:  # also of a row that came, and is older
+            cases.append(("k.here", f"CASE WHEN {gone} THEN 'returned' END"))
+        cases.append(("s.n IS NOT NULL", "NULL"))
         if (how.complete or how.keys) and how.deletes == "hard":
             cases.append(("true", "'removed'"))
         if (how.complete or how.keys) and how.deletes == "soft" and self.system.deleted:
@@ -98,11 +98,21 @@ class _Work:
     @property
     def met(self) -> str:
         keys = ", ".join(f"c{i}" for i in range(len(self.how.key)))
-        known = f" LEFT JOIN (SELECT DISTINCT {keys}, true AS here FROM k) k ON {self.same_key('t', 'k')}"
+        here, known = "false", ""
+        if self.how.keys:
+            here = "coalesce(k.here, false)"
+            known = f" LEFT JOIN (SELECT DISTINCT {keys}, true AS here FROM k) k ON {self.same_key('t', 'k')}"
         return (
-            f"SELECT t.f, t.p, s.n, {self.what} AS what FROM t FULL JOIN s ON {self.same_key('t', 's')}"
-            f"{known if self.how.keys else ''}"
+            f"SELECT t.f, t.p, s.n, {here} AS known, {self.what} AS what "
+            f"FROM t FULL JOIN s ON {self.same_key('t', 's')}{known}"
         )
+
+    @property
+    def absent(self) -> str:
+        """Counts the keys of the source that neither a row of the table nor a staged one has."""
+        keys = ", ".join(f"c{i}" for i in range(len(self.how.key)))
+        met = "SELECT count(*) FILTER (known OR what = 'inserted') FROM met"
+        return f"SELECT greatest(count(*) - ({met}), 0) FROM (SELECT DISTINCT {keys} FROM k)"
 
 
 def merge(
@@ -161,14 +171,17 @@ def _upsert(change: Change, files: Sequence[StagedFile], how: Merge, commit: Com
     with engine() as db:
         _meet(db, held, work, files)
         found = dict(db.execute("SELECT what, count(*) FROM met WHERE what IS NOT NULL GROUP BY what").fetchall())
+        absent, returned = count(db, work.absent) if how.keys else 0, found.pop("returned", 0)
         by = held.next_by if how.complete and held.record.by is not None else None
         if found or by is not None:
             edits, new = _edits(db, held, work, found)
             edited(change, edits, new, commit, by)
     return Outcome(
         found.get("inserted", 0),
-        found.get("updated", 0) + found.get("revived", 0),
+        found.get("updated", 0),
         found.get("marked", 0) + found.get("removed", 0),
+        absent,
+        returned,
     )
 
 
@@ -210,10 +223,9 @@ def _edits(
         rows = as_table(db, f"SELECT met.f, met.p, {columns} FROM met JOIN s ON met.n = s.n WHERE what = 'updated'")
         at = np.stack([rows.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
         edits.append(Edit(at, rows.select(range(2, rows.num_columns)).rename_columns(replaced_names)))
-    for what, deleted in (("marked", True), ("revived", False)):
-        if what in found:
-            at = places(db, f"SELECT f, p FROM met WHERE what = '{what}'")
-            edits.append(Edit(at, _marks(db, held, work, stamps, len(at), deleted=deleted)))
+    if "marked" in found:
+        at = places(db, "SELECT f, p FROM met WHERE what = 'marked'")
+        edits.append(Edit(at, _marks(db, held, work, stamps, len(at))))
     if "removed" in found:
         edits.append(Edit(places(db, "SELECT f, p FROM met WHERE what = 'removed'")))
     if "inserted" in found:
@@ -223,14 +235,12 @@ def _edits(
     return edits, new
 
 
-def _marks(
-    db: duckdb.DuckDBPyConnection, held: Held, work: _Work, stamps: Sequence[str], rows: int, *, deleted: bool
-) -> pa.Table:
-    """The system columns of rows that leave or return: the time is that of the staged rows."""
+def _marks(db: duckdb.DuckDBPyConnection, held: Held, work: _Work, stamps: Sequence[str], rows: int) -> pa.Table:
+    """The system columns of rows that leave: the time is that of the staged rows."""
     at: Any = None
     if work.system.synced:
         [(at,)] = db.execute(f"SELECT epoch_us(max(c{work.names.index(work.system.synced)})) FROM s").fetchall()
     now = int(at) if at is not None else time.time_ns() // 1000
-    said = {work.system.synced: now, work.system.deleted: deleted}
+    said = {work.system.synced: now, work.system.deleted: True}
     kinds = {f.name: arrow_type(f.type) for f in fields_by_name(held, stamps)}
     return pa.table({n: pa.repeat(pa.scalar(said[n], kinds[n]), rows) for n in stamps})

@@ -44,7 +44,8 @@ from instep.schema.old_names import View
 from instep.schema.plan import Step
 from instep.schema.table import Catalog, Table
 from instep.schema.types import DataType
-from instep.stage.place import Place
+from instep.stage.objects import is_object
+from instep.stage.place import Place, local
 from instep.stage.spec import StagedFile
 
 if TYPE_CHECKING:
@@ -75,10 +76,12 @@ class DuckDbDestination:
     why_no_views = ""
 
     def __init__(self, config: DuckDbConfig, shard: str = "") -> None:
-        """`shard`: the only one of shared tables that it loads and reads."""
+        """`shard`: the only one of shared tables that it loads and reads. What belongs to the file is `beside` it."""
         self.config = config
         part = (shard_column(config.prefix), shard) if shard else None
-        self.file = DatabaseFile(Path(config.path), config.lock_timeout, part)
+        self.beside = Path(f"{Path(config.path).absolute()}.files")
+        folders = [self.beside, *([local(config.staging)] if config.staging and not is_object(config.staging) else [])]
+        self.file = DatabaseFile(Path(config.path), config.lock_timeout, part, folders)
 
     def part(self, shard: str) -> DuckDbDestination:
         return DuckDbDestination(self.config, shard)
@@ -145,11 +148,6 @@ class DuckDbDestination:
         if record is None:
             return
         self.area.sweep(record.place, runs, record.runs)
-
-    @property
-    def beside(self) -> Path:
-        """The folder of what belongs to the file."""
-        return self.file.path.with_name(f"{self.file.path.name}.files")
 
     @cached_property
     def area(self) -> StagingArea:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from instep.destinations.sql.merge import q
 from instep.errors import Conflict, ConnectError, DestinationError
 
 _LOCKED = re.compile(r"Conflicting lock is held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)")
+_WILD = re.compile(r"([*?\[])")
 _POLL = 0.05
 _CONFIG: dict[str, Any] = {
     "arrow_lossless_conversion": "true",
@@ -34,9 +35,12 @@ _CONFIG: dict[str, Any] = {
 @dataclass
 class _Instance:
     """The file as this process has it open; `users` is how many are at work with it, `ours` the tables of records that
-    were found in it since it was opened: nobody else can write it meanwhile."""
+    were found in it since it was opened: nobody else can write it meanwhile. `folders` are those of which files may be
+    read, and `opened` those that it was opened with: a view that somebody planted in it reaches no other file."""
 
     base: duckdb.DuckDBPyConnection | None = None
+    folders: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
     catalog: str = ""
     ours: frozenset[str] = frozenset()
     read_only: bool = False
@@ -86,12 +90,16 @@ class Session:
 
 
 class DatabaseFile:
-    """The file at `path`; one who finds it held by another waits `patience` seconds for it. `part`: see `Session`."""
+    """The file at `path`; one who finds it held by another waits `patience` seconds for it. `part`: see `Session`.
+    Statements may read files in `folders`, and no others."""
 
-    def __init__(self, path: Path, patience: float = 10, part: tuple[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path, patience: float = 10, part: tuple[str, str] | None = None, folders: Iterable[Path] = ()
+    ) -> None:
         self.path, self.patience, self.part = path.absolute(), patience, part
         with _known:
             self._instance = _instances.setdefault(self.path.resolve(), _Instance())
+            self._instance.folders |= {str(folder.absolute()) for folder in folders}
 
     def exists(self) -> bool:
         return self.path.exists()
@@ -148,7 +156,7 @@ class DatabaseFile:
         with it.changed:
             write = write or it.keepers > 0
             error: Conflict | None = None
-            while it.base is None or (write and it.read_only):
+            while it.base is None or (write and it.read_only) or not it.folders <= it.opened:
                 if it.base is None or not it.users:
                     self._close()
                     error = self._open(write)
@@ -174,8 +182,13 @@ class DatabaseFile:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             base = duckdb.connect(str(self.path), read_only=not write, config=_CONFIG)
             base.execute("SET GLOBAL timezone = 'UTC'")
+            folders = self._instance.folders
+            base.execute(
+                f"SET allowed_directories = [{', '.join(map(_literal, sorted(folders | set(map(exactly, folders)))))}]"
+            )
+            base.execute("SET enable_external_access = false")
             [(catalog,)] = base.execute("SELECT current_database()").fetchall()
-            self._instance.base, self._instance.catalog = base, str(catalog)
+            self._instance.base, self._instance.catalog, self._instance.opened = base, str(catalog), folders
         except OSError as error:
             raise ConnectError(f"{self.path}: {error.strerror}", hint="check the path and its rights") from error
         except duckdb.Error as error:
@@ -230,6 +243,15 @@ class DatabaseFile:
                 f"{self.path}: {_first(error)}: nothing was written", hint="free disk space, then run it again"
             )
         return DestinationError(f"{self.path.name}: {_first(error)}")
+
+
+def exactly(path: str) -> str:
+    """The path as a pattern that nothing else matches. Files to read are named by such, and rights to them as well."""
+    return _WILD.sub(r"[\1]", path)
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _holder(text: str) -> str | None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from dataclasses import replace
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.duckdb.ddl import swap_in
-from instep.destinations.duckdb.file import DatabaseFile, Session
+from instep.destinations.duckdb.file import DatabaseFile, Session, exactly
 from instep.destinations.duckdb.records import find, named, prepare, put, require
 from instep.destinations.duckdb.shape import sql_type
 from instep.destinations.sql.merge import MergeSql, columns, q, within
@@ -22,7 +21,6 @@ from instep.errors import DestinationError, StageError
 from instep.stage.place import local
 from instep.stage.spec import StagedFile, SystemColumns
 
-_WILD = re.compile(r"([*?\[])")
 OLD, ROWS, KEYS, STAGED = "_instep_old", "_instep_rows", "_instep_keys", "_instep_staged"
 
 
@@ -95,7 +93,7 @@ def insert(session: Session, record: Record, files: Sequence[StagedFile]) -> int
 
 def _paths(files: Sequence[StagedFile]) -> list[str]:
     """Their paths as patterns that nothing else matches."""
-    return [_WILD.sub(r"[\1]", str(local(f.path))) for f in filled(files)]
+    return [exactly(str(local(f.path))) for f in filled(files)]
 
 
 def _scan() -> str:
@@ -151,13 +149,10 @@ def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: 
             f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",
             hint="`instep sync --full` rebuilds it",
         )
-    updated = session.count(sql.update) if sql.update else 0
-    inserted = session.count(sql.insert)
-    updated += session.count(sql.revive) if sql.revive else 0
-    deleted = session.count(sql.remove) if sql.remove else 0
+    outcome = sql.outcome(session.count)
     for table in (STAGED, ROWS, *([KEYS] if known else [])):
         session.run(f"DROP TABLE {table}")
-    return Outcome(inserted, updated, deleted)
+    return outcome
 
 
 def stage(session: Session, record: Record, table: str, names: Sequence[str], files: Sequence[StagedFile]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -18,13 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.objects import for_java
-from instep.errors import ConnectError, DestinationError
+from instep.errors import ConnectError, DestinationError, InstepError
+from instep.sqlite_wal import use_wal
+from instep.stage.names import LOCAL_FILES
 from instep.stage.objects import ObjectPath, is_object
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
+_BUSY_SECONDS = 60.0
 Metadata = Mapping[str, Any]
 
 FEW = 20
@@ -48,7 +52,8 @@ class IcebergConfig:
     where the property `uri` says) or another of pyiceberg's types with its `properties` (which may hold
     credentials). `prefix` begins the names of system columns and of the staging namespace. Upserts that touch more
     than `upsert_rows` rows, those of the table included, are a MERGE of Spark. What was dropped can be taken back for
-    `undo_days`. Held values are kept for `quarantine_days` after they were held last; 0: for ever."""
+    `undo_days`. Held values are kept for `quarantine_days` after they were held last; 0: for ever. Without
+    `local_files` a catalog's server cannot lead to files of this machine."""
 
     name: str
     warehouse: str
@@ -58,6 +63,7 @@ class IcebergConfig:
     upsert_rows: int = 5_000_000
     undo_days: float = 7
     quarantine_days: int = 30
+    local_files: bool = True
 
 
 @dataclass
@@ -156,17 +162,21 @@ class Lake:
 
     @cached_property
     def _catalog(self) -> Catalog:
+        from instep.stage.pyiceberg_code import confined, open_catalog
+
         if self.is_sqlite:
             from instep.destinations.iceberg.sqlite import SqliteCatalog
 
             uri = f"sqlite:///{self.database}?timeout=60"
             rest = {k: v for k, v in self.config.properties.items() if k != "uri"}
-            return SqliteCatalog(self.name, **{**rest, "uri": uri, "warehouse": self.warehouse})
-        from pyiceberg.catalog import load_catalog
+            catalog = SqliteCatalog(self.name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
+            return catalog if self.config.local_files else confined(catalog)
 
         try:
             properties = {**self.config.properties, "type": self.config.catalog, "warehouse": self.config.warehouse}
-            return load_catalog(self.config.name, **properties)
+            return open_catalog(self.config.name, properties, local_files=self.config.local_files)
+        except InstepError:
+            raise
         except Exception as error:
             raise ConnectError(
                 f"lake {self.config.name}: the {self.config.catalog} catalog does not answer: {type(error).__name__}",
@@ -175,19 +185,32 @@ class Lake:
 
     def _make(self) -> None:
         """Makes the SQLite catalog where there is nothing; refuses a folder that holds something else."""
-        if not self.exists():
+        there = self.exists()
+        if why := self._why_not_written():
+            raise ConnectError(
+                f"lake {self.config.name}: {why} may not be written by this user, or its disk is mounted read-only",
+                hint="let this user write there, or mount it for writing",
+            )
+        if not there:
             self.database.parent.mkdir(parents=True, exist_ok=True)
         with self.open_database() as db, db:
-            db.execute("PRAGMA journal_mode=WAL")
+            use_wal(db.execute, _BUSY_SECONDS)
             db.executescript(_LAYOUT)
             if not any(row[1] == "iceberg_type" for row in db.execute("PRAGMA table_info(iceberg_tables)")):
                 db.execute("ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)")
+
+    def _why_not_written(self) -> str:
+        """Return the file or folder of the catalog that may not be written, "" for none."""
+        folder = next(place for place in self.database.parents if place.exists())
+        if not os.access(folder, os.W_OK):
+            return str(folder)
+        return str(self.database) if self.database.exists() and not os.access(self.database, os.W_OK) else ""
 
     @contextmanager
     def open_database(self) -> Iterator[sqlite3.Connection]:
         """The catalog's file; ConnectError if it cannot be opened, read or written."""
         try:
-            with closing(sqlite3.connect(self.database, timeout=60)) as db:
+            with closing(sqlite3.connect(self.database, timeout=_BUSY_SECONDS)) as db:
                 yield db
         except sqlite3.Error as error:
             raise ConnectError(
@@ -213,7 +236,7 @@ class Lake:
                     hint="bring the catalog's file to that path (property uri), or choose an empty place",
                 )
             return False
-        if not _is_catalog(self.database):
+        if not self._why_not_written() and not _is_catalog(self.database):
             raise DestinationError(
                 f"lake {self.config.name}: {self.database} is not an Iceberg catalog",
                 hint="choose another folder for the warehouse",
@@ -317,7 +340,11 @@ class Lake:
         if self.warehouse.startswith("file://"):
             return {}
         catalog = ("uri", "credential", "token", "warehouse", "type")
-        return {k: v for k, v in self.config.properties.items() if k not in catalog}
+        return {k: v for k, v in self.config.properties.items() if k not in catalog} | self._reach
+
+    @property
+    def _reach(self) -> dict[str, str]:
+        return {} if self.config.local_files else {LOCAL_FILES: "false"}
 
     def place_of(self, namespace: str) -> str:
         """Where the folders of a namespace's tables are."""

@@ -14,7 +14,6 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
-from pyiceberg.io import load_file_io
 from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestEntryStatus, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, Transaction
@@ -36,6 +35,7 @@ from instep.destinations.iceberg.shards import SHARD, totals
 from instep.destinations.iceberg.unborn import Unborn
 from instep.destinations.iceberg.updates import creation, set_properties, spec_is
 from instep.errors import Conflict, DestinationError
+from instep.stage.pyiceberg_code import load_file_io
 
 
 class _Staged(Transaction):

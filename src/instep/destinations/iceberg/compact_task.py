@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadata
 
 from instep.destinations.iceberg.fill_task import Old, standing
 from instep.stage.partitioned import writer_for
+from instep.stage.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec
 from instep.stage.task import Progress, Report
 

@@ -253,7 +253,8 @@ def _replace(lake: Lake, ref: Ref, step: Step, table: Table, steps: Sequence[Ste
     loaded, metadata = _load(lake, ref)
     _check_layout(ref, [step], metadata)
     done = json.dumps([*changes_done(metadata), *(s.id for s in steps)][-CHANGES_KEPT:])
-    wanted = as_held(table, first_fields(table))
+    named = replace(table, schema=ref[0], name=ref[1])  # a rename comes after it
+    wanted = as_held(named, first_fields(table))
     change = Change(loaded)
     change.properties(pending_property(Pending(wanted, step.id)) | {CHANGES: done, RUN: commit.run})
     change.land(commit.fence)

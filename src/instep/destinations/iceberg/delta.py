@@ -8,7 +8,6 @@ costs little. DuckDB compares as Spark's `<=>` does: NULL equals NULL, NaN equal
 from __future__ import annotations
 
 import atexit
-import tempfile
 import threading
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import numpy as np
 
 from instep.destinations.iceberg.rows import Positions, Rows, numbered
 from instep.spark.merge import MergePlan
+from instep.temporary import Temporary
 
 MEMORY = "1GB"
 _KINDS = {"TIMESTAMP_NTZ": "TIMESTAMP", "TIMESTAMP": "TIMESTAMPTZ", "STRING": "VARCHAR"}
@@ -31,28 +31,30 @@ class Delta:
     """The rows that a MERGE would touch. Each array holds one line a row, by file number and position in it.
 
     `inserted`: (staged file, position); `updated`: (staged file, position, table file, position), by staged file;
-    `marked`, `revived`, `removed`: (table file, position). `rows`: how many the table holds before.
+    `marked`, `removed`: (table file, position). `rows`: how many the table holds before. `absent`, `returned`: see
+    `destinations.base.Outcome`.
     """
 
     inserted: Positions
     updated: Positions
     marked: Positions
-    revived: Positions
     removed: Positions
     rows: int
+    absent: int = 0
+    returned: int = 0
 
     def __bool__(self) -> bool:
-        return any(map(len, (self.inserted, self.updated, self.marked, self.revived, self.removed)))
+        return any(map(len, (self.inserted, self.updated, self.marked, self.removed)))
 
 
 @cache
 def _engine() -> duckdb.DuckDBPyConnection:
     """One for the process: it takes longer to make than a small table to compare, and its memory is for all threads.
     What does not fit there goes to the disk, below a folder that leaves with it."""
-    spill = tempfile.TemporaryDirectory(prefix="instep-", ignore_cleanup_errors=True)
-    config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": f"{spill.name}/duckdb"}
+    spill = Temporary("merge")
+    config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill.path}
     engine = duckdb.connect(":memory:", config={**config, "preserve_insertion_order": False})
-    atexit.register(spill.cleanup)
+    atexit.register(spill.close)
     atexit.register(engine.close)
     return engine
 
@@ -66,9 +68,11 @@ def find_delta(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) ->
         db.register("r", numbered(staged, _compared(plan)))
         db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)]))
         if keys is not None:
+            columns = ", ".join(f"c{i}" for i in range(len(plan.key)))
             db.register("k", numbered(keys, plan.key))
+            db.execute(f"CREATE TEMP TABLE known AS SELECT DISTINCT {columns}, true AS here FROM k")
         db.execute(f"CREATE TEMP TABLE met AS {met_sql(plan)}")
-        return _read(db)
+        return _read(db, plan)
 
 
 def find_since(since: tuple[str, str, str], staged: Rows, table: Rows) -> Delta:
@@ -88,7 +92,6 @@ def find_since(since: tuple[str, str, str], staged: Rows, table: Rows) -> Delta:
             inserted=_all_of(staged),
             updated=np.empty((0, 4), dtype=np.int64),
             marked=none,
-            revived=none,
             removed=np.stack([np.asarray(gone[c], dtype=np.int64) for c in ("f", "p")], axis=1),
             rows=rows,
         )
@@ -108,20 +111,26 @@ def _deleted(plan: MergePlan) -> list[str]:
     return [plan.deleted] if plan.deleted else []
 
 
-def _read(db: duckdb.DuckDBPyConnection) -> Delta | None:
+def _read(db: duckdb.DuckDBPyConnection, plan: MergePlan) -> Delta | None:
     pairs, staged, rows, found = db.execute(
         "SELECT count(sf), count(DISTINCT (sf, sp)) FILTER (sf IS NOT NULL), count(tf), list(DISTINCT what) FROM met"
     ).fetchall()[0]
     if pairs != staged:
         return None
-    found = set(found or ())
+    found, absent, returned = set(found or ()), 0, 0
+    if plan.keys:
+        [(keys,)] = db.execute("SELECT count(*) FROM known").fetchall()
+        counts = "count(*) FILTER (here OR what = 'inserted'), count(*) FILTER (what = 'returned')"
+        [(there, returned)] = db.execute(f"SELECT {counts} FROM met").fetchall()
+        absent = max(keys - there, 0)
     return Delta(
         inserted=_positions(db, found, "inserted", "sf", "sp"),
         updated=_positions(db, found, "updated", "sf", "sp", "tf", "tp"),
         marked=_positions(db, found, "marked", "tf", "tp"),
-        revived=_positions(db, found, "revived", "tf", "tp"),
         removed=_positions(db, found, "removed", "tf", "tp"),
         rows=rows,
+        absent=absent,
+        returned=returned,
     )
 
 
@@ -135,11 +144,12 @@ def _positions(db: duckdb.DuckDBPyConnection, found: Set[str], what: str, *colum
 def met_sql(plan: MergePlan) -> str:
     """Every row of the table and every staged one, paired by key, and `what` the clauses of the MERGE make of it."""
     on = _same("t", "s", range(len(plan.key)))
-    keys = ", ".join(f"c{i}" for i in range(len(plan.key)))
-    known = f" LEFT JOIN (SELECT DISTINCT {keys}, true AS here FROM k) k ON {_same('t', 'k', range(len(plan.key)))}"
+    here, known = "false", ""
+    if plan.keys or plan.asked:
+        here, known = "coalesce(k.here, false)", f" LEFT JOIN known k ON {_same('t', 'k', range(len(plan.key)))}"
     return (
-        f"SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, {_what(plan)} AS what "
-        f"FROM t FULL JOIN ({_latest(plan)}) s ON {on}{known if plan.keys or plan.asked else ''}"
+        f"SELECT s.f AS sf, s.p AS sp, t.f AS tf, t.p AS tp, {here} AS here, {_what(plan)} AS what "
+        f"FROM t FULL JOIN ({_latest(plan)}) s ON {on}{known}"
     )
 
 
@@ -162,10 +172,10 @@ def _what(plan: MergePlan) -> str:
     cases = [
         ("t.f IS NULL", "'inserted'"),
         (f"s.f IS NOT NULL AND {newer} AND ({' OR '.join([deleted, *differs])})", "'updated'"),
-        ("s.f IS NOT NULL", "NULL"),
     ]
-    if plan.keys:
-        cases.append(("k.here", f"CASE WHEN {deleted} THEN 'revived' END"))
+    if plan.keys:  # also of a row that came, and is older
+        cases.append(("k.here", f"CASE WHEN {deleted} THEN 'returned' END"))
+    cases.append(("s.f IS NOT NULL", "NULL"))
     if plan.asked:
         cases.append(("k.here IS NULL", "NULL"))
     says = plan.complete or plan.keys or plan.asked

@@ -8,7 +8,6 @@ left out, so that their delete files can go.
 
 from __future__ import annotations
 
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -20,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import FileScanTask
@@ -31,8 +30,10 @@ from instep.destinations.iceberg.partition import place_of
 from instep.destinations.notes import merged
 from instep.stage.conform import compact_json
 from instep.stage.partitioned import writer_for
+from instep.stage.pyiceberg_code import load_file_io
 from instep.stage.spec import StagedFile, StageSpec
 from instep.stage.task import Progress, Report
+from instep.temporary import temporary
 
 MEMORY = "1GB"
 FilePlace = tuple[int, tuple[Any, ...]]
@@ -155,7 +156,7 @@ class _Found:
 def _found(work: _Work) -> dict[int, _Found]:
     """By the place of a data file in the part. What does not fit into memory goes to a folder that leaves."""
     part, found = work.part, defaultdict[int, _Found](_Found)
-    with tempfile.TemporaryDirectory(prefix="instep-fill-", ignore_cleanup_errors=True) as spill:
+    with temporary("fill") as spill:
         config: dict[str, Any] = {"memory_limit": MEMORY, "temp_directory": spill, "threads": 1}
         with closing(duckdb.connect(":memory:", config=config)) as db:
             db.register("lacking", _lacking(work))

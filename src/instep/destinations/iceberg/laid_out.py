@@ -29,7 +29,7 @@ _OPEN = frozenset(
 )
 _OURS = (
     "instep.", "comment", "format-version", "write.data.path", "write.metadata.path", "write.object-storage.",
-    "write.location-provider.", "write.folder-storage.", "write.format.default", "write.wap.",
+    "write.location-provider.", "write.folder-storage.", "write.format.default", "write.wap.", "write.py-", "py-",
 )  # fmt: skip
 
 _VOID = PartitionTerm("void", "")

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table import Table as IcebergTable
@@ -112,7 +113,7 @@ def _with_base(table: IcebergTable, commit: Commit) -> IcebergTable:
 def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Commit) -> Outcome:
     """The rows, the deletes and what is recorded in one commit onto the snapshot that was compared."""
     if not found.delta:
-        return _note(found.table, metadata, commit)
+        return _note(found.table, metadata, commit, found.outcome)
     crashpoint("merge.staged")
     outcome = found.outcome
     with written(found, commit.fence) as (files, deletes):
@@ -131,8 +132,8 @@ def _upsert(found: Upsert, metadata: Mapping[str, Any], how: Merge, commit: Comm
     return outcome
 
 
-def _note(table: IcebergTable, metadata: Mapping[str, Any], commit: Commit) -> Outcome:
-    """Nothing came: the cursor moves on all the same."""
+def _note(table: IcebergTable, metadata: Mapping[str, Any], commit: Commit, outcome: Outcome | None = None) -> Outcome:
+    """Nothing changed: the cursor moves on all the same."""
     snapshot = table.metadata.current_snapshot()
     assert snapshot is not None
     change = Change(table)
@@ -140,7 +141,7 @@ def _note(table: IcebergTable, metadata: Mapping[str, Any], commit: Commit) -> O
     rows = exact_rows(metadata, snapshot.snapshot_id)
     _record(change, metadata, commit, snapshot.snapshot_id, rows, deletes=False)
     change.land(commit.fence)
-    return Outcome()
+    return outcome or Outcome()
 
 
 def _record(
@@ -236,7 +237,9 @@ def _publish(
     if branch not in table.metadata.refs:
         raise Conflict(f"table {'.'.join(ref)}: the branch {branch} of this run is gone", hint="run the sync again")
     head = table.metadata.refs[branch].snapshot_id
-    outcome = _audit(ref, metadata, base, head, how, verdict, staged)
+    outcome = replace(
+        _audit(ref, metadata, base, head, how, verdict, staged), absent=verdict.absent, returned=verdict.returned
+    )
     left = outcome.deleted or (
         outcome.updated if how.asked else 0
     )  # Spark counts a row that is marked by its key as updated

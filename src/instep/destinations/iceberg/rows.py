@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
@@ -17,6 +19,9 @@ from pyiceberg.table import FileScanTask, Table
 from instep.destinations.iceberg.shard_table import planned
 
 ALL = AlwaysTrue()
+LONG = 1_024
+"""Bytes of a value from which on its digest is compared."""
+_DIGEST = "\x00instep sha256 "
 Positions = npt.NDArray[np.int64]
 
 
@@ -53,7 +58,8 @@ def staged_rows(table: Table, files: Sequence[DataFile]) -> Rows:
 
 
 def numbered(rows: Rows, columns: Sequence[str]) -> pa.RecordBatchReader:
-    """The columns as c0, c1, ... (names of columns may differ by case only), f (file number), p (position)."""
+    """The columns as c0, c1, ... (names of columns may differ by case only), f (file number), p (position). They are
+    compared, not read: a long value is its digest."""
     projected = schema_to_pyarrow(rows.table.schema(), include_field_ids=False)
     kinds = [projected.field(c).type for c in columns]
     names = [*(f"c{i}" for i in range(len(columns))), "f", "p"]
@@ -63,11 +69,29 @@ def numbered(rows: Rows, columns: Sequence[str]) -> pa.RecordBatchReader:
         for number in range(len(rows.files)):
             for positions, batch in _batches(rows, number, columns):
                 keep = _standing(rows, number, positions)
-                values = [_as(batch.column(c), k) for c, k in zip(columns, kinds, strict=True)]
+                values = [brief(_as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]
                 place = [pa.repeat(pa.scalar(number, pa.int32()), len(positions)), pa.array(positions)]
                 yield pa.record_batch([*values, *place], schema=schema).filter(pa.array(keep))
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def brief(values: pa.Array) -> pa.Array:
+    """Texts and bytes that are equal where `values` are: long ones are digests, so that comparing tables of documents
+    does not take the memory of the documents. A short value that looks like a digest is one, too."""
+    kind = values.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
+            or pa.types.is_large_binary(kind)):  # fmt: skip
+        return values
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    mark = _DIGEST if is_text else _DIGEST.encode()
+    long = pc.or_(pc.greater(pc.binary_length(values), LONG), pc.starts_with(values, mark))
+    places = pc.indices_nonzero(long.fill_null(False)).to_pylist()
+    if not places:
+        return values
+    digests = [f"{_DIGEST}{sha256(values[at].as_buffer()).hexdigest()}" for at in places]
+    new = pa.array(digests if is_text else [d.encode() for d in digests], kind)
+    return pc.replace_with_mask(values, long.fill_null(False), new)
 
 
 def take(rows: Rows, places: Positions, target: pa.Schema) -> pa.Table:
@@ -89,7 +113,8 @@ def _batches(rows: Rows, number: int, columns: Sequence[str]) -> Iterator[tuple[
     wanted = rows.table.schema().select(*columns)
     scan = ArrowScan(rows.table.metadata, rows.table.io, wanted, AlwaysTrue())
     start = 0
-    for batch in scan.to_record_batches([FileScanTask(rows.files[number])]):
+    # `to_record_batches` holds all of a file; its deletes are looked at by `_standing`.
+    for batch in scan._record_batches_from_scan_tasks_and_deletes([FileScanTask(rows.files[number])], {}):
         if batch.num_rows:
             yield np.arange(start, start + batch.num_rows), batch
             start += batch.num_rows

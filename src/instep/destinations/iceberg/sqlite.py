@@ -7,7 +7,6 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.io import load_file_io
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -17,6 +16,7 @@ from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError
 
 from instep.destinations.iceberg.commit import no_metadata
+from instep.stage.pyiceberg_code import load_file_io
 
 KEPT = 1_000
 """Parsed metadata files that are kept: they never change."""

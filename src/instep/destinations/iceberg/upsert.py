@@ -64,7 +64,7 @@ class Upsert:
     @property
     def outcome(self) -> Outcome:
         d = self.delta
-        return Outcome(len(d.inserted), len(d.updated) + len(d.revived), len(d.marked) + len(d.removed))
+        return Outcome(len(d.inserted), len(d.updated), len(d.marked) + len(d.removed), d.absent, d.returned)
 
     @property
     def rows_after(self) -> int:
@@ -118,17 +118,16 @@ def row_delta(rows: Rows, new: pa.Table, gone: Positions, fence: int) -> Iterato
 
 def _left(delta: Delta) -> Positions:
     """The rows of the table that are deleted, or stand again among the new ones."""
-    return np.concatenate([delta.updated[:, 2:], delta.marked, delta.revived, delta.removed])
+    return np.concatenate([delta.updated[:, 2:], delta.marked, delta.removed])
 
 
 def new_rows(upsert: Upsert) -> pa.Table:
-    """Inserted rows as they came, updated ones with the values that were not read, rows that left and came back."""
+    """Inserted rows as they came, updated ones with the values that were not read, rows that left."""
     plan, delta, target = upsert.plan, upsert.delta, arrow_schema(upsert.table.schema())
     parts = [take(upsert.staged, delta.inserted, target), _updated(upsert, target)]
-    for places, deleted in ((delta.marked, True), (delta.revived, False)):
-        if len(places):
-            rows = take(upsert.rows, places, target)
-            parts.append(_all(_all(rows, plan.deleted, deleted), plan.synced, plan.at))
+    if len(delta.marked):
+        rows = take(upsert.rows, delta.marked, target)
+        parts.append(_all(_all(rows, plan.deleted, True), plan.synced, plan.at))
     return pa.concat_tables(parts)
 
 

@@ -200,11 +200,7 @@ def _upsert(session: Session, record: Record, staged: str, keys: str, how: Merge
             hint="`instep sync --full` rebuilds it",
         )
     session.run(_LOOK_UP)
-    updated = session.count(one.update) if one.update else 0
-    inserted = session.count(one.insert)
-    updated += session.count(one.revive) if one.revive else 0
-    deleted = session.count(one.remove) if one.remove else 0
-    return Outcome(inserted, updated, deleted)
+    return one.outcome(session.count)
 
 
 def _latest(session: Session, staged: str, how: Merge, documents: frozenset[str]) -> str:

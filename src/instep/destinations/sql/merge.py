@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from instep.destinations.base import Merge
+from instep.destinations.base import Merge, Outcome
 from instep.schema.names import quote
 from instep.schema.table import Table
 from instep.stage.spec import SystemColumns
@@ -35,7 +35,7 @@ class MergeSql:
     key; `keys`: one with all keys of the source, "" without; `asked`: one with the keys that it was asked for, ""
     without. `now` is the time, as SQL, of rows that leave or return. `documents`: columns of a type that
     the database does not compare, so that their texts are. `within`: the rows of one shard, no other ones are gone.
-    Run `update`, `insert`, `revive` and `remove` in this order, in one transaction."""
+    `outcome` runs its statements, in one transaction."""
 
     table: Table
     system: SystemColumns
@@ -90,15 +90,6 @@ class MergeSql:
         return f"INSERT INTO {self.target} ({names}) SELECT {names} FROM {self.staged} AS s WHERE NOT EXISTS ({there})"
 
     @property
-    def revive(self) -> str:
-        """Rows marked as deleted whose bare key is at the source again; "" where that cannot be."""
-        if not self.keys or not self.system.deleted:
-            return ""
-        here = f"EXISTS (SELECT 1 FROM {self.keys} AS k WHERE {self.same_key('t', 'k')})"
-        bare = f"NOT EXISTS (SELECT 1 FROM {self.staged} AS s WHERE {self.same_key('t', 's')})"
-        return f"UPDATE {self.target} AS t SET {self._marked('false')} WHERE {self._gone} AND {here} AND {bare}"
-
-    @property
     def remove(self) -> str:
         """Rows that the source has no more; "" where nothing is known of them."""
         if self.how.deletes == "ignore" or not (self.keys or self.asked or self.how.complete):
@@ -113,11 +104,37 @@ class MergeSql:
             return f"DELETE FROM {self.target} AS t WHERE {lost}"
         if not self.system.deleted:
             return ""
-        return f"UPDATE {self.target} AS t SET {self._marked('true')} WHERE NOT {self._gone} AND {lost}"
-
-    def _marked(self, deleted: str) -> str:
         synced = f", {q(self.system.synced)} = {self.now}" if self.system.synced else ""
-        return f"{q(self.system.deleted)} = {deleted}{synced}"
+        return (
+            f"UPDATE {self.target} AS t SET {q(self.system.deleted)} = true{synced} WHERE NOT {self._gone} AND {lost}"
+        )
+
+    @property
+    def live(self) -> str:
+        """Counts the rows that are not marked as deleted. Where they are as many as the keys of the source, none of
+        those is `absent` or `returned`: every other row was removed."""
+        return f"SELECT count(*) FROM {self.target} AS t WHERE NOT {self._gone} AND {within(self.within, 't')}"
+
+    @property
+    def absent(self) -> str:
+        """Counts the keys of the source that no row has."""
+        there = f"SELECT 1 FROM {self.target} AS t WHERE {self.same_key('t', 'k')}"
+        return f"SELECT count(*) FROM {self.keys} AS k WHERE NOT EXISTS ({there})"
+
+    @property
+    def returned(self) -> str:
+        """Counts the rows that are marked as deleted though the source has their key."""
+        here = f"SELECT 1 FROM {self.keys} AS k WHERE {self.same_key('t', 'k')}"
+        return f"SELECT count(*) FROM {self.target} AS t WHERE {self._gone} AND EXISTS ({here})"
+
+    def outcome(self, count: Callable[[str], int]) -> Outcome:
+        """Runs the statements by `count`, which answers the rows that one has changed, or what it counts."""
+        updated = count(self.update) if self.update else 0
+        inserted = count(self.insert)
+        deleted = count(self.remove) if self.remove else 0
+        if not self.keys or (self.remove and count(self.live) == sum(f.rows for f in self.how.keys)):
+            return Outcome(inserted, updated, deleted)
+        return Outcome(inserted, updated, deleted, count(self.absent), count(self.returned))
 
     def null_keys(self, rows: str) -> str:
         """Counts the rows of a staged table that lack a part of their key."""

@@ -25,6 +25,7 @@ from instep.errors import InstepError, ProjectError, ReadError, StageError, name
 from instep.sources.connector.bundle import pack
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.exchange import BUNDLE, DRIVER, Exchange, begin
+from instep.sources.connector.hidden import Hidden
 from instep.sources.connector.segment import Counts, LogLine, Segment, manifest_of, segment_folder, write_manifest
 from instep.sources.connector.task import Assignment, perform
 from instep.stage.place import Place, children, remove
@@ -94,6 +95,7 @@ class RemoteSegments:
         on: Cluster,
     ) -> None:
         self._config, self._folder, self._told, self._log = config, Path(folder), told, log
+        self._hidden = Hidden(config)
         self._state: Mapping[str, Any] = dict(state)
         self._number, self._before, self._earlier = 0, Counts(), Counts()
         self._attempt, self._next, self._taken = 0, 0, 0
@@ -167,13 +169,14 @@ class RemoteSegments:
     def _said(self, event: Mapping[str, Any]) -> Segment | None:
         match event:
             case {"log": line}:
-                self._log(LogLine(**line))
+                heard = LogLine(**line)
+                self._log(replace(heard, message=self._hidden.clean(heard.message)))
             case {"counts": counts}:
                 self._told(self._before + Counts(**counts))
             case {"segment": manifest, "folder": folder}:
                 return self._take(manifest, folder)
             case {"error": {"kind": kind, "message": message, "hint": hint}}:
-                raise named(kind, ReadError)(message, hint=hint)
+                raise named(kind, ReadError)(self._hidden.clean(message), hint=hint)
             case {"over": _}:
                 self._over = True
         return None

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,16 +20,18 @@ from pathlib import Path
 from typing import Any
 
 from instep.errors import ProjectError, ReadError, SetupError
-from instep.logs import clean, hide, names_secret
 from instep.sources.connector.config import MIB, ConnectorConfig
 from instep.sources.connector.environment import INSTALLATION, PASSED, installs_drivers, interpreter
 from instep.sources.connector.frames import Frame, Frames
+from instep.sources.connector.hidden import Hidden
 from instep.sources.connector.segment import LogLine
+from instep.temporary import Temporary
 
 _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _PATIENCE = 30.0  # seconds that a process without a pipe to us may take to end, and to give back what it holds
-_LINE = 10_000  # characters of a log line that are kept
+_LINE = 10_000  # characters of a log line
+_LONGEST = 1 << 20  # characters of a line of an output that are read
 _LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warning", "ERROR": "error", "CRITICAL": "error"}
 _LEVEL = re.compile(rf"(?:.{{0,80}}?[-|\s\[])?({'|'.join(_LEVELS)})(?=:|\]|\s+-\s|\s*\|)")
 _NO_MODULE = "name its package in requirements.txt of the connector: an environment has what is there, and `requests`"
@@ -69,6 +70,7 @@ class Child:
 
     def __init__(self, config: ConnectorConfig, log: Callable[[LogLine], None], host: Host = HERE) -> None:
         check(config)
+        self.hidden = Hidden(config)
         self._config, self._log, self._host = config, log, host
         self._own: list[int] = []
         self._spent, self._since = 0.0, 0.0
@@ -76,8 +78,10 @@ class Child:
 
     def start(self, command: str, state: Mapping[str, Any] | None = None) -> None:
         """`command` is update, schema, form or test. Configuration and state go down a pipe."""
+        self.hidden.note_state(state or {})
         python = interpreter(self._config)
-        self._scratch = tempfile.mkdtemp(prefix="instep-connector-", dir=self._host.scratch or None)
+        self._folder = Temporary("connector", self._host.scratch)
+        self._scratch = self._folder.path
         pipes = [os.pipe() for _ in range(4)]
         (frames, frames_end), (back_end, back), (output, output_end), (errors, errors_end) = pipes
         self._own = [frames, back]
@@ -190,7 +194,7 @@ class Child:
         if limits.seconds and taken >= limits.seconds:
             return ReadError(
                 f"connector {name} ran for more than {limits.seconds:g} s and was stopped",
-                hint="raise `limits.seconds`, or let it checkpoint and end earlier",
+                hint="raise `limits.time`, or let it checkpoint and end earlier",
             )
         return ReadError(
             f"connector {name} sent nothing for {limits.silence:g} s and was stopped",
@@ -246,16 +250,24 @@ class Child:
         for descriptor in self._own:
             os.close(descriptor)
         self._own = []
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._folder.close()
 
     def _capture(self, descriptor: int, origin: str, level: str) -> threading.Thread:
-        """Every line of an output becomes a log line."""
+        """Every line of an output becomes a log line, a long one several. It is cleaned as a whole: what is cut first
+        may have half a secret at its end."""
 
         def read() -> None:
             with os.fdopen(descriptor, encoding="utf-8", errors="replace") as lines:
-                while line := lines.readline(_LINE):
-                    if line.strip():
-                        self._log(LogLine(level_of(line, level), clean(line.rstrip("\n")), origin))
+                while line := lines.readline(_LONGEST):
+                    if not line.strip():
+                        continue
+                    text = self.hidden.clean(line.rstrip("\n"))
+                    if not line.endswith("\n") and len(line) == _LONGEST:
+                        text = text[: -2 * _LINE]
+                        while (more := lines.readline(_LONGEST)) and not more.endswith("\n"):
+                            pass
+                    for at in range(0, len(text), _LINE):
+                        self._log(LogLine(level_of(line, level), text[at : at + _LINE], origin))
 
         reader = threading.Thread(target=read, name=f"connector-{origin}", daemon=True)
         reader.start()
@@ -263,11 +275,9 @@ class Child:
 
 
 def check(config: ConnectorConfig) -> None:
-    """ProjectError without a connector.py. From now on no log line of this process shows its secrets."""
+    """Raise ProjectError if the folder has no connector.py."""
     if not (Path(config.path) / "connector.py").is_file():
         raise ProjectError(f"connector {config.name}: {config.path} has no connector.py", hint="correct its `path`")
-    given = [*config.configuration.items(), *config.environment.items()]
-    hide(*(value for key, value in given if names_secret(key)))
 
 
 def _widen(descriptor: int) -> None:
@@ -283,9 +293,9 @@ def answer(config: ConnectorConfig, command: str, log: Callable[[LogLine], None]
         with child.awaited():
             while (frame := child.read()).kind != "answer":
                 if frame.kind == "error":
-                    raise failed(config, frame.head)
+                    raise failed(config, frame.head, child.hidden)
                 if frame.kind == "log":
-                    log(line_of(frame))
+                    log(line_of(frame, child.hidden))
         return frame.head["said"]
     finally:
         child.close()
@@ -298,13 +308,14 @@ def level_of(line: str, otherwise: str) -> str:
     return _LEVELS[found[1]] if found else otherwise
 
 
-def line_of(frame: Frame) -> LogLine:
-    return LogLine(str(frame.head["level"]), clean(str(frame.head["message"])[:_LINE]))
+def line_of(frame: Frame, hidden: Hidden) -> LogLine:
+    """Return the log line of a frame, cleaned before it is cut."""
+    return LogLine(str(frame.head["level"]), hidden.clean(str(frame.head["message"]))[:_LINE])
 
 
-def failed(config: ConnectorConfig, head: Mapping[str, Any]) -> ReadError:
+def failed(config: ConnectorConfig, head: Mapping[str, Any], hidden: Hidden) -> ReadError:
     """The connector's own error."""
-    message = clean(str(head["message"]))
+    message = hidden.clean(str(head["message"]))
     match head["kind"]:
         case "told":
             return ReadError(f"connector {config.name}: {message}", hint="the connector ended the sync with this error")

@@ -8,7 +8,7 @@ from typing import Any
 
 from instep.schema.types import Unknown, parse
 from instep.sources.connector.config import ConnectorConfig
-from instep.sources.connector.segment import LogLine, SegmentColumn, SegmentTable
+from instep.sources.connector.segment import LogLine, SegmentColumn, SegmentTable, stored_name
 
 LOG = logging.getLogger("instep.connector")
 
@@ -25,7 +25,8 @@ def _log(line: LogLine) -> None:
 
 
 def _table(said: Mapping[str, Any]) -> SegmentTable:
-    key, types = tuple(said["key"]), {name: parse(kind) for name, kind in said["columns"].items()}
+    key = tuple(map(stored_name, said["key"]))
+    types = {stored_name(name): parse(kind) for name, kind in said["columns"].items()}
     names = dict.fromkeys((*key, *types))
     columns = tuple(
         SegmentColumn(n, types.get(n, Unknown()), n in types, key=n in key, nullable=n not in key) for n in names

@@ -65,6 +65,10 @@ class Frames:
             raise _torn()
         return Frame(document, rows)
 
+    def comes(self, seconds: float) -> bool:
+        """True if something comes, or the pipe ends, within so many seconds."""
+        return bool(self._poll.poll(seconds * 1000))
+
     def _bytes(self, length: int, seconds: float | None) -> memoryview | None:
         data = memoryview(bytearray(length))
         at = 0

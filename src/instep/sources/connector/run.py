@@ -1,6 +1,6 @@
 """One run of a connector: its segments, taken in groups, and what becomes of their folders.
 
-The child may be a few segments ahead: a checkpoint returns to it once its segment is on disk, and its state is saved
+The child may be a few segments ahead: a checkpoint returns to it once its operations are here, and its state is saved
 once everything before it is at the destination. Segments that are ready together are one group, so that many small
 checkpoints do not cost a commit each; it has at most as many as the child may be ahead.
 """
@@ -69,7 +69,8 @@ class ConnectorRun:
         state = {} if anew else memory.state().state
         self.from_start = not state
         given = (config, str(self.place), state, told, log)
-        segments = Segments(*given) if on is None else RemoteSegments(*given, on)
+        gather = config.limits.ahead > 1
+        segments = Segments(*given, gather=gather) if on is None else RemoteSegments(*given, on)
         self._segments = _Ahead(segments, config.limits.ahead)
 
     def _tidy(self) -> None:

@@ -14,7 +14,7 @@ from instep.schema.names import ROW_ID, row_id
 from instep.schema.table import Catalog, Column, Table
 from instep.schema.types import DataType, Float, Int, Unknown, parse
 from instep.schema.widen import promote
-from instep.sources.connector.segment import SegmentColumn, SegmentTable
+from instep.sources.connector.segment import SegmentColumn, SegmentTable, stored_name
 
 Ref = tuple[str, str]
 
@@ -56,7 +56,7 @@ class SeenTable:
     def usable(self) -> bool:
         """Whether its key is known; a key without a type waits for its first value."""
         named = all(map(self._has_type, self.key))
-        return named and ROW_ID not in self.columns and any(map(self._has_type, self.columns))
+        return named and any(map(self._has_type, self.columns))
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Seen:
             for ref, t in self.tables.items()
             if ref in now or t.sent or not t.declared
         }
-        return replace(self, tables=kept | {ref: _met(kept.get(ref), t) for ref, t in now.items()})
+        return replace(self, tables=kept | {ref: _met_all(kept.get(ref), t) for ref, t in now.items()})
 
     @property
     def catalog(self) -> Catalog:
@@ -116,6 +116,13 @@ class Seen:
     def from_dict(cls, said: Mapping[str, Any]) -> Seen:
         left = frozenset((schema, name) for schema, name in said.get("left", ()))
         return cls(dict(_from_dict(t) for t in said.get("tables", ())), left)
+
+
+def _met_all(before: SeenTable | None, now: SegmentTable) -> SeenTable:
+    """With what each checkpoint of the segment has told, as if it had been a segment of its own."""
+    for step in now.steps:
+        before = _met(before, step)
+    return _met(before, now) if before is None or not now.steps else before
 
 
 def _met(before: SeenTable | None, now: SegmentTable) -> SeenTable:
@@ -163,9 +170,14 @@ def _to_dict(ref: Ref, table: SeenTable) -> dict[str, Any]:
 
 
 def _from_dict(said: Mapping[str, Any]) -> tuple[Ref, SeenTable]:
-    columns = {name: _column_from(*facts) for name, *facts in said["columns"]}
-    table = SeenTable(tuple(said["key"]), columns, said["declared"], said["sent"])
+    columns = {_renamed(name): _column_from(*facts) for name, *facts in said["columns"]}
+    table = SeenTable(tuple(map(_renamed, said["key"])), columns, said["declared"], said["sent"])
     return (said["schema"], said["name"]), table
+
+
+def _renamed(column: str) -> str:
+    """A name that was kept before such names got a prefix."""
+    return stored_name(column) if column == ROW_ID else column
 
 
 def _column_from(kind: str, declared: bool, came: bool = True, silent: bool = False) -> SeenColumn:

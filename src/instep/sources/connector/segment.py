@@ -14,18 +14,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from instep.errors import StageError
+from instep.schema.names import ROW_ID
 from instep.schema.types import DataType, String, parse
 
 OP, SEQ, GIVEN = "__op", "__seq", "__given"
 UPSERT, UPDATE, DELETE = 0, 1, 2
 MANIFEST = "manifest.json"
 VERSION = 1
+
+
+_TAKEN = re.compile(rf"(src_)*{ROW_ID}")
+
+
+def stored_name(column: str) -> str:
+    """The name of a connector's column in segments and catalogs: that of the row id is ours, so that it gets a prefix,
+    as do names that would meet it then."""
+    return f"src_{column}" if _TAKEN.fullmatch(column) else column
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class SegmentUpload:
 @dataclass(frozen=True)
 class SegmentTable:
     """`schema` is "" unless the connector named one. `truncates` are their places in the order of `__seq`: each is for
-    what stood before it."""
+    what stood before it. `steps`: what its checkpoints told of it one after the other, if not all told the same."""
 
     schema: str
     name: str
@@ -83,6 +94,7 @@ class SegmentTable:
     deletes: int = 0
     truncates: tuple[int, ...] = ()
     uploads: tuple[SegmentUpload, ...] = ()
+    steps: tuple[SegmentTable, ...] = ()
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -105,7 +117,10 @@ class Counts:
     checkpoints: int = 0
 
     def __add__(self, more: Counts) -> Counts:
-        return Counts(**{name: number + getattr(more, name) for name, number in asdict(self).items()})
+        return Counts(
+            self.upserts + more.upserts, self.updates + more.updates, self.deletes + more.deletes,
+            self.truncates + more.truncates, self.checkpoints + more.checkpoints,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -120,8 +135,9 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Segment:
-    """`number` counts from 1. `state` is that of the checkpoint that ends it, None if the sync ended without one after
-    the last rows; `ends`: nothing comes after it. `digest` is of all the rest, the same for the same bytes."""
+    """What came up to a checkpoint, or to several. `number` counts from 1. `state` is that of the last one, None if the
+    sync ended without one after the last rows; `ends`: nothing comes after it. `digest` is of all the rest, the same
+    for the same bytes."""
 
     number: int
     folder: str
@@ -151,7 +167,7 @@ def write_manifest(segment: Segment) -> Segment:
     place = Path(segment.folder) / MANIFEST
     draft = place.with_suffix(".part")
     with draft.open("w", encoding="utf-8") as file:
-        json.dump(document, file)  # in ASCII: a state may have halves of surrogate pairs, which UTF-8 has not
+        file.write(json.dumps(document))  # in ASCII: a state may have halves of surrogate pairs, which UTF-8 has not
         file.flush()
         os.fsync(file.fileno())
     draft.rename(place)
@@ -194,8 +210,9 @@ def _document(segment: Segment) -> dict[str, Any]:
 
 
 def _table_document(table: SegmentTable) -> dict[str, Any]:
-    columns = [{**asdict(c), "type": str(c.type), "met": list(map(str, c.met))} for c in table.columns]
-    return {**asdict(table), "columns": columns}
+    columns = [{**vars(c), "type": str(c.type), "met": list(map(str, c.met))} for c in table.columns]
+    plain = asdict(replace(table, columns=(), steps=()))
+    return {**plain, "columns": columns, "steps": list(map(_table_document, table.steps))}
 
 
 def _digest(document: Mapping[str, Any]) -> str:
@@ -224,6 +241,7 @@ def _table(said: Mapping[str, Any]) -> SegmentTable:
             "files": tuple(SegmentFile(**f) for f in said["files"]),
             "truncates": tuple(said["truncates"]),
             "uploads": tuple(SegmentUpload(**u) for u in said.get("uploads", ())),
+            "steps": tuple(map(_table, said.get("steps", ()))),
         }
     )
 

@@ -6,17 +6,19 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from instep.errors import ReadError, StageError
-from instep.logs import clean
 from instep.schema.types import parse
 from instep.sources.connector.child import HERE, Child, Ended, Host, failed, line_of
 from instep.sources.connector.config import ConnectorConfig
 from instep.sources.connector.frames import Frame
 from instep.sources.connector.paced import Paced
+from instep.sources.connector.part import Part
 from instep.sources.connector.segment import (
     DELETE,
     UPDATE,
@@ -25,6 +27,7 @@ from instep.sources.connector.segment import (
     LogLine,
     Segment,
     segment_folder,
+    stored_name,
     write_manifest,
 )
 from instep.sources.connector.table_spool import Declaration, TableSpool
@@ -32,6 +35,7 @@ from instep.sources.connector.uploads import Uploads
 from instep.stage.pandas_free import settle
 
 _TOLD_EVERY = 1.0  # seconds
+_LONGEST = 20_000  # characters of a warning or a traceback
 _PATIENCE = 10.0  # seconds that the process may take to end after update() has returned
 
 
@@ -50,16 +54,24 @@ class Segments:
         told: Callable[[Counts], None],
         log: Callable[[LogLine], None],
         host: Host = HERE,
+        *,
+        gather: bool = False,
     ) -> None:
+        """`gather`: checkpoints that come soon after one another share a segment."""
         settle()
         self._config, self._told, self._log = config, told, Paced(log)
-        self._folder = Path(folder)
-        self._number, self._ended = 0, False
+        self._folder, self._gather = Path(folder), gather
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._ended = False
+        self._failure: BaseException | None = None
         self._declared: list[Declaration] = []
         self._names: dict[int, Declaration] = {}
-        self._tables: dict[tuple[str, str], TableSpool] = {}
+        self._part = Part(1)
+        self._open: Part | None = None
+        self._ready: deque[Segment] = deque()
+        self._made: set[int] = set()
         self._uploads = Uploads(config.name, self._folder, config.limits.file_bytes)
-        self._warnings: list[str] = []
+        self._renamed: set[tuple[tuple[str, str], str]] = set()
         self._counts, self._at = Counts(), 0.0
         self._state, self._same = json.dumps(dict(state), sort_keys=True), 0
         self._child = Child(config, self._log, host)
@@ -71,38 +83,68 @@ class Segments:
         return self._counts
 
     def next(self) -> Segment | None:
-        """Blocks until the connector checkpoints or ends; None after the end. Raises ReadError with its own error, or
-        with what it did not keep to; the segment that was under way leaves nothing."""
-        if self._ended:
-            return None
-        try:
-            with self._child.awaited():
-                return self._next()
-        except BaseException:
-            self._ended = True
-            self.close()
-            if self._number:
-                shutil.rmtree(segment_folder(self._folder, self._number), ignore_errors=True)
-            raise
-
-    def _next(self) -> Segment | None:
-        self._begin()
-        while True:
-            frame = self._child.read()
+        """Blocks until a segment is whole, or the connector ends; None after the end. Raises ReadError with its own
+        error, or with what it did not keep to, once what came before its last checkpoint was taken; the part that was
+        under way leaves nothing."""
+        if not self._ready and not self._ended:
             try:
-                segment = self._taken(frame)
-            except (KeyError, TypeError, AttributeError, StopIteration) as error:
-                raise ReadError(
-                    f"connector {self._config.name}: its process sent a frame that cannot be read: {error}"
-                ) from error
-            except OSError as error:
-                raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error
-            if segment is not None or self._ended:
-                return segment
+                with self._child.awaited():
+                    self._follow()
+            except BaseException as error:
+                self._fail(error)
+        if self._ready:
+            return self._ready.popleft()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self.close()
+            raise failure
+        return None
+
+    def _follow(self) -> None:
+        """Reads until a segment is ready, or the end."""
+        with self._plainly():
+            while not self._ready and not self._ended:
+                if self._open is not None and not self._child.frames.comes(self._open.left):
+                    self._emit_open()
+                else:
+                    self._taken(self._child.read())
+                    if self._open is not None and not self._open.left:
+                        self._emit_open()
+
+    @contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Says what is wrong with frames and the disk in our words."""
+        try:
+            yield
+        except (KeyError, TypeError, AttributeError, StopIteration) as error:
+            raise ReadError(
+                f"connector {self._config.name}: its process sent a frame that cannot be read: {error}"
+            ) from error
+        except OSError as error:
+            raise StageError(f"{self._folder}: {error}", hint="make room there, and run it again") from error
+
+    def _fail(self, error: BaseException) -> None:
+        """Keeps what came before the last checkpoint, as long as it is only the connector that failed."""
+        self._ended = True
+        self._part.discard()
+        shutil.rmtree(segment_folder(self._folder, self._part.number), ignore_errors=True)
+        try:
+            if not isinstance(error, Exception):
+                raise error
+            if self._open is not None:
+                with self._plainly():
+                    self._emit_open()
+        except BaseException:
+            self.close()
+            raise
+        self._failure = error
+        self._told(self._counts)
+        self._child.stop()
 
     def acknowledge(self, segment: Segment) -> None:
         """The op.checkpoint() that ended the segment returns."""
-        self._child.send({"acknowledged": segment.number})
+        if not self._ready and self._failure is None:
+            self._child.send({"acknowledged": self._counts.checkpoints})
 
     def stop(self) -> None:
         """From another thread: next() raises soon."""
@@ -110,66 +152,68 @@ class Segments:
 
     def close(self) -> Ended | None:
         """Ends the connector's process, if it has not ended."""
-        for spool in self._tables.values():
-            spool.discard()
+        for part in filter(None, (self._part, self._open)):
+            part.discard()
         self._uploads.close()
         self._child.close()
         self._log.close()
         return self._child.ended
 
-    def _begin(self) -> None:
-        self._number += 1
-        folder = segment_folder(self._folder, self._number)
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        self._tables, self._warnings = {}, []
-        for said in self._declared:
-            self._spool(said)
+    def _folder_of(self, number: int) -> Path:
+        """The folder of a segment, empty at first."""
+        folder = segment_folder(self._folder, number)
+        if number not in self._made:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            self._made.add(number)
+        return folder
 
-    def _spool(self, said: Declaration) -> TableSpool:
-        if (spool := self._tables.get(said.ref)) is None:
-            folder = segment_folder(self._folder, self._number)
-            spool = self._tables[said.ref] = TableSpool(folder, len(self._tables) + 1, said)
+    def _spool(self, part: Part, said: Declaration) -> TableSpool:
+        if (spool := part.tables.get(said.ref)) is None:
+            spool = part.tables[said.ref] = TableSpool(self._folder_of(part.number), len(part.tables) + 1, said)
         return spool
 
-    def _taken(self, frame: Frame) -> Segment | None:
-        """The segment that the frame ends, None if it ends none."""
+    def _table(self, head: Mapping[str, Any]) -> TableSpool:
+        return self._spool(self._part, self._names[head["table"]])
+
+    def _taken(self, frame: Frame) -> None:
         head = frame.head
         match frame.kind:
             case "rows":
-                counts = self._spool(self._names[head["table"]]).add(frame)
+                counts = self._table(head).add(frame)
+                self._report_renamed(self._names[head["table"]], head["columns"])
                 self._count(Counts(counts[UPSERT], counts[UPDATE], counts[DELETE]))
             case "file":
-                if upload := self._uploads.take(frame, segment_folder(self._folder, self._number)):
-                    self._spool(self._names[head["table"]]).uploads.append(upload)
+                if upload := self._uploads.take(frame, self._folder_of(self._part.number)):
+                    self._table(head).uploads.append(upload)
             case "truncate":
-                self._spool(self._names[head["table"]]).truncates.append(int(head["number"]))
+                self._table(head).truncates.append(int(head["number"]))
                 self._count(Counts(truncates=1))
             case "table":
                 self._name(int(head["number"]), str(head["schema"]), str(head["table"]))
             case "schema":
                 self._declare(head["tables"])
             case "log":
-                self._log(line_of(frame))
+                self._log(line_of(frame, self._child.hidden))
             case "warning":
-                self._warnings.append(clean(str(head["message"])))
-                self._log(LogLine("warning", self._warnings[-1]))
+                self._part.warnings.append(self._child.hidden.clean(str(head["message"]))[:_LONGEST])
+                self._log(LogLine("warning", self._part.warnings[-1]))
             case "checkpoint":
-                return self._checkpoint(str(head["state"]))
+                self._checkpoint(str(head["state"]))
             case "end":
-                return self._end()
+                self._end()
             case "error":
                 if head.get("trace"):
-                    self._log(LogLine("error", clean(str(head["trace"]))))
-                raise failed(self._config, head)
-        return None
+                    trace = self._child.hidden.clean(str(head["trace"]))
+                    self._log(LogLine("error", trace[-_LONGEST:]))
+                raise failed(self._config, head, self._child.hidden)
 
     def _declare(self, tables: list[Mapping[str, Any]]) -> None:
         for said in tables:
-            types = {name: parse(kind) for name, kind in said["columns"].items()}
-            table = Declaration(said["schema"], said["table"], tuple(said["key"]), types, True)
+            types = {stored_name(name): parse(kind) for name, kind in said["columns"].items()}
+            key = tuple(map(stored_name, said["key"]))
+            table = Declaration(said["schema"], said["table"], key, types, True)
             self._declared.append(table)
-            self._spool(table)
         lenient = [t.label for t in self._declared if self._config.is_lenient(t.label)]
         self._child.send({"lenient": lenient})
 
@@ -177,14 +221,43 @@ class Segments:
         known = (t for t in self._declared if t.ref == (schema, name))
         self._names[number] = next(known, None) or Declaration(schema, name)
 
+    def _report_renamed(self, table: Declaration, columns: list[Any]) -> None:
+        """Warn once a sync about each column that is stored under another name."""
+        for name, *_ in columns:
+            if (stored := stored_name(name)) != name and (table.ref, name) not in self._renamed:
+                self._renamed.add((table.ref, name))
+                text = (
+                    f"table {table.label}: {name} is the name of a system column, so the column is stored as {stored}"
+                )
+                self._part.warnings.append(text)
+                self._log(LogLine("warning", text, "instep"))
+
     def _count(self, more: Counts) -> None:
         self._counts += more
-        if time.monotonic() - self._at >= _TOLD_EVERY or more.checkpoints:
+        if time.monotonic() - self._at >= _TOLD_EVERY:
             self._at = time.monotonic()
             self._told(self._counts)
 
-    def _checkpoint(self, text: str) -> Segment:
+    def _checkpoint(self, text: str) -> None:
         state = json.loads(text)
+        self._check_progress(state)
+        self._child.hidden.note_state(state)
+        self._count(Counts(checkpoints=1))
+        part = self._part
+        if self._open is not None and (part.is_empty or self._open.takes(part)):
+            self._open.add(part, self._spool)
+            self._part = Part(part.number)
+        else:
+            self._emit_open()
+            self._open, self._part = part, Part(part.number + 1)
+            part.since = time.monotonic()
+        self._open.state = state
+        if not self._gather or not self._open.left:
+            self._emit_open()
+        if not self._ready:
+            self._child.send({"acknowledged": self._counts.checkpoints})
+
+    def _check_progress(self, state: Mapping[str, Any]) -> None:
         said = json.dumps(state, sort_keys=True)
         self._same = self._same + 1 if said == self._state else 0
         self._state = said
@@ -195,28 +268,35 @@ class Segments:
                 "that was there before",
                 hint="advance the state in update(), or raise `limits.checkpoints` if every sync begins from the start",
             )
-        segment = self._close_segment(state, ends=False)
-        self._count(Counts(checkpoints=1))
-        return segment
 
-    def _end(self) -> Segment | None:
-        """Nothing if the connector's last operation was a checkpoint."""
+    def _end(self) -> None:
+        """There is no last segment if the connector's last operation was a checkpoint."""
         self._ended = True
         self._child.wait(_PATIENCE)
-        if self._number > 1 and not self._warnings and not any(t.operations for t in self._tables.values()):
-            segment_folder(self._folder, self._number).rmdir()
-            return None
-        segment = self._close_segment(None, ends=True)
+        self._emit_open()
+        if self._part.number == 1 or self._part.warnings or not self._part.is_empty:
+            self._emit(self._part, ends=True)
+        else:
+            shutil.rmtree(segment_folder(self._folder, self._part.number), ignore_errors=True)
         self._told(self._counts)
-        return segment
 
-    def _close_segment(self, state: Mapping[str, Any] | None, *, ends: bool) -> Segment:
-        folder = segment_folder(self._folder, self._number)
-        tables = tuple(spool.close() for spool in self._tables.values())
+    def _emit_open(self) -> None:
+        if self._open is not None:
+            part, self._open = self._open, None
+            self._emit(part, ends=False)
+
+    def _emit(self, part: Part, *, ends: bool) -> None:
+        """Writes the segment."""
+        folder = self._folder_of(part.number)
+        declared = {said.ref: self._spool(part, said) for said in self._declared}
+        tables = tuple(spool.close() for spool in (declared | part.tables).values())
         for file in (folder / path for t in tables for path in t.paths):
             _sync(file)
         _sync(folder)
-        return write_manifest(Segment(self._number, str(folder), state, ends, tables, tuple(self._warnings)))
+        segment = Segment(part.number, str(folder), part.state, ends, tables, tuple(part.warnings))
+        self._ready.append(write_manifest(segment))
+        self._at = time.monotonic()
+        self._told(self._counts)
 
 
 def _sync(path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from instep.sources.connector.segment import (
     SegmentFile,
     SegmentTable,
     SegmentUpload,
+    stored_name,
 )
 from instep.sources.connector.values import Values, arrow_type, join, read_column, settled, type_of
 
@@ -83,9 +84,13 @@ class TableSpool:
 
     def __init__(self, folder: Path, number: int, said: Declaration) -> None:
         self._folder, self._said = folder, said
+        self.rows, self.bytes = 0, 0
         self._stem = f"{re.sub(r'[^A-Za-z0-9]+', '-', said.label).strip('-')[:80] or 'table'}-t{number}"
         self._seen: dict[str, _Seen] = {name: _Seen(kind) for name, kind in said.types.items()}
         self._waiting: list[_Batch] = []
+        self._rows, self._bytes = 0, 0
+        self._steps: list[SegmentTable] = []
+        self._told: tuple[object, ...] = ()
         self._writer: pq.ParquetWriter | None = None
         self._written: list[tuple[str, tuple[tuple[str, DataType], ...]]] = []
         self._counts: Counter[int] = Counter()
@@ -93,8 +98,77 @@ class TableSpool:
         self.uploads: list[SegmentUpload] = []
 
     @property
+    def said(self) -> Declaration:
+        return self._said
+
+    @property
     def operations(self) -> int:
         return self._counts.total() + len(self.truncates)
+
+    @property
+    def steps(self) -> int:
+        """How often its columns were others than in the part before."""
+        return len(self._steps)
+
+    @property
+    def is_on_disk(self) -> bool:
+        """True if some of its operations are in files, which no other segment can take."""
+        return bool(self._written or self.uploads)
+
+    @property
+    def _writes(self) -> bool:
+        return bool(self._counts[UPSERT] or self._counts[UPDATE])
+
+    def takes(self, later: TableSpool) -> bool:
+        """True if what came later can be of the same segment: it takes back or changes nothing that is here, and no
+        column that was inferred has another type in it."""
+        if self._writes and (later._counts[DELETE] or later._counts[UPDATE] or later.truncates):
+            return False
+        for name, seen in later._seen.items():
+            known = self._seen.get(name)
+            if known is None or name in self._said.types or Unknown() in (known.type, seen.type):
+                continue
+            if known.type != seen.type:
+                return False
+        return True
+
+    def absorb(self, later: TableSpool) -> None:
+        """Take the operations that came later. What was known of the columns between the two is kept as steps."""
+        if not self._steps and self._counts:
+            self._steps.append(self._step())
+            self._told = self._telling()
+        if (telling := later._telling()) != self._told:
+            self._steps.append(later._step())
+            self._told = telling
+        for name, seen in later._seen.items():
+            known = self._seen.setdefault(name, _Seen(seen.type))
+            known.type = seen.type if isinstance(known.type, Unknown) else known.type
+            known.misfits, known.wide = known.misfits + seen.misfits, known.wide or seen.wide
+            known.came, known.met = known.came or seen.came, known.met | seen.met
+        self._waiting += later._waiting
+        self._counts += later._counts
+        self.truncates += later.truncates
+        self._add_size(later.rows, later.bytes)
+
+    def _add_size(self, rows: int, size: int) -> None:
+        self.rows, self.bytes = self.rows + rows, self.bytes + size
+        self._rows, self._bytes = self._rows + rows, self._bytes + size
+        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+            self._write()
+
+    def _telling(self) -> tuple[object, ...]:
+        """What tells one step from another."""
+        kinds = (self._counts[UPSERT] > 0, self._counts[UPDATE] > 0, self._counts[DELETE] > 0)
+        return (*kinds, *((name, seen.type, seen.came) for name, seen in self._seen.items()))
+
+    def _step(self) -> SegmentTable:
+        """The table as it was told by this part alone, without its rows."""
+        columns = tuple(replace(c, misfits=0, met=()) for c in self._described())
+        said, counts = self._said, self._counts
+        return SegmentTable(
+            said.schema, said.name, said.declared, said.key, columns, upserts=int(counts[UPSERT] > 0),
+            updates=int(counts[UPDATE] > 0), deletes=int(counts[DELETE] > 0),
+        )  # fmt: skip
 
     def add(self, frame: Frame) -> Counter[int]:
         """The operations of a frame, by number; raises ReadError if it cannot be read."""
@@ -108,8 +182,7 @@ class TableSpool:
             seen.came = True
         self._waiting.append(batch)
         self._counts += counts
-        if sum(b.rows for b in self._waiting) >= _GROUP_ROWS or sum(b.bytes for b in self._waiting) >= _GROUP_BYTES:
-            self._write()
+        self._add_size(batch.rows, batch.bytes)
         return counts
 
     def _batch(self, frame: Frame) -> tuple[_Batch, Counter[int]]:
@@ -124,7 +197,8 @@ class TableSpool:
             data = [next(parts) for kind in kinds for _ in range(_PIECES.get(kind, 2))]
             if placed:
                 data.append(next(parts))
-            columns[name] = read_column(kinds, data, rows, self._said.types.get(name))
+            stored = stored_name(name)
+            columns[stored] = read_column(kinds, data, rows, self._said.types.get(stored))
         return _Batch(rows, tuple(own), columns, len(frame.body)), counts
 
     def _columns(self) -> tuple[tuple[str, DataType], ...]:
@@ -143,7 +217,7 @@ class TableSpool:
             self._written.append((path, columns))
             self._writer = _writer(self._folder / path, _schema(columns))
         self._writer.write_table(self._table(columns))
-        self._waiting = []
+        self._waiting, self._rows, self._bytes = [], 0, 0
         if (self._folder / self._written[-1][0]).stat().st_size >= _FILE_BYTES:
             self._close()
 
@@ -173,6 +247,7 @@ class TableSpool:
         return SegmentTable(
             self._said.schema, self._said.name, self._said.declared, self._said.key, tuple(self._described()), files,
             counts[UPSERT], counts[UPDATE], counts[DELETE], tuple(self.truncates), tuple(self.uploads),
+            tuple(self._steps) if len(self._steps) > 1 else (),
         )  # fmt: skip
 
     def _described(self) -> Iterator[SegmentColumn]:
@@ -193,7 +268,7 @@ def _array(kind: pa.DataType, data: memoryview, rows: int) -> pa.Array:
 
 def _given(lists: Sequence[Sequence[str]], operations: pa.Array, codes: memoryview, rows: int) -> pa.Array:
     """For each update the JSON list of its columns."""
-    texts = pa.array([json.dumps(names, ensure_ascii=False) for names in lists], pa.string())
+    texts = pa.array([json.dumps(list(map(stored_name, names)), ensure_ascii=False) for names in lists], pa.string())
     index = pc.if_else(pc.equal(operations, UPDATE), _array(pa.int32(), codes, rows), pa.scalar(None, pa.int32()))
     return pa.DictionaryArray.from_arrays(index, texts)
 

@@ -87,7 +87,9 @@ class _Performance:
         return replace(self._config, path=str(folder)), host
 
     def _all(self, state: Mapping[str, Any], config: ConnectorConfig, host: Host) -> None:
-        segments = Segments(config, str(self._scratch / "spool"), state, self._told, self._log, host)
+        gather = config.limits.ahead > 1
+        spool = str(self._scratch / "spool")
+        segments = Segments(config, spool, state, self._told, self._log, host, gather=gather)
         try:
             self._driver.ends(segments)
             while (segment := segments.next()) is not None:

@@ -48,7 +48,8 @@ class FilesConfig:
     `name` is what the store keeps the folder's files under. `tables` is a glob below the folder in which `{table}`
     stands for the table's name, "" for: a folder is a table, and so is a file beside it. `include` and `exclude` are
     patterns for `table` or `files.table`. `metadata` names columns about the file that each row is in. Local files that
-    changed less than `settle` seconds ago are left to the next read. `by_table` are options by pattern.
+    changed less than `settle` seconds ago are left to the next read. `by_table` are options by pattern. Without
+    `links` no file is read that a link leads to, outside of the folder.
     """
 
     path: str
@@ -61,6 +62,7 @@ class FilesConfig:
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     options: Options = field(default_factory=Options)
     by_table: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    links: bool = True
 
     def options_of(self, table: str) -> Options:
         """Those of a table: of several patterns the first that sets an option decides it."""

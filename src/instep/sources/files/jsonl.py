@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -18,6 +17,7 @@ from instep.sources.files.infer import NOTHING, infer, join
 from instep.sources.files.shape import FileColumn, Part, Piece, Refused, Shape, distinct
 
 BATCH_ROWS = 16_384
+BATCH_CHARACTERS = 16 << 20
 
 
 class Number(str):
@@ -56,7 +56,7 @@ def _records(
     """(line numbers, objects, lines that are none) of some thousand lines at a time; blank lines are passed over."""
     texts = io.TextIOWrapper(stream, encoding=_encoding(options), errors="surrogateescape", newline="\n")
     try:
-        while some := list(islice(texts, BATCH_ROWS)):
+        for some in _some(texts):
             numbers: list[int] = []
             objects: list[dict[str, Any]] = []
             bad: list[Refused] = []
@@ -75,6 +75,19 @@ def _records(
         raise ReadError(
             f"{name} cannot be read as JSON lines: {error}", hint="correct the file, or its `encoding`"
         ) from None
+
+
+def _some(texts: Iterable[str]) -> Iterator[list[str]]:
+    """The lines, as many at a time as a batch has rows or characters."""
+    found, size = list[str](), 0
+    for text in texts:
+        found.append(text)
+        size += len(text)
+        if len(found) >= BATCH_ROWS or size >= BATCH_CHARACTERS:
+            yield found
+            found, size = [], 0
+    if found:
+        yield found
 
 
 def _encoding(options: Options) -> str:

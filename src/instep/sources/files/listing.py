@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -80,10 +81,23 @@ def _all(config: FilesConfig, place: Place) -> Iterable[tuple[FileState, float]]
                 f"{config.path} is not a folder", hint="check `path`; relative paths start at the project folder"
             )
         found = filesystem.get_file_info(fs.FileSelector(root, recursive=True))
+        if place.local is not None and not config.links:
+            _check_links(config, [info.path for info in found])
     for info in found:
         name = info.path.removeprefix(root).lstrip("/")
         if info.type == fs.FileType.File and not any(part.startswith((".", "_")) for part in name.split("/")):
             yield FileState(name, int(info.size), str(info.mtime_ns)), (info.mtime_ns or 0) / 1e9
+
+
+def _check_links(config: FilesConfig, paths: Iterable[str]) -> None:
+    """Raise ConnectError for what a link leads out of the folder to."""
+    folder = os.path.realpath(config.path)
+    for path in paths:
+        if not os.path.realpath(path).startswith(f"{folder}/"):
+            raise ConnectError(
+                f"{path} leads out of {config.path}: a source that comes from an API reads its own folder alone",
+                hint="take the link away, or describe the source in instep.yml",
+            )
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from instep.schema.types import (
 from instep.sources.files.shape import FileColumn, Part, Piece, Shape, distinct
 
 BATCH_ROWS = 65_536
+BATCH_BYTES = 16 << 20
 types = pa.types
 
 
@@ -48,6 +49,13 @@ def inspect(file: Any, reserved: Sequence[str]) -> Shape:
     return Shape(tuple(columns), footer.num_rows, parts=tuple(parts))
 
 
+def _batch_rows(footer: pq.FileMetaData, groups: range) -> int:
+    """Return how many rows a batch has, so that it is no more than some megabytes, but for a single row."""
+    parts = [footer.row_group(at) for at in groups]
+    rows, size = sum(int(p.num_rows) for p in parts), sum(int(p.total_byte_size) for p in parts)
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * rows // max(size, 1)))
+
+
 def pieces(file: Any, shape: Shape, part: Part | None, wanted: Sequence[str]) -> Iterator[Piece]:
     """The rows of the part's row groups (None: all); columns that the file lacks are left out."""
     parquet = pq.ParquetFile(file)
@@ -57,7 +65,9 @@ def pieces(file: Any, shape: Shape, part: Part | None, wanted: Sequence[str]) ->
     schema = parquet.schema_arrow
     roots = [schema.names[at] for at in places]
     single = len(set(schema.names)) == len(schema.names)
-    for batch in parquet.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=roots if single else None):
+    for batch in parquet.iter_batches(
+        _batch_rows(parquet.metadata, groups), row_groups=list(groups), columns=roots if single else None
+    ):
         found = [batch.schema.names.index(name) for name in roots] if single else places
         arrays = {shape.columns[at].name: batch.column(place) for at, place in zip(places, found, strict=True)}
         yield Piece(arrays, pa.array(range(line, line + len(batch)), pa.int64()))

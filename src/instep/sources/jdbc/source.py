@@ -70,6 +70,7 @@ class JdbcSource(WholeCatalog):
 class JdbcSnapshot:
     """The database while one connection is open: no read point, see the module."""
 
+    one_moment = False
     note = "JDBC has no read point that connections can share: tables are as of the moments when they were read"
 
     def __init__(self, config: JdbcConfig, connection: Connection) -> None:

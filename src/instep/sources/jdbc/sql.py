@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instep.errors import ReadError
+from instep.project.jdbc_dialects import Dialect
 from instep.schema.read import TableRead
 from instep.schema.table import Column, Table
 from instep.schema.types import Binary, DataType, Date, Decimal, Float, Int, Json, Time, Timestamp
 from instep.sources.base import CursorRange
-from instep.sources.jdbc.dialects import Dialect
 from instep.sources.query import cursor_source, filters, rows_where
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")

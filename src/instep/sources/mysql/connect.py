@@ -202,12 +202,16 @@ def _timeout(connection: pymysql.Connection[Any], seconds: float) -> str:
     return f"SET SESSION max_execution_time = {max(1, int(seconds * 1000))}"
 
 
+BEGIN = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+"""Ends the transaction before it, and its locks."""
+
+
 @contextmanager
 def transaction(config: MySqlConfig) -> Iterator[pymysql.Connection[Any]]:
     """A connection whose InnoDB reads all see one point of time: now."""
     with connect(config) as connection:
         with translated(config):
-            run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            run(connection, BEGIN)
         yield connection
 
 

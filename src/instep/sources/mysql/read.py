@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from instep.errors import InstepError, LockYielded
 from instep.schema.types import Binary, Boolean, DataType, Decimal, Float, Int, TimestampTz, parse
-from instep.sources.mysql.connect import MySqlConfig, transaction, translated
+from instep.sources.mysql.connect import BEGIN, MySqlConfig, run, transaction, translated
+from instep.sources.mysql.locks import Watch
 from instep.sources.mysql.wire import RowStream
 from instep.stage.spec import Chunk, Limits
 
@@ -29,24 +31,45 @@ class MySqlReader:
 
     @property
     def limits(self) -> Limits:
-        return Limits(self.config.max_connections, self.config.rows_per_second)
+        """Each session that reads has another one beside it that watches for who waits, if three are allowed."""
+        most = self.config.max_connections
+        return Limits(1 + (most - 1) // 2 if most > 2 else most, self.config.rows_per_second)
 
     @contextmanager
     def open(self) -> Iterator[MySqlSession]:
         with transaction(self.config) as connection:
-            yield MySqlSession(self.config, connection)
+            watch = Watch(self.config, connection)
+            with watch.begun():
+                yield MySqlSession(self.config, connection, watch)
 
 
 @dataclass
 class MySqlSession:
-    """One connection; everything it reads is of one point of time."""
+    """One connection; all that it reads of one lane is of one point of time. A transaction keeps a lock on the
+    definition of what it has read, so the next lane is read in another one."""
 
     config: MySqlConfig
     connection: pymysql.Connection[Any]
+    watch: Watch
+    lane: str | None = None
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         """Batches of 65,536 rows or 32 MB. Each column of the query is named by its data type."""
+        try:
+            yield from self._read(chunk)
+        except InstepError as error:
+            if not self.watch.ended:
+                raise
+            hint = "sync again when they are done"
+            yielded = LockYielded(f"{error.message}: given up, because others wait for the table", hint=hint)
+            yielded.broken = True
+            raise yielded from None
+
+    def _read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         with translated(self.config, f"{self.config.place}, reading {chunk.table}"):
+            if self.lane not in (None, chunk.lane):
+                run(self.connection, BEGIN)
+            self.lane, self.watch.probe = chunk.lane, chunk.probe
             stream = RowStream(self.connection, chunk.query)
             kinds = [parse(name) for name in stream.names]
             names = [str(position) for position in range(len(kinds))]

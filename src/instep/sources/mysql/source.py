@@ -5,8 +5,8 @@ Identity: columns have no ids. InnoDB's table id is shown to users with the PROC
 a new id under the old name proves nothing.
 
 One consistent read: a consistent snapshot belongs to one connection and cannot be shared, so all chunks of a table
-have one lane and are read in order on one connection: each table is one consistent view, not older than the
-driver's, and two tables may be of different moments. As a lane is read in order, chunks need not be even: their
+have one lane and are read in order on one connection: each table is one consistent view, not older than what it was
+planned by, and two tables may be of different moments. As a lane is read in order, chunks need not be even: their
 bounds divide the range of an integer key.
 """
 
@@ -28,9 +28,9 @@ from instep.sources.log import ChangeLog
 from instep.sources.mysql.binlog.log import MySqlLog
 from instep.sources.mysql.catalog import read_catalog, read_fingerprint, table_statistics
 from instep.sources.mysql.checks import checks
-from instep.sources.mysql.connect import MySqlConfig, connect, first, run, transaction, translated
+from instep.sources.mysql.connect import MySqlConfig, connect, first, run, translated
 from instep.sources.mysql.read import MySqlReader
-from instep.sources.mysql.sql import literal, quoted, quoted_table
+from instep.sources.mysql.sql import literal, probing, quoted, quoted_table
 from instep.sources.mysql.types import query_type, selected
 from instep.sources.query import cursor_source, differing, filters, ranges, rows_where, wanted
 from instep.sources.replicas import nearest
@@ -71,14 +71,15 @@ class MySqlSource:
 
     @contextmanager
     def snapshot(self) -> Iterator[MySqlSnapshot]:
-        """A consistent snapshot for the counts and bounds; readers open later ones."""
-        with nearest(self.config, transaction) as at:
+        """A connection for the catalog, counts and bounds, statement by statement: a transaction would keep a lock on
+        the definition of each table that it has read. Readers open consistent snapshots, which are later ones."""
+        with nearest(self.config, connect) as at:
             yield MySqlSnapshot(at.config, at.connection, at.note)
 
 
 class MySqlSnapshot:
-    """The server as of one transaction; the schema as of now, for it is not part of transactions. `note`: what is
-    unusual about it."""
+    """The server while one connection is open: each statement sees what is committed by then, and tasks see no less.
+    `note`: what is unusual about it."""
 
     def __init__(self, config: MySqlConfig, connection: pymysql.Connection[Any], note: str = "") -> None:
         self.config, self.note = config, note
@@ -109,10 +110,11 @@ class MySqlSnapshot:
         share = len(parts)
         return [
             Chunk(
-                key, number, rows_where(select, [*part, *within]), stats.rows // share, stats.bytes // share, lane=key
+                key, number, rows_where(select, [*part, *within]), stats.rows // share, stats.bytes // share, lane=key,
+                probe=probing(read.source.ref),
             )
             for number, part in enumerate(parts)
-        ]
+        ]  # fmt: skip
 
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float

@@ -58,3 +58,8 @@ def _matches(text: str, pattern: str) -> str:
     if is_glob(pattern):
         return f"{text} {_EXACT} LIKE {literal(glob_to_like(pattern))}"
     return exact
+
+
+def probing(ref: tuple[str, str]) -> str:
+    """Return a query that needs the table's lock and reads nothing."""
+    return f"SELECT 1 FROM {quoted_table(*ref)} LIMIT 0"  # noqa: S608

@@ -36,7 +36,24 @@ FROM (SELECT oid, min(depth) AS depth FROM part GROUP BY oid) p
 JOIN pg_class c ON c.oid = p.oid JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_am m ON m.oid = c.relam
 ORDER BY depth, c.oid
 """
+# A view's tables are those of its rule. The catalog is that of the read point, the function's answer is of now.
+_REWRITTEN = """
+WITH RECURSIVE below(schema, name, oid) AS (
+    SELECT w.schema, w.name, c.oid FROM (VALUES {values}) w(schema, name)
+    JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
+  UNION
+    SELECT b.schema, b.name, x.oid FROM below b CROSS JOIN LATERAL (
+        SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = b.oid
+      UNION ALL
+        SELECT d.refobjid FROM pg_rewrite r JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+         WHERE r.ev_class = b.oid AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> b.oid) x(oid)
+)
+SELECT DISTINCT b.schema, b.name FROM below b JOIN pg_class c ON c.oid = b.oid
+WHERE c.relkind IN ('r', 'm') AND c.relfilenode <> 0 AND c.relfilenode IS DISTINCT FROM pg_relation_filenode(c.oid)
+"""
 _ROW_BYTES = 100
+PIECE = 16 << 20
+"""Bytes of a piece of a chunk, which is held in memory as a whole."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +81,25 @@ def storage(connection: psycopg.Connection[Any], schema: str, name: str) -> list
     return [Storage(quote_table(r[0], r[1]), *r[2:]) for r in connection.execute(statement.encode()).fetchall()]
 
 
+def rewritten(connection: psycopg.Connection[Any], refs: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """Return the tables whose rows are in another file by now than at the read point of the connection: ALTER TABLE and
+    TRUNCATE leave nothing in it that an older read point would show."""
+    values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
+    if not values:
+        return frozenset()
+    return frozenset(connection.execute(_REWRITTEN.replace("{values}", values).encode()).fetchall())
+
+
 @dataclass(frozen=True)
 class Part:
-    """What one query reads: `source` is the text after FROM, `where` a condition or ""."""
+    """What one query reads: `source` is the text after FROM, `where` a condition or "". `pieces` are conditions that
+    divide it, for queries that are short."""
 
     source: str
     where: str
     rows: int
     bytes: int
+    pieces: tuple[str, ...] = ()
 
 
 def parts(found: Sequence[Storage], version: int) -> list[Part]:
@@ -88,10 +116,20 @@ def parts(found: Sequence[Storage], version: int) -> list[Part]:
 def _cut(leaf: Storage, version: int, only: str) -> list[Part]:
     count = _count(leaf) if version >= TID_RANGES else 1
     edges = [leaf.pages * i // count for i in range(count)]
+    fine = 1 if version < TID_RANGES else -(-leaf.bytes // count // PIECE)
     return [
-        Part(only + leaf.name, _range(start, end), leaf.rows // count, leaf.bytes // count)
+        Part(
+            only + leaf.name, _range(start, end), leaf.rows // count, leaf.bytes // count,
+            _pieces(start, end, leaf.pages, fine),
+        )
         for start, end in zip(edges, [*edges[1:], None], strict=True)
-    ]
+    ]  # fmt: skip
+
+
+def _pieces(start: int, end: int | None, pages: int, count: int) -> tuple[str, ...]:
+    last = pages if end is None else end
+    edges = sorted({start + (last - start) * i // count for i in range(1, count)} - {start, last})
+    return tuple(_range(low, high) for low, high in zip([start, *edges], [*edges, end], strict=True))
 
 
 def _count(leaf: Storage) -> int:
@@ -115,4 +153,6 @@ def chunk_list(key: str, what: str, found: Sequence[Part], condition: str, lane:
 
 def _chunk(key: str, number: int, what: str, part: Part, condition: str, lane: str, size: str) -> Chunk:
     largest = f"{select(size, part.source, part.where, condition)} ORDER BY 2 DESC LIMIT 1" if size else ""
-    return Chunk(key, number, select(what, part.source, part.where, condition), part.rows, part.bytes, lane, largest)
+    pieces = tuple(select(what, part.source, piece, condition) for piece in part.pieces)
+    query = select(what, part.source, part.where, condition)
+    return Chunk(key, number, query, part.rows, part.bytes, lane, largest, pieces)

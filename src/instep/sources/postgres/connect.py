@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import psycopg
 
 Opened = TypeVar("Opened")
+LOCKED = "55P03"
+"""The SQLSTATE of a lock that was waited for in vain."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ def settings(config: PostgresConfig) -> dict[str, str]:
         "bytea_output": "hex",
         "idle_in_transaction_session_timeout": "0",
         "statement_timeout": f"{int(config.statement_timeout * 1000)}",
+        "lock_timeout": "1000",
     }
 
 
@@ -159,6 +162,9 @@ def translate(
     if "conflict with recovery" in text:
         hint = "sync again; set hot_standby_feedback = on at the standby, or raise its max_standby_streaming_delay"
         return ReadError(f"{subject}: the standby cancelled the read to go on replaying: {text}", hint=hint)
+    if sqlstate == LOCKED:
+        hint = "sync again when that is over; pg_locks and pg_blocking_pids say who it is"
+        return ReadError(f"{subject}: another session keeps it locked (ALTER TABLE, LOCK TABLE): {text}", hint=hint)
     if sqlstate == "57014" or "canceling statement due to" in text:
         return ReadError(f"{subject}: cancelled: {text}", hint="raise statement_timeout if the query needs longer")
     if SILENT in text:

@@ -7,13 +7,15 @@ first: one connection per task, many chunks on it.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.errors import ConnectError, InstepError, ReadError
-from instep.sources.postgres.connect import PostgresConfig, dial, set_statement, translate
+from instep.errors import ConnectError, InstepError, LockYielded, ReadError
+from instep.sources.postgres.connect import LOCKED, PostgresConfig, dial, set_statement, translate
+from instep.sources.postgres.locks import LANE, PAUSE, TASK, marking
 from instep.sources.postgres.sql import literal
 from instep.sources.postgres.types import DIMENSIONS
 from instep.stage.patience import Patience, Silence, within
@@ -28,11 +30,13 @@ BATCH_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class PostgresReader:
-    """What a task needs; picklable. `snapshot` is the exported snapshot, "" where none can be shared."""
+    """What a task needs; picklable. `snapshot` is the exported snapshot, "" where none can be shared; `key` tells the
+    sessions of the read point."""
 
     config: PostgresConfig
     settings: tuple[tuple[str, str], ...]
     snapshot: str = ""
+    key: int = 0
 
     @property
     def limits(self) -> Limits:
@@ -55,7 +59,7 @@ class PostgresReader:
         patience = Patience(self.config.read_timeout)
         try:
             self._begin(connection, patience)
-            yield PostgresReadSession(self.config, connection, patience)
+            yield PostgresReadSession(self.config, connection, patience, shared=bool(self.snapshot))
         finally:
             with suppress(adbc_driver_manager.Error):
                 patience.close(connection.close)
@@ -66,7 +70,8 @@ class PostgresReader:
         statements = ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"]
         if self.snapshot:
             statements.append(f"SET TRANSACTION SNAPSHOT {literal(self.snapshot)}")
-        statements.append(set_statement(dict(self.settings)))
+        role = marking(self.key, TASK if self.snapshot else LANE)
+        statements += [f"{set_statement(dict(self.settings))}, {role}", f"SAVEPOINT {_BEFORE}"]
 
         def run() -> None:
             with connection.cursor() as cursor:
@@ -82,29 +87,83 @@ class PostgresReader:
 
 
 class PostgresReadSession:
-    """One connection inside a task."""
+    """One connection inside a task. `shared`: others have the same read point, so that its queries can be done again
+    by one of them."""
 
-    def __init__(self, config: PostgresConfig, connection: Any, patience: Patience) -> None:
-        self._config, self._connection, self._patience = config, connection, patience
+    def __init__(self, config: PostgresConfig, connection: Any, patience: Patience, *, shared: bool) -> None:
+        self._config, self._connection, self._patience, self._shared = config, connection, patience, shared
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """The chunk's rows; extension types are unwrapped to their storage (uuid: 16 bytes, json: string)."""
+        """The chunk's rows; extension types are unwrapped to their storage (uuid: 16 bytes, json: string). No lock is
+        kept behind a query; a piece is in memory before its rows are handed on."""
         import adbc_driver_manager
         import pyarrow as pa
 
+        begun = time.monotonic()
         try:
-            with closing(self._patience.each(self._batches(chunk.query))) as batches:
-                for batch in self._config.in_time(batches, chunk.table):
-                    yield unwrap(batch)
-        except adbc_driver_manager.Error as error:
-            raise self._failure(str(error), error.sqlstate or "", chunk) from None
-        except (pa.ArrowException, OSError, Silence) as error:
-            raise self._failure(str(error), "", chunk) from None
+            for query in (chunk.query,) if chunk.query else chunk.pieces:
+                begun = time.monotonic()
+                with closing(self._patience.each(self._batches(query))) as batches:
+                    rows = self._config.in_time(batches, chunk.table)
+                    for batch in rows if chunk.query else [*rows]:
+                        yield unwrap(batch)
+        except (adbc_driver_manager.Error, pa.ArrowException, OSError, Silence) as error:
+            sqlstate = getattr(error, "sqlstate", None) or ""
+            if yielded := self._yielded(str(error), sqlstate, chunk, begun):
+                raise yielded from None
+            raise self._failure(str(error), sqlstate, chunk) from None
 
     def _batches(self, query: str) -> Generator[pa.RecordBatch, None, None]:
+        """Who closes it early gives the session up: a statement behind would wait for the end of the rows, which may
+        never come."""
         with self._connection.cursor(adbc_stmt_kwargs={_BATCH_OPTION: str(BATCH_BYTES)}) as cursor:
-            cursor.execute(query)
+            self._execute(cursor, query)
             yield from cursor.fetch_record_batch()
+        self._unlock()  # fails on a connection that was ended while it sent rows, which the driver takes for their end
+
+    def _execute(self, cursor: Any, query: str) -> None:
+        """Try again while another session has the table, without a lock that a third one could wait for."""
+        import adbc_driver_manager
+
+        begun = time.monotonic()
+        while True:
+            try:
+                cursor.execute(query)
+                return
+            except adbc_driver_manager.Error as error:
+                over = self._config.read_timeout and time.monotonic() - begun > self._config.read_timeout
+                if error.sqlstate != LOCKED or over:
+                    raise
+                self._unlock()
+            self._patience.heard()
+            time.sleep(PAUSE)
+
+    def _unlock(self) -> None:
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"ROLLBACK TO SAVEPOINT {_BEFORE}")
+
+    def _yielded(self, text: str, sqlstate: str, chunk: Chunk, begun: float) -> LockYielded | None:
+        """Return the error of a statement that was cancelled, or a connection that was ended, for somebody who waits.
+        The connection is ready for another statement, if it is there."""
+        import adbc_driver_manager
+
+        ended = self._shared and (sqlstate == "57P01" or any(mark in text for mark in _ENDED))
+        told = sqlstate == "57014" or _CANCELLED in text
+        cancelled = told and "conflict with recovery" not in text and not self._config.is_over(begun)
+        if not (ended or cancelled):
+            return None
+        error = LockYielded(
+            f"{chunk.table}: given up again and again, because others wait for the table (ALTER TABLE, LOCK TABLE)",
+            hint="sync again when they are done",
+        )
+        if ended and sqlstate != "57P01" and _TERMINATED not in text:
+            error.closed = translate(self._config, text, sqlstate, chunk.table)
+        try:
+            self._patience.call(self._unlock)
+        except (adbc_driver_manager.Error, Silence):
+            ended = True
+        error.broken = ended
+        return error
 
     def _failure(self, text: str, sqlstate: str, chunk: Chunk) -> InstepError:
         if DIMENSIONS in text:
@@ -137,6 +196,11 @@ def _server_said(text: str) -> str:
     return text.partition("ERROR:")[2].strip().splitlines()[0] if "ERROR:" in text else text.splitlines()[0]
 
 
+_CANCELLED = "canceling statement due to user request"
+_TERMINATED = "terminating connection"
+_ENDED = (_TERMINATED, "server closed the connection unexpectedly")
+_BEFORE = "instep_before"
+"""The savepoint behind which a chunk is read: taking it back ends its locks."""
 _TOO_LARGE = re.compile("exceeds maximum allowed length|invalid memory alloc request size|Cannot enlarge string buffer")
 _BATCH_OPTION = "adbc.postgresql.batch_size_hint_bytes"
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Catalog, Column
 from instep.schema.types import DataType
 from instep.sources.base import CursorBounds, CursorRange, Discovery
 from instep.sources.postgres.catalog import Names, read_catalog, read_fingerprint
-from instep.sources.postgres.chunks import chunk_list, parts, storage
+from instep.sources.postgres.chunks import chunk_list, parts, rewritten, storage
 from instep.sources.postgres.connect import PostgresConfig, connect, dial, set_statement, settings, translated
 from instep.sources.postgres.cursor import bounds_statement, condition, cursor_column, moved_back
+from instep.sources.postgres.locks import MAIN, Watch, marking, new_key, unlocked
 from instep.sources.postgres.read import PostgresReader
 from instep.sources.postgres.sql import literal, quote, quote_table, select
 from instep.sources.postgres.types import expression, octets, yielded
@@ -26,22 +27,37 @@ if TYPE_CHECKING:
     import psycopg
 
 LANE = "snapshot"
+Found = TypeVar("Found")
 
 
 class PostgresSnapshot:
     """See `Snapshot`. `note` says what is unusual about it, "" if nothing. Where the read point cannot be shared, every
     chunk is in one lane, read on one connection at a read point of its own, which is not before this one."""
 
-    def __init__(self, config: PostgresConfig, connection: psycopg.Connection[Any], exported: str, note: str) -> None:
+    def __init__(
+        self,
+        config: PostgresConfig,
+        connection: psycopg.Connection[Any],
+        exported: str,
+        note: str,
+        watch: Watch | None = None,
+    ) -> None:
         self._config, self._connection, self.note = config, connection, note
+        self._watch = watch or Watch(config, connection, new_key())
         self._lane = "" if exported else LANE
         self._seen: Discovery | None = None
-        self.reader = PostgresReader(config, tuple(_task_settings(config, connection).items()), exported)
+        self.reader = PostgresReader(
+            config, tuple(_task_settings(config, connection).items()), exported, self._watch.key
+        )
+
+    def _ask(self, act: Callable[[], Found]) -> Found:
+        """Answer what `act` reads at this read point; it keeps no lock."""
+        return unlocked(self._config, self._connection, act, self._watch.turn)
 
     def discover(self) -> Discovery:
         """The catalog as of this snapshot."""
         with translated(self._config):
-            self._seen = read_catalog(self._connection, self._names)
+            self._seen = self._ask(lambda: read_catalog(self._connection, self._names))
         return self._seen
 
     def chunks(self, read: TableRead, key: str, rows: CursorRange, *, columns: Sequence[str] = ()) -> list[Chunk]:
@@ -50,16 +66,16 @@ class PostgresSnapshot:
         what = ", ".join(_expression(c.source) for c in wanted if c.source)
         limit = condition(read, rows)
         with translated(self._config, read.source.path):
-            found = parts(storage(self._connection, *read.source.ref), self._connection.info.server_version)
+            stored = self._ask(lambda: storage(self._connection, *read.source.ref))
+            found = parts(stored, self._connection.info.server_version)
             if limit and len(found) > 1 and self._finds(read, limit):
-                found = parts(storage(self._connection, *read.source.ref)[:1], 0)
+                found = parts(stored[:1], 0)
         return chunk_list(key, what, found, limit, self._lane, size(read))
 
     def _finds(self, read: TableRead, limit: str) -> bool:
         """Whether the planner would fetch the range through an index."""
         query = select("1", quote_table(*read.source.ref), limit)
-        with self._connection.transaction():
-            row = self._connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone()
+        row = self._ask(lambda: self._connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode()).fetchone())
         kinds = set(_nodes(row[0][0]["Plan"])) if row else set()
         return any("Index" in k for k in kinds) and not any("Seq Scan" in k for k in kinds)
 
@@ -72,20 +88,21 @@ class PostgresSnapshot:
     ) -> tuple[str | None, CursorBounds]:
         """`column` is an accepted column. Rows whose cursor is NULL, infinite or NaN count as NULL."""
         source = cursor_column(read, column)
-        with translated(self._config, read.source.path), self._connection.transaction():
-            row = self._connection.execute(bounds_statement(read.source, source, read.condition).encode()).fetchone()
+        bounds = bounds_statement(read.source, source, read.condition)
+        with translated(self._config, read.source.path):
+            row = self._ask(lambda: self._connection.execute(bounds.encode()).fetchone())
             assert row is not None
             if after is not None and lookback:
-                back = moved_back(source, after, lookback, read.source.path)
-                moved = self._connection.execute(f"SELECT {back}".encode()).fetchone()
+                back = f"SELECT {moved_back(source, after, lookback, read.source.path)}"
+                moved = self._ask(lambda: self._connection.execute(back.encode()).fetchone())
                 after = moved[0] if moved else after
         return after, CursorBounds(row[0], row[1])
 
     def count(self, read: TableRead) -> int:
         """Exact number of rows as of this snapshot."""
         query = select("count(*)", quote_table(*read.source.ref), read.condition)
-        with translated(self._config, read.source.path), self._connection.transaction():
-            row = self._connection.execute(query.encode()).fetchone()
+        with translated(self._config, read.source.path):
+            row = self._ask(lambda: self._connection.execute(query.encode()).fetchone())
         return int(row[0]) if row else 0
 
     @property
@@ -98,8 +115,7 @@ class PostgresSnapshot:
 
         query = "EXPLAIN " + select("1", quote_table(*read.source.ref), read.condition)
         try:
-            with self._connection.transaction():
-                self._connection.execute(query.encode())
+            self._ask(lambda: self._connection.execute(query.encode()))
         except psycopg.OperationalError:
             raise
         except psycopg.Error as error:
@@ -109,16 +125,21 @@ class PostgresSnapshot:
     def transactions(self) -> str:
         """Which transactions this snapshot shows, as the text of `pg_current_snapshot()`."""
         with translated(self._config):
-            row = self._connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+            row = self._ask(lambda: self._connection.execute("SELECT pg_current_snapshot()::text").fetchone())
         return str(row[0]) if row else ""
 
     def moved(self, catalog: Catalog) -> frozenset[tuple[str, str]]:
-        """A fingerprint on a new connection, and the whole catalog only if that differs."""
+        """A fingerprint on a new connection, and the whole catalog only if that differs; and the tables whose rows were
+        written anew: this read point shows nothing of these."""
         with connect(self._config) as connection, translated(self._config):
-            seen = self._seen
-            if seen is None or read_fingerprint(connection, self._names) != seen.fingerprint:
-                seen = read_catalog(connection, self._names)
-        return differing(catalog, seen.catalog)
+            seen, names = self._seen, self._names
+            if seen is None or unlocked(self._config, connection, lambda: read_fingerprint(connection, names)) != (
+                seen.fingerprint
+            ):
+                seen = unlocked(self._config, connection, lambda: read_catalog(connection, names))
+        with translated(self._config):
+            anew = self._ask(lambda: rewritten(self._connection, [t.ref for t in catalog.tables]))
+        return differing(catalog, seen.catalog) | anew
 
     @property
     def _names(self) -> Names:
@@ -155,7 +176,12 @@ def open_snapshot(config: PostgresConfig) -> Iterator[PostgresSnapshot]:
     with nearest(config, connect) as at:
         exported, why = export(at.config, at.connection)
         alone = f"the read point cannot be shared ({why}): the tables are read one after another" if why else ""
-        yield PostgresSnapshot(at.config, at.connection, exported, "; ".join(filter(None, (at.note, alone))))
+        note, watch = "; ".join(filter(None, (at.note, alone))), Watch(at.config, at.connection, new_key())
+        with translated(at.config):
+            at.connection.execute(f"SELECT {marking(watch.key, MAIN)}".encode())
+        snapshot = PostgresSnapshot(at.config, at.connection, exported, note, watch)
+        with watch.begun():
+            yield snapshot
 
 
 def export(config: PostgresConfig, connection: psycopg.Connection[Any]) -> tuple[str, str]:

@@ -52,10 +52,15 @@ def connect(config: SqliteConfig) -> Iterator[sqlite3.Connection]:
 def transaction(config: SqliteConfig) -> Iterator[sqlite3.Connection]:
     """A connection with an open read transaction: what it sees does not change until the context ends."""
     with connect(config) as connection:
-        with describing(config.path, ConnectError):
-            connection.execute("BEGIN")
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        begin(connection, config.path)
         yield connection
+
+
+def begin(connection: sqlite3.Connection, path: str) -> None:
+    """Begin to see one moment, which is now. Raises ConnectError."""
+    with describing(path, ConnectError):
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
 
 
 def _check(path: str) -> None:
@@ -90,6 +95,9 @@ def describing(path: str, kind: type[InstepError], what: str = "") -> Iterator[N
         raise kind(f"{place}: {error}", hint=_hint(error)) from None
 
 
+_NO_ROOM = "free space there, name a larger disk by TMPDIR, or switch the file to WAL mode"
+
+
 def _hint(error: sqlite3.Error) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     hints = {
@@ -98,29 +106,32 @@ def _hint(error: sqlite3.Error) -> str:
         sqlite3.SQLITE_LOCKED: "another program holds a lock: sync when it is done, or switch it to WAL mode",
         sqlite3.SQLITE_CORRUPT: "the file is damaged: run `PRAGMA integrity_check` on it",
         sqlite3.SQLITE_CANTOPEN: "in WAL mode the folder must hold the -wal and -shm files, or be writable",
+        sqlite3.SQLITE_FULL: _NO_ROOM,
+        sqlite3.SQLITE_IOERR: f"if the disk works: {_NO_ROOM}",
         sqlite3.SQLITE_READONLY: "a crashed write must be rolled back first: open the file once with its own program",
     }
     return hints.get(code, "sync again; if it stays, try the query in the sqlite3 shell")
 
 
+def in_wal_mode(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether programs that write to the file need not wait for those that read it."""
+    with describing(path, ReadError):
+        return bool(connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal")
+
+
 @dataclass(frozen=True)
 class FileState:
-    """What tells that a rollback-journal database has moved: nobody writes to it while a reader holds its lock.
+    """What tells that a file was replaced, or a table in it altered.
 
     Found by `stat`, never by opening the file: closing a second descriptor would drop this process's locks.
     """
 
-    wal: bool
     schema_version: int
     inode: int
-    size: int
-    changed: int
 
 
 def file_state(connection: sqlite3.Connection, path: str) -> FileState:
     """The state of the open transaction's database."""
     with describing(path, ReadError):
-        wal = connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         version = int(connection.execute("PRAGMA schema_version").fetchone()[0])
-        found = Path(path).stat()
-    return FileState(wal, version, found.st_ino, 0 if wal else found.st_size, 0 if wal else found.st_mtime_ns)
+        return FileState(version, Path(path).stat().st_ino)

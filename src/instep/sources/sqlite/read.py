@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -17,24 +17,34 @@ from instep.sources.sqlite.connect import FileState, SqliteConfig, describing, f
 from instep.stage.spec import Chunk
 
 BATCH_ROWS = 65_536
+BATCH_BYTES = 16 << 20
+"""Texts and bytes of a batch: with more of them it has fewer rows."""
 _FETCH_ROWS = 2_048
+_FETCH_BYTES = 1 << 20
+_GROWTH = 8
 
 
 class BadText(bytes):
     """Text that is not UTF-8."""
 
 
+_SIZED = frozenset({str, bytes, BadText})
+
+
 @dataclass(frozen=True)
 class SqliteReader:
-    """Opens the file as `state` describes it; raises ReadError when it has moved since."""
+    """Opens the file as `state` describes it, and raises ReadError when it has moved since; or its `copy`, which nobody
+    writes to."""
 
     config: SqliteConfig
     state: FileState
+    copy: str = ""
 
     @contextmanager
     def open(self) -> Iterator[SqliteSession]:
-        with transaction(self.config) as connection:
-            self._check(file_state(connection, self.config.path))
+        with transaction(replace(self.config, path=self.copy or self.config.path)) as connection:
+            if not self.copy:
+                self._check(file_state(connection, self.config.path))
             yield SqliteSession(connection, self.config.path)
 
     def _check(self, now: FileState) -> None:
@@ -54,7 +64,7 @@ class SqliteSession:
     path: str
 
     def read(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
-        """Batches of 65,536 rows. Each column of the query is named by its declared type.
+        """Batches of 65,536 rows, or of 16 MB. Each column of the query is named by its declared type.
 
         Text that is not UTF-8 makes the driver fail, and looking at each text costs time: only then the query
         runs again, decoding text by text, past the rows that were already given.
@@ -77,21 +87,40 @@ class SqliteSession:
         cursor = self.connection.execute(query)
         types = [parse(column[0]) for column in cursor.description]
         names = [str(position) for position in range(len(types))]
-        while columns := _fetch(cursor, len(types), size):
+        step = 1
+        while True:
+            columns, step = _fetch(cursor, len(types), size, step)
+            if not columns:
+                return
             taken = columns if not skip else [values[skip:] for values in columns]
             skip = max(0, skip - len(columns[0]))
             if taken[0]:
                 yield pa.RecordBatch.from_arrays([_array(k, v) for k, v in zip(types, taken, strict=True)], names)
 
 
-def _fetch(cursor: sqlite3.Cursor, width: int, size: int) -> list[list[Any]]:
-    """Up to `size` rows as columns, empty at the end. Rows are turned into columns while they are still in the
-    processor's cache and before the garbage collector looks at them: twice as fast as all at once."""
+def _fetch(cursor: sqlite3.Cursor, width: int, size: int, step: int) -> tuple[list[list[Any]], int]:
+    """Up to `size` rows as columns, empty at the end, and how many rows to fetch at once from here on: it begins with
+    one, so that wide rows are known before many of them are in memory. Rows are turned into columns while they are
+    still in the processor's cache and before the garbage collector looks at them: twice as fast as all at once."""
     columns: list[list[Any]] = [[] for _ in range(width)]
-    while len(columns[0]) < size and (rows := cursor.fetchmany(min(_FETCH_ROWS, size))):
+    held = 0
+    while len(columns[0]) < size and held < BATCH_BYTES and (rows := cursor.fetchmany(min(step, size))):
+        wide = 0
         for values, part in zip(columns, zip(*rows, strict=True), strict=True):
             values.extend(part)
-    return columns if columns[0] else []
+            wide += _width(part)
+        held += wide
+        fits = _FETCH_BYTES * len(rows) // max(wide, 1)
+        step = max(1, min(_FETCH_ROWS, _GROWTH * step, fits))
+    return (columns if columns[0] else []), step
+
+
+def _width(values: Sequence[Any]) -> int:
+    """Return the length of all texts and bytes among the values."""
+    classes = set(map(type, values))
+    if classes.isdisjoint(_SIZED):
+        return 0
+    return sum(map(len, values)) if classes <= _SIZED else sum(len(v) for v in values if type(v) in _SIZED)
 
 
 def _lenient(text: bytes) -> str | BadText:

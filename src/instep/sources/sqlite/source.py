@@ -2,11 +2,10 @@
 
 Identity: SQLite keeps no immutable ids, so tables and columns are matched by name only.
 
-One consistent read: a read transaction is open over the whole snapshot. With a rollback journal its lock keeps
-writers out (their commits wait), so that every task sees the same rows, and chunks are read side by side. In WAL
-mode writers go on and a second connection sees a later state, so all chunks of the snapshot share one lane: one
-connection, whose single read point is not before the snapshot's. A reader refuses to start when the file was
-replaced or a table altered in between.
+One consistent read: a read transaction is open over the whole snapshot. With a rollback journal it would keep writers
+out, so it is one of a copy (`copy.py`), and chunks are read side by side. In WAL mode writers go on and a second
+connection sees a later state, so all chunks of the snapshot share one lane: one connection, whose single read point is
+not before the snapshot's. A reader refuses to start when the file was replaced or a table altered in between.
 """
 
 from __future__ import annotations
@@ -35,7 +34,9 @@ from instep.sources.sqlite.catalog import (
     row_id_range,
     statistics,
 )
-from instep.sources.sqlite.connect import SqliteConfig, connect, describing, file_state, transaction
+from instep.sources.sqlite.connect import SqliteConfig, begin, connect, describing, file_state, in_wal_mode, transaction
+from instep.sources.sqlite.copy import copied
+from instep.sources.sqlite.cursor import order_of
 from instep.sources.sqlite.read import SqliteReader, text
 from instep.sources.sqlite.types import query_type
 from instep.stage.spec import Chunk
@@ -49,18 +50,20 @@ class SqliteSource:
     kind = "sqlite"
     default_schema = "main"
 
-    def __init__(self, config: SqliteConfig) -> None:
-        self.config = config
+    def __init__(self, config: SqliteConfig, copies: str = "") -> None:
+        """Copies are made in a folder of `copies`, which tasks on other machines see, too; "" for the system's folder
+        for temporary files."""
+        self.config, self._copies = config, copies
 
     def test(self) -> list[Check]:
         """The file opens; its schema is read; every selected table answers."""
         try:
-            with self.snapshot() as snapshot:
-                found = snapshot.discover()
-                wal = snapshot.reader.state.wal
+            with transaction(self.config) as connection:
+                found = SqliteSnapshot(self.config, connection).discover()
+                wal = in_wal_mode(connection, self.config.path)
         except InstepError as error:
             return [Check("open the file", False, error.message, error.hint)]
-        journal = "WAL" if wal else "rollback journal: writers wait while a sync reads"
+        journal = "WAL" if wal else "rollback journal: each sync copies the file, so that writers need not wait for it"
         return [
             Check("open the file", True, f"{self.config.path} ({journal})"),
             _check_tables(len(found.catalog.tables)),
@@ -73,14 +76,19 @@ class SqliteSource:
             return fingerprint(connection, self.config)
 
     def discover(self) -> Discovery:
-        with self.snapshot() as snapshot:
-            return snapshot.discover()
+        with transaction(self.config) as connection:
+            return SqliteSnapshot(self.config, connection).discover()
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteSnapshot]:
-        """A read transaction, held until the context ends."""
-        with transaction(self.config) as connection:
-            yield SqliteSnapshot(self.config, connection)
+        """A read transaction, held until the context ends; of a copy, where it would keep writers waiting."""
+        with connect(self.config) as connection:
+            if in_wal_mode(connection, self.config.path):
+                begin(connection, self.config.path)
+                yield SqliteSnapshot(self.config, connection)
+                return
+        with copied(self.config, self._copies) as copy, transaction(replace(self.config, path=copy)) as connection:
+            yield SqliteSnapshot(self.config, connection, copy)
 
 
 def _check_tables(count: int) -> Check:
@@ -89,12 +97,12 @@ def _check_tables(count: int) -> Check:
 
 
 class SqliteSnapshot:
-    """The file as of one read transaction."""
+    """The file, or its `copy`, as of one read transaction."""
 
-    def __init__(self, config: SqliteConfig, connection: sqlite3.Connection) -> None:
+    def __init__(self, config: SqliteConfig, connection: sqlite3.Connection, copy: str = "") -> None:
         self.config = config
         self._connection = connection
-        self.reader = SqliteReader(config, file_state(connection, config.path))
+        self.reader = SqliteReader(config, file_state(connection, copy or config.path), copy)
 
     @cached_property
     def _contents(self) -> Contents:
@@ -124,7 +132,7 @@ class SqliteSnapshot:
         within = [*_within(read, rows), *filters(read)]
         count, bounds = self._bounds(read, storage) if rows.lower is None else (0, [])
         parts = ranges(f"t.{quoted(storage.rowid)}", bounds)
-        lane = "sqlite" if self.reader.state.wal else ""
+        lane = "" if self.reader.copy else "sqlite"
         return [
             Chunk(key, number, rows_where(select, [*part, *within]), count // len(parts), lane=lane)
             for number, part in enumerate(parts)
@@ -133,13 +141,12 @@ class SqliteSnapshot:
     def cursor_bounds(
         self, read: TableRead, column: str, after: str | None, lookback: float
     ) -> tuple[str | None, CursorBounds]:
-        """(`after` moved back, the greatest value and the number of NULLs); text forms as SQLite stores them."""
+        """(`after` moved back, the greatest value and the number of rows without an order); text forms as SQLite stores
+        them."""
         source = _cursor_column(read, column)
-        name = _column(source)
-        query = rows_where(
-            f"SELECT max({name}), count(*) - count({name}) FROM main.{quoted(read.source.name)} AS t",  # noqa: S608
-            filters(read),
-        )
+        each, over_all = order_of(_column(source), source.type)
+        rows = rows_where(f"SELECT {each} FROM main.{quoted(read.source.name)} AS t", filters(read))  # noqa: S608
+        query = f"SELECT {over_all} FROM ({rows} LIMIT -1)"  # noqa: S608 - the limit has each row looked at once
         with describing(self.config.path, ReadError, f"reading the cursor {read.source.path}.{source.name}"):
             upper, nulls = self._connection.execute(query).fetchone()
         if isinstance(upper, bytes):

@@ -6,28 +6,36 @@ between the two is repaired by the next run: the steps that were done are not th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Guarded
-from instep.errors import StalePlan
-from instep.events import ChangeApplied
+from instep.errors import IllegalChange, StalePlan
+from instep.events import ChangeApplied, ChangeDetected
 from instep.model import Review, Run
 from instep.schema.accept import accept
-from instep.schema.change import ColumnRemoved, DestinationDrifted, column_of, describe, key
+from instep.schema.change import (
+    ColumnRemoved,
+    DestinationDrifted,
+    change_to_dict,
+    column_of,
+    describe,
+    key,
+    table_of,
+)
 from instep.schema.extra import was_extra
 from instep.schema.guard import Guards, offences, spared
 from instep.schema.names import assign, destination_ref, with_given
 from instep.schema.plan import Plan, check_base, desired, plan
 from instep.schema.policy import Decision, Modifiers, is_reordered_key
 from instep.schema.selection import column_is_on
-from instep.schema.step import RewriteColumn
-from instep.schema.table import Catalog, Table, fingerprint
-from instep.schema.widen import widens
+from instep.schema.table import Catalog, Table, by_names, fingerprint
 from instep.sources.stream import Streams
 from instep.spans import span, tell
 from instep.store.backfills import Backfill, Scope
+from instep.store.reviews import Finding
 from instep.sync.changes.extras import record_extra, want_values
 from instep.sync.changes.fill_plan import follow_columns
 from instep.sync.changes.kept_history import goes_on, unkept, with_history
@@ -35,47 +43,72 @@ from instep.sync.changes.laid_out import with_layouts
 from instep.sync.changes.owned import check_unmoved, own, taken
 from instep.sync.changes.selected import chosen
 from instep.sync.changes.shards import shared_offences, unable, with_shards
+from instep.sync.changes.unfit import hold_columns, read_whole, unfit_columns
 from instep.sync.confirm import confirm
+from instep.sync.detection.births import is_for_tables
 from instep.sync.detection.detect import Detection, remember
 from instep.sync.detection.drift import as_left, inspected, repaired, want_reload
 from instep.sync.detection.fill_since import was_held
-from instep.sync.detection.identity import by_names
 from instep.sync.detection.pause import releases, resume
 from instep.sync.detection.places import Places
+from instep.sync.detection.refused import hold_tables, record_refused
 from instep.sync.detection.swapped import WHY, comes_back, may_be_swapped
 from instep.sync.journal import Journal, journal
 from instep.sync.pipe import Pipe, Ref
+from instep.sync.two_people import dropping, let_go_of, stale_tables, two_people
 
+NONE: Mapping[Ref, str] = {}
 REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "cursor.removed")
 """Kinds after which the whole table is read into a new generation, so that no two keys are ever mixed."""
 
 
-def make_plan(pipe: Pipe, detection: Detection) -> Plan:
-    """What applying the decisions does; touches nothing."""
+def make_plan(pipe: Pipe, detection: Detection, stuck: Mapping[Ref, str] = NONE) -> Plan:
+    """What applying the decisions does; touches nothing. What the destination cannot take waits in it for a review.
+    `stuck`: destination tables that are left as they are, and why."""
     check_unmoved(pipe)
     before, guards = detection.accepted, _guards(pipe, detection.accepted)
     decisions, kept = spared(detection.decisions, before, pipe.naming, guards)
     detection = replace(detection, decisions=decisions)
+    made = _drawn(pipe, detection, guards, stuck)
+    anew: frozenset[Ref] = frozenset()
+    if (unfit := unfit_columns(pipe, made, guards)) and (anew := read_whole(pipe, made, unfit)):
+        made = _drawn(pipe, detection, guards, stuck, anew)
+        unfit = unfit_columns(pipe, made, guards)
+    if unfit:
+        detection, others = hold_columns(pipe, detection, made, unfit)
+        made = _drawn(pipe, detection, guards, {**others, **stuck}, anew)
+    made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
+    made = with_shards(pipe, made)
+    made = repaired(pipe, with_layouts(pipe, made), detection.drift, detection.decisions)
+    drifted = detection.drift.held(made.decisions).keys()
+    return replace(made, decisions=hold_tables(made.decisions, made.refused, drifted))
+
+
+def _drawn(
+    pipe: Pipe, detection: Detection, guards: Mapping[Ref, Guards], others: Mapping[Ref, str] = NONE,
+    anew: Collection[Ref] = (),
+) -> Plan:  # fmt: skip
+    """Draw the plan of these decisions, without the tables that their layout, others of a shared table, or `others`
+    (destination table to why) hold. Accepted tables in `anew` get a new generation."""
+    before, decisions = detection.accepted, detection.decisions
     origins = {new: old for old, new in Places.of(decisions).moves.items()}
-    named = with_given(accept(detection.decisions, before, detection.source), before, origins, pipe.naming)
+    named = with_given(accept(decisions, before, detection.source), before, origins, pipe.naming)
     after = assign(named.catalog, pipe.naming)
     after = with_history(pipe, decisions, before, record_extra(pipe, after, detection))
+    after = Catalog.of(replace(t, generation=t.generation + (t.ref in anew)) for t in after.tables)
     wanted = _desired(pipe, after)
     refs = sorted(_refs(pipe, before, after))
     there, foreign = inspected(pipe, refs)
     known = by_names(there) if detection.rebound else there
     able = pipe.destination.capabilities
     prefix = pipe.naming.prefix
-    foreign = {**foreign, **taken(pipe, refs), **unable(pipe, refs), **_left_alone(pipe, detection, after)}
+    foreign = {**foreign, **taken(pipe, refs), **unable(pipe, refs), **_left_alone(pipe, detection, after), **others}
     foreign |= unkept(pipe, decisions, before, after)
     made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign)
-    if stuck := offences(made, guards) | _unfit(pipe, made) | shared_offences(pipe, made):
+    if stuck := offences(made, guards) | shared_offences(pipe, made):
         made = plan(decisions, before, after, known, wanted, able, prefix=prefix, foreign=foreign | stuck)
-    made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
-    made = replace(made, remarks=tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.kept))
-    made = replace(made, remarks=(*made.remarks, *goes_on(pipe, after)))
-    made = with_shards(pipe, made)
-    made = repaired(pipe, with_layouts(pipe, made), detection.drift, detection.decisions)
+    remarks = tuple(f"{'.'.join(filter(None, ref))}: {text}" for ref, text in named.kept)
+    made = replace(made, remarks=(*remarks, *goes_on(pipe, after)))
     if detection.rebound:
         stored = pipe.store.accepted.catalog(pipe.name)
         made = replace(made, base_accepted=fingerprint(stored), base_destination=fingerprint(there))
@@ -86,23 +119,6 @@ def _guards(pipe: Pipe, accepted: Catalog) -> Mapping[Ref, Guards]:
     """What the destination's own layout of its tables stands on."""
     refs = sorted(destination_ref(t, pipe.naming) for t in accepted.tables)
     return pipe.destination.guards(refs) if isinstance(pipe.destination, Guarded) else {}
-
-
-def _unfit(pipe: Pipe, made: Plan) -> dict[Ref, str]:
-    """Tables with values that a column's new type does not take, and what a person can do; reads those columns."""
-    found: dict[Ref, str] = {}
-    for group in made.groups():
-        for change in (s.change for s in group.steps):
-            if not isinstance(change, RewriteColumn) or widens(change.before.type, change.after.type):
-                continue
-            name = change.before.name
-            if count := pipe.destination.misfits(change.table, name, change.after.type).count:
-                values = "1 value" if count == 1 else f"{count:,} values"
-                found[group.ref] = (
-                    f"{name} keeps its type: {values} of rows loaded before would not fit {change.after.type} "
-                    "(reject the change, or read the table anew beside a copy: `table set-key TABLE KEY --rebuild`)"
-                )
-    return found
 
 
 def _left_alone(pipe: Pipe, detection: Detection, after: Catalog) -> dict[Ref, str]:
@@ -141,20 +157,56 @@ def apply_plan(
                 pipe.destination.claim(group.ref, run.fence)
                 changes = tuple(s.id for s in group.steps)
                 commit = Commit(run.id, run.fence, changes=changes)
-                pipe.destination.execute(group.ref, group.steps, group.after, commit)
+                with _named(group.ref):
+                    pipe.destination.execute(group.ref, group.steps, group.after, commit)
                 crashpoint("apply.table.after")
         confirm(pipe, made)
         return _accept(pipe, made, reviews, detection, record)
 
 
+class TableStuck(IllegalChange):
+    """A destination table that could not be changed as its plan says; it is as it was."""
+
+    def __init__(self, ref: Ref, why: IllegalChange) -> None:
+        super().__init__(why.message, hint=why.hint)
+        self.ref = ref
+
+
+@contextmanager
+def _named(ref: Ref) -> Iterator[None]:
+    try:
+        yield
+    except IllegalChange as why:
+        raise TableStuck(ref, why) from why
+
+
+def plan_and_apply(pipe: Pipe, run: Run, detection: Detection, reviews: Mapping[str, Review]) -> Plan:
+    """Apply what was decided and return the plan that was carried out: a table whose values turn out not to fit while
+    they are written again keeps its columns, and the others go on."""
+    stuck: dict[Ref, str] = {}
+    while True:
+        made = make_plan(pipe, detection, stuck)
+        try:
+            apply_plan(pipe, run, made, reviews, detection)
+        except TableStuck as error:
+            if error.ref in stuck:
+                raise
+            stuck[error.ref] = f"{error.message} ({error.hint})"
+        else:
+            return made
+
+
 def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
     """Raises StalePlan unless accepted catalog and destination are still those that the plan was made from, and what
-    it applies still stands (`reviews` by content key) and was not rejected meanwhile."""
+    it applies still stands (`reviews` by content key) and was not rejected meanwhile. A rejected schema comes in for
+    the tables that are switched on."""
     accepted = pipe.store.accepted.catalog(pipe.name)
     check_base(made, accepted, inspected(pipe, sorted(_refs(pipe, accepted, made.after)))[0])
     for decision in made.decisions:
         review = reviews.get(key(decision.change))
-        if decision.applied and (review is None or review.status == "rejected"):
+        if not decision.applied or (review is not None and review.status != "rejected"):
+            continue
+        if review is None or not is_for_tables(pipe, decision.change, made.decisions, reviews):
             why = "was rejected" if review else "is not at the source any more"
             raise StalePlan(f"{describe(decision.change)}: this {why}", hint="plan again and review the new plan")
 
@@ -191,6 +243,7 @@ def _accept(pipe: Pipe, made: Plan, reviews: Mapping[str, Review], detection: De
                 pipe.store.backfills.want(pipe.name, places.after(decision.change), why=WHY, change=review.id)
             if releases(pipe, review):
                 resume(pipe, review.id, "applied")
+        record_refused(pipe, made.decisions, reviews)
         record.close(version, (reviews[key(d.change)].id for d in applied))
     crashpoint("apply.accepted")
     return version
@@ -264,20 +317,21 @@ def _rebuilds(pipe: Pipe, backfill: Backfill) -> bool:
 
 def let_go(pipe: Pipe, run: Run, only: Set[str]) -> None:
     """Drops the retained columns of tables without a key (`only` these paths, if any): a full refresh cannot carry
-    them, and a person has consented. The destination keeps them for undoing."""
+    them, and a person has consented; under four_eyes two people. The destination keeps them for undoing."""
     before = pipe.store.accepted.catalog(pipe.name)
-    tables = [t for t in before.tables if not t.retained and not t.key and (not only or t.path in only)]
-    stale = [t for t in tables if any(c.retained for c in t.columns)]
-    if not stale:
+    stale, act = stale_tables(before, only), let_go_of(pipe.name, before, only)
+    if act is None:
         return
     after = Catalog.of([*(t for t in before.tables if t not in stale), *(replace(t, columns=t.live) for t in stale)])
     gone = [ColumnRemoved(t.ref, c, i) for t in stale for i, c in enumerate(t.columns) if c.retained]
-    _lose(pipe, run, before, after, gone, "drop-retained")
+    with two_people(pipe, act.name, act.what):
+        _lose(pipe, run, before, after, gone, "drop-retained")
 
 
 def drop_named(pipe: Pipe, run: Run, paths: Set[str]) -> None:
     """Drops accepted columns that are not read any more and that a person has named: `paths` are schema.table.column.
-    One that is read (again), or is gone, is left alone. The destination keeps them for undoing."""
+    One that is read (again), or is gone, is left alone. Under four_eyes it takes two people who have named the same
+    columns. The destination keeps them for undoing."""
     before, on = pipe.store.accepted.catalog(pipe.name), chosen(pipe.said, pipe.store, pipe.name)
     gone = [
         ColumnRemoved(t.ref, c, i)
@@ -288,12 +342,29 @@ def drop_named(pipe: Pipe, run: Run, paths: Set[str]) -> None:
         return
     lost = {(c.table, c.before.name) for c in gone}
     left = (replace(t, columns=tuple(c for c in t.columns if (t.ref, c.name) not in lost)) for t in before.tables)
-    _lose(pipe, run, before, Catalog.of(left), gone, "drop-columns")
+    act = dropping(pipe.name, paths)
+    with two_people(pipe, act.name, act.what):
+        _lose(pipe, run, before, Catalog.of(left), gone, "drop-columns")
 
 
 def _lose(pipe: Pipe, run: Run, before: Catalog, after: Catalog, gone: Sequence[ColumnRemoved], rule: str) -> None:
+    """Each column that goes is a change on record, approved by whoever has named it and told when it is applied."""
     wanted = _desired(pipe, after)
     there = pipe.destination.inspect(sorted(t.ref for t in wanted.tables))
-    consent = [Decision(c, "apply", rule, "let go by a person", Modifiers(removed="drop")) for c in gone]
+    why = f"let go by {pipe.who}"
+    consent = [Decision(c, "apply", rule, why, Modifiers(removed="drop")) for c in gone]
     made = plan(consent, before, after, there, wanted, pipe.destination.capabilities, prefix=pipe.naming.prefix)
-    apply_plan(pipe, run, made, {})
+    with pipe.transaction():
+        known = pipe.store.reviews.standing(pipe.name)
+        reviews = {key(d.change): pipe.store.reviews.open_approved(pipe.name, _named_by(d), pipe.who) for d in consent}
+        new = [review for name, review in reviews.items() if name not in known]
+        pipe.store.events.add(*(ChangeDetected(pipe.name, r.id, r.kind, r.summary) for r in new))
+    apply_plan(pipe, run, made, reviews)
+
+
+def _named_by(decision: Decision) -> Finding:
+    change = decision.change
+    return Finding(
+        key(change), change.kind, table_of(change) or ("", ""), column_of(change), describe(change),
+        change_to_dict(change), decision.action, decision.rule, decision.why, asdict(decision.modifiers),
+    )  # fmt: skip

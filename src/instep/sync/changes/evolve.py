@@ -45,6 +45,16 @@ class Preview:
     old_names: tuple[str, ...] = ()
 
     @property
+    def missing(self) -> list[str]:
+        """Errors of patterns of `include` that no table fits."""
+        return list(self.detection.missing.values())
+
+    @property
+    def others(self) -> bool:
+        """True if what is missing is not all that was asked for."""
+        return self.detection.others
+
+    @property
     def id(self) -> str:
         """What the plan is called once it is applied."""
         return plan_id(self.connection, self.detection.version, self.plan)
@@ -72,7 +82,7 @@ def preview(pipe: Pipe, *, count: bool = False, pauses: bool = False) -> Preview
             *planned_faults(pipe, detection.discovery.catalog),
             *partial_columns(pipe, detection, made.after),
         ),
-        asked(pipe, detection, reviews),
+        asked(pipe, replace(detection, decisions=made.decisions), reviews),
         announced(pipe, made),
     )
 

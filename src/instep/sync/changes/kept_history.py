@@ -8,7 +8,7 @@ from dataclasses import replace
 from instep.errors import ProjectError
 from instep.schema.change import KeyChanged, KeyRemoved, TableReplaced
 from instep.schema.names import destination_ref
-from instep.schema.policy import Decision
+from instep.schema.policy import Decision, is_retyped_key
 from instep.schema.table import Catalog, Table
 from instep.sync.choose import choose, why_no_history
 from instep.sync.detection.chosen import settings_of
@@ -56,13 +56,14 @@ def rekeyed(pipe: Pipe, decisions: Sequence[Decision]) -> dict[Ref, str]:
     """Accepted tables with versions whose rows have another key by now, and what a person can do: it is not let in,
     whatever was decided, and rows that come in part would be taken for versions of others. Where the whole table is
     read, rows that share the old key are noticed. A table that another one has replaced is not read at all."""
-    places, keys = Places.of(decisions), dict[Ref, tuple[str, ...]]()
+    places, keys = Places.of(decisions), dict[Ref, tuple[str, ...] | None]()  # None: values of another type
     for one in (d.change for d in decisions if d.applied):
         if isinstance(one, KeyChanged | KeyRemoved):
-            keys[places.after(one)] = one.after if isinstance(one, KeyChanged) else ()
+            retyped = is_retyped_key(one)
+            keys[places.after(one)] = None if retyped else one.after if isinstance(one, KeyChanged) else ()
     accepted = pipe.store.accepted.catalog(pipe.name)
     tables = ((accepted.get(ref), key) for ref, key in keys.items())
-    mixed = (t for t, key in tables if t is not None and t.history and set(t.key) != set(key))
+    mixed = (t for t, key in tables if t is not None and t.history and (key is None or set(t.key) != set(key)))
     return {t.ref: _why(t) for t in mixed if _comes_in_part(pipe, t)}
 
 
@@ -84,7 +85,9 @@ def unkept(pipe: Pipe, decisions: Sequence[Decision], before: Catalog, after: Ca
     places, found = Places.of(decisions), dict[Ref, str]()
     for one in (d.change for d in decisions if d.applied and isinstance(d.change, _MIXES)):
         old, table = before.get(places.before(one)), after.get(places.after(one))
-        if old is None or table is None or not old.history or set(old.key) == set(table.key):
+        if old is None or table is None or not old.history:
+            continue
+        if set(old.key) == set(table.key) and not is_retyped_key(one):
             continue
         found[destination_ref(table, pipe.naming)] = _why(table)
     return found

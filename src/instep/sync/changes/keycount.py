@@ -15,6 +15,7 @@ from instep.schema.names import destination_ref
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Table
 from instep.sources.base import CursorRange
+from instep.stage.giving_way import giving_way
 from instep.stage.in_duckdb import in_duckdb
 from instep.sync.detection.filters import where_of
 from instep.sync.pipe import Pipe
@@ -62,7 +63,7 @@ def count_key(pipe: Pipe, table: Table, source: Table, key: Sequence[str], names
 def count_source(pipe: Pipe, source: Table, key: Sequence[str]) -> Count:
     """Reads the key's columns in one snapshot."""
     read = TableRead(source, source, tuple(ColumnRead(c, c) for c in source.columns), where_of(pipe, source))
-    with pipe.source.snapshot() as snapshot, snapshot.reader.open() as session:
+    with pipe.source.snapshot() as snapshot, giving_way(snapshot.reader) as session:
         chunks = snapshot.chunks(read, "key", CursorRange(), columns=tuple(key))
         return _count(batch for chunk in chunks for batch in session.read(chunk))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from instep.destinations.base import Trial
-from instep.schema.change import ColumnNarrowed, ColumnRetyped
+from instep.schema.change import ColumnNarrowed, ColumnRetyped, key
 from instep.schema.names import destination_ref
 from instep.schema.selection import hashed
 from instep.schema.table import Column, Table
@@ -43,17 +43,18 @@ class Lossy:
         return f"{where}: {'; '.join(filter(None, parts))}{row}"
 
 
-def lossy_casts(pipe: Pipe, detection: Detection, rows: int = SAMPLE) -> tuple[Lossy, ...]:
-    """One entry for each retyped or narrowed column whose table holds rows; reads the first `rows` of these columns
-    and the key only, and nothing for 0. Values are never part of what it answers."""
-    return tuple(_entries(pipe, detection, rows)) if rows else ()
+def lossy_casts(pipe: Pipe, detection: Detection, rows: int = SAMPLE, only: str = "") -> tuple[Lossy, ...]:
+    """One entry for each retyped or narrowed column whose table holds rows, or for the change with the content key
+    `only`; reads the first `rows` of these columns and the key only, and nothing for 0. Values are never part of what
+    it answers."""
+    return tuple(_entries(pipe, detection, rows, only)) if rows else ()
 
 
-def _entries(pipe: Pipe, detection: Detection, rows: int) -> Iterator[Lossy]:
+def _entries(pipe: Pipe, detection: Detection, rows: int, only: str) -> Iterator[Lossy]:
     places = Places.of(detection.decisions)
     for decision in detection.decisions:
         change = decision.change
-        if not isinstance(change, ColumnRetyped | ColumnNarrowed):
+        if not isinstance(change, ColumnRetyped | ColumnNarrowed) or (only and key(change) != only):
             continue
         table = detection.accepted.get(places.before(change))
         column = accepted_column(table, change.before) if table else None
@@ -71,10 +72,10 @@ def accepted_column(table: Table, before: Column) -> Column | None:
 
 
 def _tried(pipe: Pipe, table: Table, column: Column, kind: DataType, rows: int) -> Trial:
-    ref, key = destination_ref(table, pipe.naming), [k.alias or k.name for k in _key(table)]
+    ref, keys = destination_ref(table, pipe.naming), [k.alias or k.name for k in _key(table)]
     if pipe.destination.state(ref) is None:
         return Trial()
-    return pipe.destination.trial(ref, column.alias or column.name, kind, key, rows)
+    return pipe.destination.trial(ref, column.alias or column.name, kind, keys, rows)
 
 
 def _key(table: Table) -> list[Column]:
@@ -83,5 +84,5 @@ def _key(table: Table) -> list[Column]:
 
 def _entry(pipe: Pipe, table: Table, column: Column, kind: DataType, found: Trial) -> Lossy:
     hidden = any(hashed(pipe.selection, table.ref, c.name) for c in _key(table))
-    key = "" if hidden else ", ".join(f"{name} {value}" for name, value in found.row.items())
-    return Lossy(table.path, column.name, str(kind), found.sampled, found.misfits, found.changed, key)
+    row = "" if hidden else ", ".join(f"{name} {value}" for name, value in found.row.items())
+    return Lossy(table.path, column.name, str(kind), found.sampled, found.misfits, found.changed, row)

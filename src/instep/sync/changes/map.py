@@ -38,7 +38,7 @@ from instep.sources.stream import Streams
 from instep.store.mappings import Mapping
 from instep.sync.changes.apply import apply_plan
 from instep.sync.changes.map_tables import resume_mapping
-from instep.sync.changes.mapped import give_up, put_on_record, rename_of
+from instep.sync.changes.mapped import DoesNotFit, give_up, put_on_record, rename_of
 from instep.sync.changes.setting import recorded_tables
 from instep.sync.claim import claimed
 from instep.sync.detection.detect import look
@@ -99,23 +99,32 @@ def carry_out(pipe: Pipe, mapped: Mapped) -> int:
         return _finish(held, run, wanted, mapped)
 
 
-def resume_mappings(pipe: Pipe, run: Run) -> None:
-    """Finishes what was interrupted. One that does not fit any more is given up: its changes wait as before."""
+def resume_mappings(pipe: Pipe, run: Run) -> list[str]:
+    """Finishes what was interrupted. One that does not fit any more is given up: its changes wait as before, and the
+    answer says why."""
+    left = []
     for wanted in pipe.store.mappings.waiting(pipe.name):
-        if not wanted.old:
-            resume_mapping(pipe, run, wanted)
-            continue
-        path = ".".join(filter(None, wanted.table))
-        table = pipe.store.accepted.catalog(pipe.name).get(wanted.table)
-        if table is not None and wanted.old not in table.by_name:
-            _note(pipe, wanted, pipe.store.accepted.latest(pipe.name).version)  # type: ignore[union-attr]
-            continue
         try:
-            mapped = prepare(pipe, f"{path}.{wanted.old}", f"{path}.{wanted.new}")
-        except InstepError:
-            give_up(pipe, wanted, (wanted.table, wanted.old), (wanted.table, wanted.new))
-            continue
-        _finish(pipe, run, wanted, mapped)
+            if wanted.old:
+                _resume(pipe, run, wanted)
+            else:
+                resume_mapping(pipe, run, wanted)
+        except DoesNotFit as error:
+            left.append(error.message)
+    return left
+
+
+def _resume(pipe: Pipe, run: Run, wanted: Mapping) -> None:
+    path = ".".join(filter(None, wanted.table))
+    table = pipe.store.accepted.catalog(pipe.name).get(wanted.table)
+    if table is not None and wanted.old not in table.by_name and wanted.new in table.by_name:
+        _note(pipe, wanted, pipe.store.accepted.latest(pipe.name).version)  # type: ignore[union-attr]
+        return
+    try:
+        mapped = prepare(pipe, f"{path}.{wanted.old}", f"{path}.{wanted.new}")
+    except InstepError as error:
+        give_up(pipe, wanted, (wanted.table, wanted.old), (wanted.table, wanted.new), error)
+    _finish(pipe, run, wanted, mapped)
 
 
 def _finish(pipe: Pipe, run: Run, wanted: Mapping, mapped: Mapped) -> int:

@@ -22,7 +22,7 @@ from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, desired, plan
 from instep.schema.policy import Decision
 from instep.schema.selection import column_is_on, hashed, is_on
-from instep.schema.table import Catalog, Table, fingerprint
+from instep.schema.table import Catalog, Table, fingerprint, unbound
 from instep.schema.widen import fitting
 from instep.store.mappings import Mapping
 from instep.sync.changes.apply import apply_plan, follow
@@ -30,7 +30,6 @@ from instep.sync.changes.mapped import give_up, put_on_record, rename_of
 from instep.sync.changes.setting import recorded_tables
 from instep.sync.claim import claimed
 from instep.sync.detection.detect import look
-from instep.sync.detection.identity import unbound
 from instep.sync.pipe import Pipe, Ref
 
 
@@ -96,9 +95,8 @@ def resume_mapping(pipe: Pipe, run: Run, wanted: Mapping) -> None:
         return
     try:
         mapped = prepare(pipe, _path(wanted.table), _path(new))
-    except InstepError:
-        give_up(pipe, wanted, (wanted.table, ""), (new, ""))
-        return
+    except InstepError as error:
+        give_up(pipe, wanted, (wanted.table, ""), (new, ""), error)
     _finish(pipe, run, wanted, mapped)
 
 

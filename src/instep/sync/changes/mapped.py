@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from typing import NoReturn
+
+from instep.errors import InstepError
 from instep.model import Review
 from instep.schema.change import (
     ColumnRenamed,
@@ -40,12 +44,27 @@ def put_on_record(pipe: Pipe, rename: Rename, who: str) -> Review:
     return pipe.store.reviews.open_approved(pipe.name, finding, who)
 
 
-def give_up(pipe: Pipe, wanted: Mapping, old: Side, new: Side) -> None:
-    """A mapping that was interrupted and does not fit any more: its changes wait as before."""
+def want_approved(pipe: Pipe) -> None:
+    """Proposals that were answered like any other change, over the API or by a rollout."""
+    for review in pipe.store.reviews.find(pipe.name, ("approved",)):
+        change = change_from_dict(review.change) if review.rule == PROPOSAL else None
+        if isinstance(change, Rename):
+            (ref, old), (place, new) = _sides(change)
+            pipe.store.mappings.want(pipe.name, ref, old, new or json.dumps(place), review.decided_by)
+
+
+class DoesNotFit(InstepError):
+    """Two columns or tables were to be one, and cannot be any more."""
+
+
+def give_up(pipe: Pipe, wanted: Mapping, old: Side, new: Side, why: InstepError) -> NoReturn:
+    """A mapping that does not fit any more: its changes wait as before. Raises DoesNotFit."""
     found = _proposal(pipe, old, new)
     with pipe.transaction():
         pipe.store.reviews.reopen([found.id] if found else [])
         pipe.store.mappings.end(wanted.number)
+    paths = [".".join(filter(None, (*ref, column))) for ref, column in (old, new)]
+    raise DoesNotFit(f"{paths[0]} was not mapped to {paths[1]}: {why.message} ({why.hint})")
 
 
 def _proposal(pipe: Pipe, old: Side, new: Side) -> Review | None:

@@ -143,9 +143,16 @@ def _plan(pipe: Pipe, found: Found, key: tuple[str, ...], way: Way) -> Plan:
     if made.refused:
         raise IllegalChange(f"{table.path}: {next(iter(made.refused.values()))}", hint="nothing was changed")
     if way != "rekey" and (old := there.get(ref)) is not None:
-        made = replace(made, steps=(step(ref, TableReplaced(old, made.wanted.by_ref[ref])),))
+        anew = _with_narrower_types(made.wanted.by_ref[ref], wanted.by_ref[ref])
+        made = replace(made, steps=(step(ref, TableReplaced(old, anew)),), wanted=made.wanted.put(anew))
     whole = recorded_tables(pipe, made.wanted)
     return replace(made, base_accepted=fingerprint(found.accepted), after=after, wanted=whole)
+
+
+def _with_narrower_types(table: Table, accepted: Table) -> Table:
+    """Return the table with the accepted types: no row stays in it that needs the wider ones that it had."""
+    types = {c.name: c.type for c in accepted.columns if not c.retained}
+    return replace(table, columns=tuple(replace(c, type=types.get(c.name, c.type)) for c in table.columns))
 
 
 def carry_out(pipe: Pipe, made: Rekeying, allowed: Sequence[str] = ()) -> tuple[int, Ref | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from instep.schema.change import TableRemoved, TableReplaced
 from instep.schema.read import ColumnRead, Missing, TableRead, reads
 from instep.schema.selection import Selection, column_is_on, hashed, is_on
 from instep.schema.switch import Sides, sides, with_switches
@@ -11,6 +12,7 @@ from instep.schema.table import Catalog, Table
 from instep.store.store import Store
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.filters import where_of
+from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe
 
 
@@ -45,8 +47,12 @@ def selected_reads(pipe: Pipe, detection: Detection) -> tuple[tuple[TableRead, .
 
 
 def _why(missing: Missing, detection: Detection) -> Missing:
-    denied = detection.denied.get(missing.table.ref)
-    return replace(missing, why=denied) if denied else missing
+    if denied := detection.denied.get(missing.table.ref):
+        return replace(missing, why=denied)
+    places = Places.of(detection.decisions)
+    held = (d for d in detection.decisions if isinstance(d.change, TableRemoved | TableReplaced) and not d.applied)
+    mine = next((d for d in held if places.before(d.change) == missing.table.ref), None)
+    return replace(missing, why=f"{missing.why}: {detection.state_of(mine)}") if mine else missing
 
 
 def _switched(chosen: Sides, read: TableRead) -> TableRead:

@@ -6,7 +6,7 @@ Everything between the two catalogs and the decisions is pure; the store is read
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 
@@ -21,11 +21,13 @@ from instep.events import (
 )
 from instep.model import Review
 from instep.schema.accept import settle
+from instep.schema.births import stay_off
 from instep.schema.bounds import COLUMN_LIMIT, WINDOW, hold_flapping, limit_columns, retypes
 from instep.schema.change import (
     AccessLost,
     Change,
     ColumnAdded,
+    KeyChanged,
     NameCollided,
     change_from_dict,
     change_to_dict,
@@ -42,10 +44,18 @@ from instep.schema.likeness import Suspicion
 from instep.schema.names import unusable
 from instep.schema.policy import Decision, Explicit, decide
 from instep.schema.read import pair_tables
-from instep.schema.removal import awaited, confirm_removals, decide_all
+from instep.schema.removal import MASS_REMOVAL, awaited, confirm_removals, decide_all
+from instep.schema.reselect import LoadedColumn
 from instep.schema.selection import Pattern, Selection, hashed, is_on, select_columns, unmatched
 from instep.schema.switch import Switch, moves, said, sides
 from instep.schema.table import Catalog, Table, fingerprint
+from instep.schema.type_choice import (
+    added_columns,
+    is_type_choice,
+    text_sentences,
+    waits_for_rebuild,
+    with_types,
+)
 from instep.schema.types import String
 from instep.sources.base import Discovery, Snapshot, TableStats
 from instep.sources.stream import Streams
@@ -54,15 +64,18 @@ from instep.store.discoveries import CachedDiscovery
 from instep.store.reviews import Finding
 from instep.sync.choose import with_settings
 from instep.sync.detection.access import Access, restrict
+from instep.sync.detection.births import Listing, left_out_at_birth, listing_of, record_listing
 from instep.sync.detection.chosen import with_choices
 from instep.sync.detection.drift import Drift, compare, remembered
 from instep.sync.detection.fill_since import note_cursors
-from instep.sync.detection.four_eyes import own_word, second_person
+from instep.sync.detection.four_eyes import out_of_sight, own_word, second_person
 from instep.sync.detection.identity import moved, rebind
+from instep.sync.detection.included import missing_includes
 from instep.sync.detection.places import Places
 from instep.sync.detection.privacy import Guard
 from instep.sync.detection.protect import hold as hold_personal
 from instep.sync.detection.protect import split, suspects
+from instep.sync.detection.refused import state_of, still_refused
 from instep.sync.detection.returned import returned
 from instep.sync.detection.sight import Sight, asked_again
 from instep.sync.detection.suspect import Doubt, Opened, suspect
@@ -78,8 +91,9 @@ class Detection:
     what was accepted as `version`; `denied` the accepted tables that may no longer be read, `hidden` what never
     could, or has a name that no destination can hold. `rebound`: the source is another server, ids were taken anew by
     name. `stored`: the store has the discovery. `unmatched`: patterns of the selection that match nothing,
-    `unheeded`: what else the project file says in vain. `stale`:
-    content keys of approvals that do not count any more, because their table has moved since."""
+    `missing`: those of `include`, each with an error (`others`: some table is switched on), `unheeded`: what else the
+    project file says in vain. `stale`: content keys of approvals that do not count any more, because their table has
+    moved since."""
 
     source: Catalog
     accepted: Catalog
@@ -98,13 +112,18 @@ class Detection:
     doubt: Doubt = field(default_factory=Doubt, kw_only=True)
     drift: Drift = field(default_factory=Drift, kw_only=True)
     unheeded: tuple[str, ...] = field(default=(), kw_only=True)
+    missing: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    others: bool = field(default=True, kw_only=True)
+    born: tuple[Decision, ...] = field(default=(), kw_only=True)
+    """Decisions about objects that came since the last look and are left out, also those that are not read."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is left out without anybody having said so: people want to know why it is not there."""
         hidden = (f"{'.'.join(filter(None, path))} is not synced: {why}" for path, why in sorted(self.hidden.items()))
         patterns = (f"the pattern {text!r} in the project file matches nothing" for text in self.unmatched)
-        return (*hidden, *patterns, *self.unheeded)
+        as_text = text_sentences(added_columns(d.change for d in self.applied))
+        return (*hidden, *patterns, *self.unheeded, *as_text, *waits_for_rebuild(self.decisions, self.accepted))
 
     @property
     def replaced(self) -> frozenset[Ref]:
@@ -118,9 +137,13 @@ class Detection:
         """Accepted tables whose key is not the source's any more, which has not been let in: rows that differ would
         meet as one."""
         places = Places.of(self.decisions)
-        held = [d.change for d in self.decisions if d.change.kind in KEYS and not d.applied]
-        found = {places.before(change): describe(change) for change in held}
+        held = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
+        found = {places.before(d.change): f"{describe(d.change)}: it is not let in, {self.state_of(d)}" for d in held}
         return {ref: why for ref, why in found.items() if (t := self.accepted.get(ref)) and t.key}
+
+    def state_of(self, decision: Decision) -> str:
+        """Say how a change stands that is not let in."""
+        return state_of(decision, self.reviews.get(key(decision.change)))
 
     @property
     def applied(self) -> tuple[Decision, ...]:
@@ -162,10 +185,19 @@ def detect(
     answers = store.reviews.standing(pipe.name)
     compared = _compared(pipe, source, accepted, access)
     with span("diff"):
-        changes = [*diff(*compared), *(AccessLost(r, *why) for r, why in access.lost.items())]
+        changes = [*_without_hashes(pipe, diff(*compared)), *(AccessLost(r, *why) for r, why in access.lost.items())]
         tell(found=len(changes))
     drift = Drift() if recalled else compare(pipe, accepted)
     changes += remembered(answers) if recalled else drift.changes
+    listing = listing_of(pipe, discovery, source, version, switches, answers)
+
+    def explicit(change: Change) -> Explicit | None:
+        review = answers.get(key(change))
+        counts = None if own_word(pipe, change.kind, review) else review
+        typed: Explicit | None = "typed" if is_type_choice(change) else None
+        return _answer(change, counts, listing) or said(chosen.now, change, source) or typed
+
+    changes = listing.split(changes, lambda c: decide(c, pipe.policy, explicit=explicit(c), tags=pipe.tags))
     personal = suspects(pipe, changes, source, answers, look=assumed is None)
     changes = split(changes, personal)
     kept = left_behind(_columns_asked(answers), changes, accepted, source)
@@ -173,19 +205,15 @@ def detect(
     asked = _names_asked(answers)
     stale = sight.stale([*changes, *kept, *asked], answers)
     answers |= {k: replace(answers[k], status="open") for k in stale} | dict(assumed or {})
-
-    def explicit(change: Change) -> Explicit | None:
-        review = answers.get(key(change))
-        counts = None if own_word(pipe, change.kind, review) else review
-        return _answer(change, counts, first=version == 0) or said(chosen.now, change, source)
-
     doubt = suspect(pipe, changes, discovery, sight, answers, explicit, _opened(pipe, snapshot, recalled=recalled))
     decisions, proposals = decide_all(
         [*doubt.changes, *kept], pipe.policy, explicit=explicit, tags=pipe.tags, suspected=doubt.proposals
     )
+    decisions = stay_off(decisions, listing.is_off)
     seen = {k: r.seen + count for k, r in answers.items()}
     decisions = asked_again(doubt.explained(decisions), answers)
-    decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence)
+    held = {k for k, r in answers.items() if r.rule == MASS_REMOVAL and r.status == "open"}
+    decisions = confirm_removals(decisions, accepted, seen=seen, proven=discovery.proves_absence, held=held)
     before = last.catalog if last and not rebound else Catalog()
 
     def name(fact: NameCollided) -> Decision:
@@ -203,6 +231,9 @@ def detect(
         doubt=doubt,
         drift=drift,
         unheeded=unheeded(pipe, discovery.catalog, source, discovery.denied),
+        missing=missing_includes(pipe, discovery, accepted, recalled=recalled),
+        others=any(is_on(pipe.selection, t)[0] for t in source.tables),
+        born=() if stored or rebound else left_out_at_birth(pipe, last, discovery, accepted, listing, decisions),
     )  # fmt: skip
 
 
@@ -247,7 +278,8 @@ def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:
 
     def one(table: Table) -> Table:
         before, settings = known.get(table.ref), pipe.settings(table)
-        return with_choices(with_settings(table, before, settings), before, chosen, settings)
+        typed = with_types(table, before, settings.types, settings.source_types)
+        return with_choices(with_settings(typed, before, settings), before, chosen, settings)
 
     tables = map(one, source.tables)
     return Catalog.of(_with_hashes(pipe, t, known.get(t.ref)) for t in tables)
@@ -267,6 +299,18 @@ def _with_hashes(pipe: Pipe, table: Table, known: Table | None) -> Table:
     return replace(table, columns=tuple(columns))
 
 
+def _without_hashes(pipe: Pipe, changes: Iterable[Change]) -> Iterator[Change]:
+    """Leave out that a key has another type where its columns are, or were, hashed: the selection answers for that."""
+    loaded: Mapping[Ref, Sequence[LoadedColumn]] | None = None
+    for change in changes:
+        if isinstance(change, KeyChanged) and change.before == change.after:
+            loaded = pipe.store.loaded.of(pipe.name) if loaded is None else loaded
+            were = {c.name for c in loaded.get(change.table, ()) if c.hashed}
+            if any(name in were or hashed(pipe.selection, change.table, name) for name in change.after):
+                continue
+        yield change
+
+
 def _compared(pipe: Pipe, source: Catalog, accepted: Catalog, access: Access) -> tuple[Catalog, Catalog]:
     """What is switched on of both sides. A table that is off under its name today is off on both sides."""
     pairs = pair_tables(accepted.tables, source)
@@ -282,11 +326,13 @@ def _columns_on(selection: Selection, catalog: Catalog) -> Catalog:
     return Catalog.of(select_columns(selection, t) for t in catalog.tables)
 
 
-def _answer(change: Change, review: Review | None, *, first: bool) -> Explicit | None:
+def _answer(change: Change, review: Review | None, listing: Listing) -> Explicit | None:
     """What a person has said: in a review, or by selecting the tables of a connection that has none yet."""
+    if beside := listing.beside_schema(change):
+        return beside
     if review is not None and review.status in ("approved", "rejected"):
         return "approved" if review.status == "approved" else "rejected"
-    return "on" if first and change.kind.endswith(".added") else None
+    return "on" if listing.lets_in(change) and change.kind.endswith(".added") else None
 
 
 def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str, Review]:
@@ -297,21 +343,28 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
     """
     store, source_print = pipe.store, fingerprint(detection.source)
     sight = Sight.of((d.change for d in detection.decisions), detection.source, detection.accepted)
-    findings = [_finding(d, sight, detection.doubt) for d in detection.decisions]
-    findings += detection.doubt.findings(sight)
     with pipe.transaction():
         known = store.reviews.standing(pipe.name)  # another detection may have been recorded since this one was made
+        decided = (still_refused(d, known.get(key(d.change))) for d in detection.decisions)
+        findings = [_finding(d, sight, detection.doubt) for d in decided]
+        findings += detection.doubt.findings(sight)
         stale = frozenset(k for k in detection.stale if k in known and known[k].status == "approved")
         detection = replace(detection, reviews=known, stale=stale)
         if not (detection.rebound or detection.stored):
             remember(pipe, detection)
         seen = detection.discovery
         store.switches.follow(pipe.name, moves(store.switches.of(pipe.name), seen.catalog, seen.identity))
+        left = (*detection.decisions, *detection.born)
+        record_listing(pipe, left, seen, detection.accepted, store.switches.of(pipe.name))
         note_cursors(pipe, detection.decisions, detection.accepted)
+        catalogs = seen.catalog, detection.source
+        hidden = out_of_sight(pipe, known, {f.key for f in findings}, detection.accepted, catalogs)
         for ref, why in returned(known, {f.key for f in findings}, detection.accepted, detection.source):
             store.backfills.want(pipe.name, ref, why=why)
         store.reviews.reopen(detection.reviews[k].id for k in detection.stale)
-        reviews = store.reviews.record(pipe.name, findings, source_print, count=count, unseen=detection.denied.keys())
+        reviews = store.reviews.record(
+            pipe.name, findings, source_print, count=count, unseen=detection.denied.keys(), out_of_sight=hidden
+        )
         news: list[Event] = []
         for review, decision in zip(reviews, detection.decisions, strict=False):
             if review.key not in detection.reviews:
@@ -329,7 +382,7 @@ def record(pipe: Pipe, detection: Detection, *, count: bool = True) -> dict[str,
 def asked(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> tuple[str, ...]:
     """The ids of the changes that wait for a person now; snoozed ones wait later."""
     held = [reviews[key(d.change)] for d in detection.waiting]
-    held += [reviews[k] for s in detection.doubt.proposals if (k := key(s.rename)) in reviews]
+    held += [r for s in detection.doubt.proposals if (r := reviews.get(key(s.rename))) and r.status == "open"]
     return tuple(r.id for r in held if not pipe.store.reviews.is_asleep(r))
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from instep.errors import Blocked
 from instep.model import Review
 from instep.schema.change import describe, key
+from instep.schema.diff import diff
 from instep.schema.plan import Plan
 from instep.schema.policy import Decision
+from instep.schema.read import pair_tables
+from instep.schema.removal import follow_keys
+from instep.schema.table import Catalog
 from instep.sync.pipe import Pipe
 
 DESTRUCTIVE = frozenset(
@@ -19,6 +23,12 @@ DESTRUCTIVE = frozenset(
     }
 )  # fmt: skip
 
+RULE = "four eyes"
+OLDER = "it stood before policy let it in: with four_eyes one person approves it, and another one applies it"
+_KEPT_OUT = ("waits for a review", "not applied", "the table is paused", "the connection is paused")
+"""How `Decision.why` begins where a policy keeps a change out."""
+_BY_PERSON = frozenset({"review", "selection"})
+
 
 def own_word(pipe: Pipe, kind: str, review: Review | None) -> bool:
     """Whether nobody but the person for whom this pipe works has said yes to a destructive change."""
@@ -27,24 +37,67 @@ def own_word(pipe: Pipe, kind: str, review: Review | None) -> bool:
     return review.status == "approved" and review.decided_by == pipe.who
 
 
+def held_before(pipe: Pipe, kind: str, review: Review | None) -> bool:
+    """Whether a destructive change stands that the policy has kept out so far, and that nobody has approved.
+
+    Who may set a policy could let in alone what waits for a second person, so another policy decides only about what
+    comes after it: a change that was recorded as held (or as ignored) is answered for itself, by one person who
+    approves it and another one for whom it is applied. What else holds a change back (a removal that is not confirmed
+    yet, a key that is asked about, a switch) does not count: it ends by itself, and no person was asked."""
+    if not pipe.four_eyes or review is None or kind not in DESTRUCTIVE or review.status != "open":
+        return False
+    return review.rule == RULE or (review.rule not in _BY_PERSON and review.why.startswith(_KEPT_OUT))
+
+
+def out_of_sight(
+    pipe: Pipe, standing: Mapping[str, Review], found: Collection[str], accepted: Catalog, sources: Sequence[Catalog]
+) -> frozenset[str]:
+    """Return the content keys of standing destructive changes that a detection did not find but has not disproved.
+
+    Whoever may select, exclude or set up a table could otherwise let a change vanish, set a policy that lets it in,
+    and bring it back as a new one. So it goes on standing while the whole source, as it is (the first of `sources`)
+    or with the settings (the others), still differs so from what is accepted, or lacks the table. `found`: the content
+    keys of what the detection has decided."""
+    if not pipe.four_eyes:
+        return frozenset()
+    missing = {k: r for k, r in standing.items() if r.kind in DESTRUCTIVE and k not in found}
+    if not missing:
+        return frozenset()
+    there = {key(change) for source in sources for change in diff(accepted, source)}
+    paired = pair_tables(accepted.tables, sources[0])
+    absent = {t.ref for t in accepted.tables if not t.retained and t.ref not in paired}
+    return frozenset(k for k, r in missing.items() if k in there or r.table in absent)
+
+
 def second_person(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[str, Review]) -> tuple[Decision, ...]:
-    """The decisions with those held that wait for somebody else; what policy lets in by itself is not held. `answers`
-    by content key."""
+    """The decisions with those held that wait for somebody else. What a policy lets in is not held, unless the change
+    was there before the policy let it in (`held_before`) or this very person has approved it: the policy may be of the
+    same person. `answers` by content key."""
 
     def one(decision: Decision) -> Decision:
         review = answers.get(key(decision.change))
-        if decision.applied or review is None or not own_word(pipe, decision.change.kind, review):
-            return decision
-        why = f"approved by {review.decided_by}: with four_eyes somebody else has to apply it"
-        return replace(decision, action="review", rule="four eyes", effect="", why=why)
+        if review is not None and own_word(pipe, decision.change.kind, review):
+            return _held(decision, f"approved by {review.decided_by}: with four_eyes somebody else has to apply it")
+        if decision.applied and held_before(pipe, decision.change.kind, review):
+            return _held(decision, OLDER)
+        return decision
 
-    return tuple(map(one, decisions))
+    made = tuple(map(one, decisions))
+    let_in = {key(d.change) for d in decisions if d.applied}
+    return follow_keys(made) if any(key(d.change) in let_in and not d.applied for d in made) else made
+
+
+def _held(decision: Decision, why: str) -> Decision:
+    return replace(decision, action="review", rule=RULE, effect="", why=why)
 
 
 def check_second_person(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:
-    """Blocked if a plan, whoever has made it, would be applied by the approver of a destructive change in it."""
+    """Blocked if a plan, whoever has made it, would be applied by the approver of a destructive change in it, or has
+    one that waited before policy let it in."""
     for decision in made.decisions:
-        review = reviews.get(key(decision.change))
-        if decision.applied and decision.rule == "review" and own_word(pipe, decision.change.kind, review):
+        review, kind = reviews.get(key(decision.change)), decision.change.kind
+        if decision.applied and own_word(pipe, kind, review):
             said = f"{describe(decision.change)}: {pipe.who} has approved this, and four_eyes is on"
             raise Blocked(said, hint="let somebody else apply the plan, or approve the change")
+        if decision.applied and decision.rule != "review" and held_before(pipe, kind, review):
+            raise Blocked(f"{describe(decision.change)}: {OLDER}", hint="approve the change, and plan again")

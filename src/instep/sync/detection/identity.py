@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from instep.schema.table import Catalog, Table
+from instep.schema.table import Catalog, Table, unbound
 from instep.sources.base import Discovery
 from instep.store.discoveries import CachedDiscovery
 
@@ -29,13 +29,3 @@ def _rebound(table: Table, source: Table | None) -> Table:
     ids = {c.name: c.id for c in source.columns}
     columns = (replace(c, id=None if c.retained else ids.get(c.name)) for c in table.columns)
     return replace(table, id=source.id, columns=tuple(columns))
-
-
-def unbound(table: Table) -> Table:
-    """The table without ids."""
-    return replace(table, id=None, columns=tuple(replace(c, id=None) for c in table.columns))
-
-
-def by_names(catalog: Catalog) -> Catalog:
-    """The catalog without ids, so that only names pair."""
-    return Catalog.of(map(unbound, catalog.tables))

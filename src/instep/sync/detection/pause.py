@@ -10,6 +10,7 @@ from instep.schema.change import describe, key
 from instep.schema.policy import OPTION
 from instep.sync.detection.detect import Detection, look, recall, record
 from instep.sync.detection.places import Places
+from instep.sync.detection.refused import RULE as REFUSED
 from instep.sync.pipe import Pipe, Ref
 
 
@@ -20,28 +21,33 @@ def hold(pipe: Pipe, detection: Detection, reviews: Mapping[str, Review]) -> Non
     """
     places = Places.of(detection.decisions)
     with pipe.transaction():
-        _release(pipe, {r.id for r in reviews.values() if r.status == "open"}, detection.denied.keys())
+        let_in = {key(d.change) for d in detection.decisions if d.applied}
+        still = {r.id for k, r in reviews.items() if r.status == "open" and k not in let_in}
+        _release(pipe, still, {r.id for r in reviews.values()}, detection.denied.keys())
         for decision in detection.decisions:
             if not decision.pauses:
                 continue
             review = reviews[key(decision.change)]
             ref = places.before(decision.change) if decision.action == "pause_table" else None
-            reason = f"{describe(decision.change)} ({review.id})"
+            refusal = f": {review.why}" if review.rule == REFUSED else ""
+            reason = f"{describe(decision.change)}{refusal} ({review.id})"
             if pipe.store.pauses.pause(pipe.name, reason, change=review.id, table=ref):
                 path = ".".join(filter(None, ref)) if ref else ""
                 pipe.store.events.add(Paused(pipe.name, reason, path, review.id))
 
 
-def _release(pipe: Pipe, open_reviews: Set[str], denied: Set[Ref]) -> None:
-    """Automatic resume on a reverted source and after an answer, unless the policy is `stop` or breaks whole
-    connections. Pauses of tables that may not be read stay: nobody knows what became of their change."""
+def _release(pipe: Pipe, open_reviews: Set[str], found: Set[str], denied: Set[Ref]) -> None:
+    """Automatic resume on a reverted source, after an answer, and where policy lets in what it had held, unless the
+    policy is `stop` or breaks whole connections; and where the change was not `found`, because its object is not read.
+    Pauses of tables that may not be read stay: nobody knows what became of their change."""
     for pause in pipe.store.pauses.active(pipe.name):
         if not pause.change or pause.change in open_reviews or pause.table in denied:
             continue
         review = pipe.store.reviews.get(pause.change)
         if not releases(pipe, review):
             continue
-        who = review.status if review.status in ("approved", "rejected", "applied") else "source reverted"
+        by = "policy" if review.id in found else "selection"
+        who = {"open": by, "obsolete": "source reverted"}.get(review.status, review.status)
         resume(pipe, pause.change, who)
 
 

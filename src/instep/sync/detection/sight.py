@@ -22,6 +22,8 @@ from instep.schema.table import Catalog, Column, Table, table_fingerprint
 from instep.sync.detection.places import Places
 
 _HEX = 16
+_OF_THEIR_OWN = ("column.nullability", "column.default", "column.comment")
+"""Changes of what else changes beside others."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ def _touched(table: Table, change: Change) -> Table:
     column = getattr(change, "before", None) or getattr(change, "after", None)
     name = column.name if isinstance(column, Column) else ""
     kept = tuple(c for c in table.columns if (c.name == name if name else c.key))
+    if change.kind not in _OF_THEIR_OWN:
+        kept = tuple(replace(c, nullable=True, default=None, comment=None) for c in kept)
     return replace(table, columns=kept, comment=None, alias="", extra=None, cursor=None if name else table.cursor)
 
 

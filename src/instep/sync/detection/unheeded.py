@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from instep.model import TableSettings
 from instep.schema.kinds import Ref
 from instep.schema.table import Catalog, Table
+from instep.schema.type_choice import unknown_names
 from instep.sync.pipe import Pipe
 
 
@@ -33,6 +34,8 @@ def _of_table(table: Table, settled: Catalog, settings: TableSettings, columns: 
     for name in columns:
         if name not in own:
             yield f"{table.path}: `columns` names {name}, which the table does not have{_meant(name, own)}"
+    for name in unknown_names(table, settings.types):
+        yield f"{table.path}: `types` names {name}, which is no column and no type of it{_meant(name, own)}"
     now: Mapping[Ref, Table] = settled.by_ref
     if (read := now.get(table.ref)) is None:
         return

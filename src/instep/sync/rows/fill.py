@@ -110,7 +110,10 @@ class Filling:
         if self.wanted.columns and not {c.name for c in wish.columns} & set(self.wanted.columns):
             return False
         loaded = [d for d in self.outcome.loaded if d.load.table.ref == ref]
-        if ref in self.outcome.others or any(d.error or d.load.complete for d in loaded):
+        beside = self.outcome.others.get(ref)  # done: its log had no change to read
+        if (beside and beside.status != "done") or any(d.error for d in loaded):
+            return False
+        if all(any(d.load.answers(b) for d in loaded) for b in wish.backfills):
             return False
         size = fill_size(self.pipe, wish.table, wish.numbers)
         if size.why_not:

@@ -20,7 +20,7 @@ from instep.errors import Blocked, InstepError, ProjectError
 from instep.model import Run
 from instep.schema.read import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import ChangeLog, Followed, LogRead, Logs, LogState
+from instep.sources.log import ChangeLog, Followed, LogRead, Logs, LogState, LogUnreadable
 from instep.sync.choose import choose
 from instep.sync.detection.chosen import settings_of
 from instep.sync.pipe import Pipe, Ref
@@ -54,6 +54,7 @@ class Following:
     _base: dict[Ref, str] = field(default_factory=dict)
     _idle: set[Ref] = field(default_factory=set)
     _left: set[Ref] = field(default_factory=set)
+    _lost: dict[Ref, Blocked] = field(default_factory=dict)
 
     @cached_property
     def log(self) -> ChangeLog | None:
@@ -77,8 +78,7 @@ class Following:
 
     def _leave_behind(self) -> None:
         """A connection that follows no log any more has a slot that somebody has to drop."""
-        records = (_log(r.cursor) for r in self.pipe.store.cursors.of(self.pipe.name).values())
-        for slot in sorted({r["slot"] for r in records if r} - {""}):
+        for slot in sorted(slots(self.pipe.store.cursors.of(self.pipe.name))):
             command = f"instep source log drop {self.pipe.name} --slot {slot}"
             self.note(f"the server keeps its log for the slot {slot}, which nobody reads any more: {command}")
 
@@ -123,8 +123,22 @@ class Following:
             able = [r for ref, r in self._reads.items() if not self._followed[ref].why and ref not in self.pending]
             self._found = self.log.read(snapshot, able)
             self.goes_on = self._found.more
+        except LogUnreadable as error:
+            self._trouble = error
+            if self.anew:
+                self._make_again(self.log)
         except InstepError as error:
             self._trouble = error
+
+    def _make_again(self, log: ChangeLog) -> None:
+        """Replace a log that cannot be read: a pass over all tables, whose snapshot begins behind it, follows."""
+        try:
+            log.drop()
+            log.create()
+        except InstepError as error:
+            self._trouble = error
+            return
+        self.pending = frozenset(self._reads)
 
     def _places(self) -> dict[Ref, str]:
         """Up to where the tables have the log, by source table, as far as the store knows and the log goes back."""
@@ -156,6 +170,8 @@ class Following:
         if self._trouble is not None:
             raise self._trouble
         ref = load.table.ref
+        if ref in self._lost:
+            raise self._lost[ref]
         said = self._followed[ref]
         load = replace(load, action="merge" if state else "overwrite", log=self.log)
         if said.why:
@@ -205,6 +221,8 @@ class Following:
             return None, f"its key{place} is another one"
         if not said.parts_hold(last["shape"]):
             return None, "a partition was attached, detached, dropped, truncated or written anew, which is in no log"
+        if said.is_rewritten(last["shape"]):
+            return None, "ALTER TABLE has written its rows anew, which is in no log"
         seen = self._seen(state.cursor)
         at = max(last["at"], seen, key=self.log.order)
         return self._checked(ref, at, whole=whole)
@@ -218,16 +236,17 @@ class Following:
             if whole or self.anew:
                 return None, ""
             table = self._reads[ref].table.path
-            raise Blocked(
+            self._lost[ref] = Blocked(
                 f"{why}: what changed since its last sync is lost",
                 hint=f"read the table again: instep sync --full --table {table}",
             )
+            raise self._lost[ref]
         since = self._found.since.get(self._reads[ref].source.ref) or (
             self._state.confirmed if self._state.ours else ""
         )
         if self.log.order(at) < self.log.order(since):
             what = "the server keeps its log" if self._state.ours else "the log was read"
-            return None, f"{what} from {since} only, and it was at {at}"
+            return None, f"{what} from {since} only, and it was at {at.partition('@')[0] if self._state.ours else at}"
         return at, ""
 
     def _cursor(self, said: Followed) -> str:
@@ -281,6 +300,7 @@ class Following:
         order, to = self.log.order, self.log.order(reached)
         hold = HOLD if self._state.ours else to
         known = {ref: at for ref in self._reads if (at := self._at.get(ref) or self._mirrored(ref))}
+        known = {ref: (self._state.confirmed or at) if self.log.fault(at) else at for ref, at in known.items()}
         behind = {ref: at for ref, at in known.items() if order(at) < to}
         late = {ref for ref, at in behind.items() if self.goes_on or to - order(at) > hold}
         self._left |= late
@@ -295,6 +315,12 @@ class Following:
     def _mirrored(self, ref: Ref) -> str:
         last = _log(self._records.get(ref, "")) or {}
         return str(last.get("seen") or last.get("at") or "")
+
+
+def slots(records: Mapping[Ref, Any]) -> set[str]:
+    """Return the slots that these records of cursors were read from."""
+    found = (_log(r.cursor) for r in records.values())
+    return {str(f["slot"]) for f in found if f and f.get("slot")}
 
 
 def places(records: Mapping[Ref, Any]) -> dict[Ref, str]:

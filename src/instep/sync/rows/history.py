@@ -33,7 +33,7 @@ from instep.sync.rows.meeting import (
     tabled,
     with_column,
 )
-from instep.sync.rows.versions import Plan
+from instep.sync.rows.versions import COUNTS, Plan
 
 if TYPE_CHECKING:
     import duckdb
@@ -94,11 +94,13 @@ class _Versions:
             plan = self.plan(at)
             self.fill(db, plan)
             counts = {str(what): int(n) for what, n in db.execute(plan.counts).fetchall()}
+            [(absent,)] = db.execute(plan.absent).fetchall() if self.how.keys else [(0,)]
             made = self.write(iter(db.sql(plan.written).to_arrow_reader(BATCH)), 0)
         crashpoint("history.written")
         self.merge(made, Merge((*self.how.key, self.system.valid_from), deletes="ignore"), self.commit)
-        count = {what: counts.get(what, 0) for what in ("begun", "left", "changed", "filled", "gone")}
-        return Outcome(count["begun"] + count["left"], count["changed"] + count["filled"], count["gone"])
+        count = {what: counts.get(what, 0) for what in COUNTS}
+        updated = count["changed"] + count["filled"]
+        return Outcome(count["begun"], updated, count["gone"], int(absent), count["returned"])
 
     def plan(self, at: int) -> Plan:
         choice, names = self.load.choice, {c.name: c.alias or c.name for c in self.load.table.columns}
@@ -176,8 +178,8 @@ class _Versions:
         db.register("there", pa.RecordBatchReader.from_batches(schema.append(pa.field("open", pa.bool_())), versions))
         db.execute(f"CREATE TEMP TABLE met AS {plan.met}").fetchall()
         db.unregister("there")
-        [(left,)] = db.execute("SELECT count(*) FROM met WHERE what = 'left'").fetchall()
-        if left:
+        [(returned,)] = db.execute("SELECT count(*) FROM met WHERE what = 'returned'").fetchall()
+        if returned:
             self.return_only_gone(db, plan, schema)
 
     def matters(self, batch: pa.RecordBatch) -> pa.Array:

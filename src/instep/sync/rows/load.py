@@ -11,7 +11,7 @@ from functools import partial
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Merge, Outcome, Ref
-from instep.errors import DestinationError, Fenced, InstepError, SparkNeeded, StageError
+from instep.errors import Blocked, DestinationError, Fenced, InstepError, SparkNeeded, StageError
 from instep.model import Run, TableRun
 from instep.schema.extra import gone
 from instep.schema.table import table_fingerprint
@@ -31,15 +31,21 @@ from instep.sync.rows.specs import altered_spec, key_spec, stage_spec
 from instep.sync.rows.unique import check_unique
 
 
+class KeyHeld(Blocked):
+    """The rows have keys of a type that is not let in."""
+
+
 @dataclass(frozen=True)
 class Loaded:
-    """What became of one load. `casts`: how many values are not quite what they were, by `column: why`."""
+    """What became of one load. `casts`: how many values are not quite what they were, by `column: why`. `unread`: how
+    many rows the source has that the destination has not, and that this load did not read."""
 
     load: Load
     result: TableRun
     misfits: int = 0
     casts: Mapping[str, int] | None = None
     error: InstepError | None = None
+    unread: int = 0
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -94,6 +100,8 @@ def verify(
     for spec, own in zip(load.specs, (rows, keys, altered), strict=True):
         if planned.get(spec, frozenset()) != {r.chunk for r in own} or len(planned.get(spec, ())) != len(own):
             return StageError(f"table {load.table.path}: not every chunk was read", hint="run the sync again")
+    if error := _held_key(load, sum(r.unkeyed for r in (*rows, *keys))):
+        return error
     casts: dict[str, int] = {}
     for result in (*rows, *altered):
         for name, count in result.casts.items():
@@ -106,6 +114,18 @@ def verify(
         misfits=sum(r.misfits for r in (*rows, *altered)),
         rejected=sum(r.rejected for r in (*rows, *altered)),
         casts=casts,
+    )
+
+
+def _held_key(load: Load, rows: int) -> KeyHeld | None:
+    """Stop a table whose key has values that do not fit while their type is held: without these rows the others would
+    pass for all, and the old ones for deleted. A stream says itself which rows are gone."""
+    held = [load.holds[name][0] for name in load.table.key if name in load.holds]
+    if not rows or not held or load.brought is not None:
+        return None
+    return KeyHeld(
+        f"{load.table.path}: the key of {rows:,} rows does not fit its accepted type: change {held[0]} is not let in",
+        hint=f"decide it: `instep changes approve {held[0]}`, or take it back at the source",
     )
 
 
@@ -125,7 +145,8 @@ def settled(pipe: Pipe, load: Load, future: Future[Loaded], run: Run) -> Loaded:
 
 def failed(load: Load, run: Run, error: InstepError) -> Loaded:
     """A load that changed nothing, with its reason."""
-    result = TableRun(run.id, load.table.ref, "failed", load.choice.mode, error=str(error))
+    status = "paused" if isinstance(error, KeyHeld) else "failed"
+    result = TableRun(run.id, load.table.ref, status, load.choice.mode, error=str(error))
     return Loaded(load, result, error=error)
 
 
@@ -152,7 +173,7 @@ def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, pr
         outcome.deleted, staged.misfits + staged.rejected, sum(f.bytes for f in staged.files),
         time.monotonic() - begun,
     )  # fmt: skip
-    return Loaded(load, result, staged.misfits + staged.rejected, staged.casts)
+    return Loaded(load, result, staged.misfits + staged.rejected, staged.casts, unread=load.unread(outcome))
 
 
 def clear(load: Load, staged: Staged) -> None:

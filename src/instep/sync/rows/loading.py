@@ -165,12 +165,15 @@ class Loading:
         return placed(verify(load, self._planned, results), self._specs[load.number][0])
 
     def _look(self, snapshot: Snapshot, loads: Sequence[Load]) -> None:
-        """Sets those aside whose schema has moved."""
+        """Sets those aside whose schema has moved, or that others wanted for themselves."""
         moved = snapshot.moved(Catalog.of(load.read.source for load in loads)) if loads else frozenset()
         for load in loads:
-            if load.read.source.ref in moved:
+            if load.read.source.ref in moved or self._gave_way(load):
                 self._begun.add(load.number)
                 self.moved.append(load)
+
+    def _gave_way(self, load: Load) -> bool:
+        return any(result.again for spec in load.specs for result in self._results[spec].values())
 
     def _begin(self, load: Load, pool: ThreadPoolExecutor) -> None:
         self._begun.add(load.number)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from typing import Literal
 
-from instep.destinations.base import LoadState, Ref
+from instep.destinations.base import LoadState, Outcome, Ref
 from instep.errors import Blocked
 from instep.model import TableSettings
 from instep.schema.extra import gone
@@ -19,6 +20,7 @@ from instep.sources.base import CursorRange, Snapshot
 from instep.sources.log import Changed, ChangeLog
 from instep.sources.stream import Brought
 from instep.stage.spec import Misfit
+from instep.store.backfills import Backfill
 from instep.sync.choose import Choice, choose
 
 Action = Literal["append", "overwrite", "merge"]
@@ -33,7 +35,9 @@ class Load:
     (change id, rule) of those decisions by column. `extra` are columns that are read and kept as JSON. `serves`
     are the numbers of the backfills that it does beside. `only_copies`: accepted columns whose values are still in the
     JSON and nowhere else. `changed`: the keys of the only rows that are read, which the `log` has told. `read_at`: when
-    the snapshot was taken, in microseconds since 1970 UTC. `brought`: the operations that a stream has sent."""
+    the snapshot was taken, in microseconds since 1970 UTC. `brought`: the operations that a stream has sent. `asked`:
+    the backfills that waited when it was planned, by number and time: what is asked for later it does not serve.
+    `one_moment`: its keys are those of the very moment of its rows."""
 
     number: int
     read: TableRead
@@ -56,6 +60,20 @@ class Load:
     log: ChangeLog | None = None
     read_at: int = 0
     brought: Brought | None = None
+    asked: frozenset[tuple[int, datetime]] = frozenset()
+    one_moment: bool = True
+
+    def unread(self, outcome: Outcome) -> int:
+        """How many rows the source has below the cursor that the destination has not, or as deleted only. What a log
+        tells comes with the log, and a key that was read later than the rows may be that of a new one."""
+        if self.rows.column is None or not self.keys:
+            return 0
+        return outcome.returned + (outcome.absent if self.one_moment else 0)
+
+    def answers(self, backfill: Backfill) -> bool:
+        """True for one of its table that waited already when this load, of every row and column, was planned."""
+        of_it = self.complete and backfill.table == self.table.ref
+        return of_it and (backfill.number, backfill.wanted_at) in self.asked
 
     @property
     def wide(self) -> TableRead:
@@ -133,7 +151,7 @@ def plan_load(
     """The load of one table, given what its last data commit recorded. It begins at the lowest of the cursors `noted`
     (JSON), if one is lower."""
     choice = choose(read.table, settings)
-    load = Load(number, read, ref, choice, "overwrite")
+    load = Load(number, read, ref, choice, "overwrite", one_moment=getattr(snapshot, "one_moment", True))
     if choice.cursor is not None:
         load = _with_cursor(load, choice.cursor, settings, state, snapshot, full=full, noted=noted)
     if state is None:
@@ -223,16 +241,28 @@ def went_back(now: str, before: str) -> bool:
         return now < before
 
 
+def _is_gone(load: Load, one: ColumnRead) -> bool:
+    """Whether the source has dropped a column, and nobody has decided yet what becomes of its values."""
+    return one.source is None and not one.column.retained and one.column.name not in load.read.source.by_name
+
+
 def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Load:
-    """An overwrite that would lose retained values or rows that the source has deleted becomes a merge by key, or is
-    refused. A table that was never loaded has nothing to lose."""
+    """An overwrite that would lose values of columns or rows that the source has dropped becomes a merge by key, or
+    is refused. A table that was never loaded has nothing to lose."""
     if load.action != "overwrite" or state is None:
         return load
     kept = [c.name for c in load.table.columns if c.retained]
+    undecided = [one.column.name for one in load.read.columns if _is_gone(load, one)]
     only_here = gone(load.table, load.read.source)
     left = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
-    if load.table.key and (kept or only_here or (load.choice.mode == "upsert" and left)):
+    if load.table.key and (kept or undecided or only_here or (load.choice.mode == "upsert" and left)):
         return replace(load, action="merge", complete=True)
+    if undecided:
+        raise Blocked(
+            f"a full refresh of {load.table.path} would lose the values of {', '.join(undecided)}, which the source "
+            "dropped, and nobody has decided yet what becomes of them",
+            hint="a removal is believed when it is seen again; one that waits for a person: `instep changes list`",
+        )
     if kept and not drop_retained:
         raise Blocked(
             f"a full refresh of {load.table.path} would lose the values of {', '.join(kept)}, which the source dropped",

@@ -26,11 +26,14 @@ class Wanted:
 @dataclass
 class Outcome:
     """Filled while a run goes on. `others` are the tables that were not loaded, by accepted name; `filled` those whose
-    new columns got their values (see sync/rows/fill.py)."""
+    new columns got their values (see sync/rows/fill.py), `missing` what is to be
+    synced and is not there, `late` the tables that a later pass was to read and has not read yet."""
 
     loaded: list[Loaded] = field(default_factory=list)
     others: dict[Ref, TableRun] = field(default_factory=dict)
     filled: dict[Ref, TableRun] = field(default_factory=dict)
+    missing: dict[Ref, TableRun] = field(default_factory=dict)
+    late: dict[Ref, TableRun] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     applied: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -43,8 +46,12 @@ class Outcome:
             before = done.get(one.load.table.ref)
             more = before is not None and one.load.brought is not None
             done[one.load.table.ref] = _together(before, one.result) if before and more else one.result
-        done |= {ref: t for ref, t in self.filled.items() if ref not in done or t.status == "failed"}
-        return (*done.values(), *(t for ref, t in self.others.items() if ref not in done))
+        for ref, filled in self.filled.items():
+            both = ref in done and filled.status != "failed"
+            done[ref] = replace(done[ref], misfits=done[ref].misfits + filled.misfits) if both else filled
+        done |= self.late
+        others = {**self.missing, **self.others}
+        return (*done.values(), *(t for ref, t in others.items() if ref not in done))
 
     def note(self, text: str) -> None:
         if text not in self.notes:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from instep.destinations.base import LoadState
 from instep.errors import InstepError
 from instep.model import Run, TableRun
-from instep.schema.change import ColumnNarrowed, ColumnRetyped, key
+from instep.schema.change import ColumnNarrowed, ColumnRetyped, ColumnWidened, DestinationDrifted, key
 from instep.schema.names import destination_ref
 from instep.schema.policy import Decision
 from instep.schema.read import TableRead
@@ -18,7 +18,7 @@ from instep.sync.changes.apply import rebuilds
 from instep.sync.changes.extras import extra_reads, held_columns, only_copies
 from instep.sync.changes.fill_plan import whole_tables
 from instep.sync.changes.kept_history import rekeyed
-from instep.sync.changes.reselected import want_again
+from instep.sync.changes.reselected import owes_versions, want_again
 from instep.sync.changes.selected import selected_reads, sides_now
 from instep.sync.detection.chosen import settings_of
 from instep.sync.detection.detect import Detection
@@ -63,7 +63,9 @@ class Pass:
         stopped, anew = self._stopped(), rebuilds(self.pipe)
         faulty = faulty_filters(self.pipe, self.snapshot, found)
         sound = [r for r in found if r.table.ref not in faulty and r.table.ref not in stopped]
-        refused = want_again(self.pipe, self.detection, sound) | faulty
+        asked = [r for r in sound if self.only is None or r.table.ref in self.only]
+        refused = want_again(self.pipe, self.detection, asked) | faulty
+        owing = owes_versions(self.pipe, sound)
         if self.follow is not None:
             self.follow.look(self.snapshot, found, stopped)
         waiting = whole_tables(self.pipe)
@@ -83,7 +85,7 @@ class Pass:
                 continue
             if self.follow is not None and ref in self.follow.pending:
                 continue
-            if isinstance(self.follow, Streaming) and self.follow.is_quiet(read):
+            if isinstance(self.follow, Streaming) and self.follow.is_quiet(read) and ref not in owing:
                 self.outcome.others.setdefault(ref, TableRun(self.run.id, ref, "done", "stream"))
                 continue
             if isinstance(self.follow, Streaming) and self.follow.is_late(ref, anew):
@@ -100,7 +102,7 @@ class Pass:
             if isinstance(self.follow, Streaming) and self.follow.is_lost(ref, state):
                 self._leave(ref, "paused", f"its rows are gone from the destination: {_SENT_AGAIN}")
                 continue
-            if self.follow is not None and self.follow.is_idle(load):
+            if self.follow is not None and self.follow.is_idle(load) and ref not in owing:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "done", load.choice.mode)
                 continue
             misfit = self._misfit(load, misfits.get(ref, "quarantine"))
@@ -120,16 +122,24 @@ class Pass:
             raise unknown_table(f"connection {self.pipe.name} syncs no table", name, known)
 
     def _leave(self, ref: Ref, status: str, why: str) -> None:
-        self.outcome.others[ref] = TableRun(self.run.id, ref, status, error=why)
+        places = self.outcome.others if self.only is None else self.outcome.late
+        places[ref] = TableRun(self.run.id, ref, status, error=why)
 
     def _stopped(self) -> dict[Ref, tuple[str, str]]:
         """Tables that do not run now: (status, why)."""
-        held = {ref: ("paused", f"{why}: it is not let in") for ref, why in self.detection.unkeyed.items()}
+        held = {ref: ("paused", why) for ref, why in self.detection.unkeyed.items()}
         paused = self.pipe.store.pauses.tables(self.pipe.name)
         held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
-        held |= self.detection.drift.held(self.detection.decisions)
+        held |= self._drifted()
         held |= {ref: ("paused", why) for ref, why in rekeyed(self.pipe, self.detection.decisions).items()}
         return held | {ref: ("failed", why) for ref, why in self.detection.denied.items()}
+
+    def _drifted(self) -> dict[Ref, tuple[str, str]]:
+        """Tables that somebody has changed at the destination, each with how the question about it stands."""
+        asked = {d.change.table: d for d in self.detection.decisions if isinstance(d.change, DestinationDrifted)}
+        found = self.detection.drift.held(self.detection.decisions)
+        state = self.detection.state_of
+        return {ref: (status, f"{why}: {state(asked[ref])}") for ref, (status, why) in found.items()}
 
     def _load(self, number: int, read: TableRead, *, full: bool, rebuild: bool) -> tuple[Load, LoadState | None]:
         pipe, ref = self.pipe, destination_ref(read.table, self.pipe.naming)
@@ -168,7 +178,7 @@ def misfits_of(detection: Detection) -> Mapping[Ref, Misfit]:
 
 
 def _held(detection: Detection) -> list[Decision]:
-    kinds = ("column.retyped", "column.narrowed")
+    kinds = ("column.retyped", "column.narrowed", "column.widened")
     return [d for d in detection.decisions if d.change.kind in kinds and not d.applied]
 
 
@@ -181,7 +191,7 @@ def holds_of(pipe: Pipe, detection: Detection) -> Mapping[Ref, Mapping[str, tupl
     found: dict[Ref, dict[str, tuple[str, str]]] = {}
     for decision in decisions:
         review = reviews.get(key(decision.change))
-        assert isinstance(decision.change, ColumnRetyped | ColumnNarrowed)
+        assert isinstance(decision.change, ColumnRetyped | ColumnNarrowed | ColumnWidened)
         for column in (decision.change.after, decision.change.before):
             of = found.setdefault(places.after(decision.change), {})
             of[column.name] = (review.id if review else "", decision.rule)

@@ -139,8 +139,11 @@ def chunks_of(load: Load, snapshot: Snapshot) -> list[Chunk]:
         chunks = load.log.rows(load.wide, load.spec, load.changed)
         asked = load.log.keys(load.read, load.key_spec, load.changed) if load.asks else []
         return [*chunks, *asked, *(_all_keys(load, snapshot) if load.keys else [])]
-    chunks = snapshot.chunks(load.wide, load.spec, load.rows)
-    return [*chunks, *(_all_keys(load, snapshot) if load.keys else [])]
+    if not load.keys:
+        return snapshot.chunks(load.wide, load.spec, load.rows)
+    rows = snapshot.chunks(load.wide, load.spec, replace(load.rows, upper=None))  # a lane's view may be a later one
+    lane = next((chunk.lane for chunk in rows), "")
+    return [*rows, *(replace(chunk, lane=lane) for chunk in _all_keys(load, snapshot))]
 
 
 def _operations(load: Load, snapshot: Snapshot) -> list[Chunk]:

@@ -15,8 +15,9 @@ from functools import cached_property
 from instep.destinations.base import Merge
 from instep.stage.spec import SystemColumns
 
-COUNTS = ("begun", "changed", "filled", "gone", "left")
-"""What becomes of a key: its first version, another one, values in the current one, an end, a return without a read."""
+COUNTS = ("begun", "changed", "filled", "gone", "returned")
+"""What becomes of a key: its first version, another one, values in the current one, an end. `returned`: its versions
+have ended, the source has it, and its row was not read."""
 
 
 @dataclass(frozen=True)
@@ -63,19 +64,20 @@ class Plan:
 
     @property
     def met(self) -> str:
-        """`what` becomes of each version: `n` is the number of the staged row that it met. Values of versions that stay
-        are left out."""
+        """`what` becomes of each version: `n` is the number of the staged row that it met, `known` tells a current one
+        whose key the source has. Values of versions that stay are left out."""
         known = f" LEFT JOIN known AS k ON {self.same_key('t', 'k')}" if self.how.keys or self.how.asked else ""
         join = f"there AS t LEFT JOIN staged AS s ON {self.same_key('t', 's')}{known}"
-        found = f"SELECT t.*, CASE WHEN t.open THEN s.n END AS n, {self._what} AS what FROM {join}"
+        here = "t.open AND coalesce(k.here, false)" if self.how.keys else "false"
+        found = f"SELECT t.*, CASE WHEN t.open THEN s.n END AS n, {self._what} AS what, {here} AS known FROM {join}"
         kept = ", ".join(f"CASE WHEN what <> 'same' THEN c{i} END AS c{i}" for i in range(len(self.columns)))
-        return f"SELECT what, n, {kept} FROM ({found}) WHERE what <> 'same' OR n IS NOT NULL"
+        return f"SELECT what, n, known, {kept} FROM ({found}) WHERE what <> 'same' OR n IS NOT NULL OR known"
 
     @property
     def _what(self) -> str:
         here = "k.here" if self.how.keys or self.how.asked else "false"
         cases = [
-            ("NOT t.open", f"CASE WHEN s.n IS NULL AND {here} THEN 'left' ELSE 'same' END"),
+            ("NOT t.open", f"CASE WHEN s.n IS NULL AND {here} THEN 'returned' ELSE 'same' END"),
             ("s.n IS NOT NULL", f"CASE WHEN {self._late} THEN 'same' WHEN {self._changed} THEN 'changed' "
                                 f"WHEN {self._differs} THEN 'filled' ELSE 'same' END"),
             (self._gone, "'gone'"),
@@ -125,18 +127,24 @@ class Plan:
 
     @property
     def returned(self) -> str:
-        """Keeps of the ended versions that come back the last one of keys without a current version (`stands`)."""
+        """Keeps of the ended versions whose key is back the last one of keys without a current version (`stands`)."""
         begin = self.column(self.system.valid_from)
         stands = f"SELECT 1 FROM stands AS c WHERE {self.same_key('c', 'met')}"
-        later = (
-            f"SELECT 1 FROM met AS o WHERE o.what = 'left' AND o.{begin} > met.{begin} AND {self.same_key('o', 'met')}"
-        )
-        return f"DELETE FROM met WHERE what = 'left' AND (EXISTS ({stands}) OR EXISTS ({later}))"
+        same = self.same_key("o", "met")
+        later = f"SELECT 1 FROM met AS o WHERE o.what = 'returned' AND o.{begin} > met.{begin} AND {same}"
+        return f"DELETE FROM met WHERE what = 'returned' AND (EXISTS ({stands}) OR EXISTS ({later}))"
 
     @property
     def counts(self) -> str:
         begun = "SELECT 'begun' AS what FROM staged AS s WHERE NOT EXISTS (SELECT 1 FROM met WHERE met.n = s.n)"
         return f"SELECT what, count(*) FROM (SELECT what FROM met UNION ALL {begun}) GROUP BY what"
+
+    @property
+    def absent(self) -> str:
+        """Counts the keys of the source that neither a version nor a staged row has."""
+        begun = "SELECT 1 FROM staged AS s WHERE NOT EXISTS (SELECT 1 FROM met WHERE met.n = s.n)"
+        there = f"(SELECT count(*) FROM met WHERE known OR what = 'returned') + (SELECT count(*) FROM ({begun}))"
+        return f"SELECT greatest(count(*) - ({there}), 0) FROM known"
 
     @property
     def written(self) -> str:
@@ -153,7 +161,6 @@ class Plan:
             (kept | self._open(self._moment(self.at)), f"{pairs} 'changed'"),
             (kept | self._open(begin), f"{pairs} 'filled'"),
             (old | self._ended, "met AS m WHERE m.what IN ('changed', 'gone')"),
-            (old | self._open(self._moment(self.at)) | self._stamp, "met AS m WHERE m.what = 'left'"),
         ]
         return " UNION ALL ".join(
             f"SELECT {', '.join(f'{row[c]} AS c{i}' for i, c in enumerate(self.columns))} FROM {source}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from fivetran_connector_sdk import Connector, outlet
 from fivetran_connector_sdk.connector import failure
+from fivetran_connector_sdk.unrun import check_calls
 
 
 def main(frames: int, answers: int, folder: str) -> None:
@@ -29,6 +30,11 @@ def main(frames: int, answers: int, folder: str) -> None:
         out.end(failure(error))
         return
     if asked["command"] == "update":
+        try:
+            check_calls(folder)
+        except TypeError as error:
+            out.end(failure(error))
+            return
         connector.sync(out, asked)
     else:
         _answer(connector, out, asked)

@@ -37,8 +37,8 @@ class Upon:
 @dataclass
 class Collected:
     """The keys of one table's rows that changed, as SQL, by the columns `key`, which are at `places` of the `width`
-    columns of now. `since`: what is before is known. `upon`: tables whose changes change rows of this one, which
-    is not logged; `primary`: the key is its primary key. With more keys than `limit` the whole
+    columns of now, which are called `names`. `since`: what is before is known. `upon`: tables whose changes change rows
+    of this one, which is not logged; `primary`: the key is its primary key. With more keys than `limit` the whole
     table is read."""
 
     key: tuple[KeyColumn, ...]
@@ -48,6 +48,7 @@ class Collected:
     since: tuple[int, int] = (0, 0)
     upon: Upon = Upon()
     primary: bool = False
+    names: frozenset[str] = frozenset()
     keys: dict[Key, None] = field(default_factory=dict, repr=False)
     whole: str = ""
     _widths: set[int] = field(default_factory=set)
@@ -56,7 +57,7 @@ class Collected:
     def altered(self, added: Sequence[str], dropped: Sequence[str], *, placed: bool) -> None:
         """Columns came or went. Where the log does not name them, those behind others do no harm."""
         self._dropped.update(dropped)
-        if self._dropped & set(added):
+        if self._dropped & (self.names | set(added)):
             self.all("a column of it was dropped and made again")
         if self._widths and (dropped or placed):
             self.all("its columns were altered, and the log does not name them: set binlog_row_metadata to FULL")
@@ -168,8 +169,8 @@ class Pass:
             case Begin(gtid, alone):
                 self._named, self._begun = True, not alone and gtid.count("-") > 0
                 self._hidden = self._hidden or not self.shows(gtid)
-            case Statement(database, text):
-                self._statement(database, text, spot)
+            case Statement():
+                self._statement(event, spot)
             case Mapped():
                 self._mapped(event, spot)
             case Rows():
@@ -187,8 +188,8 @@ class Pass:
         at = self.number(spot)
         return {ref: t for ref, t in self.tables.items() if t.since < at}
 
-    def _statement(self, database: str, text: str, spot: Spot) -> None:
-        words = text.upper().split(maxsplit=2)
+    def _statement(self, event: Statement, spot: Spot) -> None:
+        words = event.text.upper().split(maxsplit=2)
         match words[:2]:
             case ["BEGIN"]:
                 self._begun = True
@@ -202,7 +203,7 @@ class Pass:
                 pass
             case _:
                 self._named = self._begun
-                self._altered(database, text, spot)
+                self._altered(event, spot)
 
     def _decided(self, name: str, spot: Spot, *, done: bool) -> None:
         """Of a transaction that was prepared before a table was looked at for the first time, nobody knows the rows."""
@@ -212,10 +213,11 @@ class Pass:
                 table.all("a transaction was committed that had been prepared before its log was followed")
         self._named = self._begun = self._in_xa = False
 
-    def _altered(self, database: str, text: str, spot: Spot) -> None:
+    def _altered(self, event: Statement, spot: Spot) -> None:
         """DDL commits by itself, whatever the log calls its transaction."""
         self._maps, self._seen = {}, {}
-        for ref, edit in edits(text, database, self._behind(spot)).items():
+        found = edits(event.text, event.database, self._behind(spot), event.mode, event.other)
+        for ref, edit in found.items():
             table = self.tables[ref]
             if edit.why:
                 table.all(edit.why)

@@ -6,24 +6,19 @@ they are is taken for harmless; after all else a table that the statement names 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from instep.sources.mysql.binlog.words import MODES, Token, tokens_of
+
 Ref = tuple[str, str]
-_TOKEN = re.compile(
-    r"""`(?P<back>(?:[^`]|``)*)`|"(?P<double>(?:[^"\\]|\\.|"")*)"|'(?P<single>(?:[^'\\]|\\.|'')*)'"""
-    r"""|(?P<word>[\w$@]+)|(?P<mark>\S)""",
-    re.DOTALL,
-)
-_COMMENT = re.compile(r"/\*M?!\d*|/\*(?!M?!).*?\*/|\*/|--(?=\s)[^\n]*|\#[^\n]*", re.DOTALL)
-_QUOTED = re.compile(r"""`(?:[^`]|``)*`|"(?:[^"\\]|\\.|"")*"|'(?:[^'\\]|\\.|'')*'""", re.DOTALL)
 _NOTHING = frozenset({
     "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "START", "XA", "FLUSH", "GRANT", "REVOKE", "ANALYZE",
     "CHECK", "OPTIMIZE", "SET", "KILL", "RESET", "PURGE", "COMMENT",
 })  # fmt: skip
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "WITH", "SELECT", "DO", "EXECUTE"})
+_OBJECTS = frozenset({"CREATE", "DROP", "ALTER", "RENAME"})
 _KINDS = frozenset({
     "TABLE", "TABLES", "VIEW", "TRIGGER", "PROCEDURE", "FUNCTION", "EVENT", "USER", "ROLE", "SERVER", "INDEX",
     "DATABASE", "SCHEMA", "SEQUENCE", "PACKAGE", "TABLESPACE", "LOGFILE", "INSTANCE", "RESOURCE",
@@ -31,9 +26,10 @@ _KINDS = frozenset({
 _INDEX = frozenset({"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL"})
 _NO_COLUMN = frozenset({"PARTITION", "PERIOD", "SYSTEM", "PRIMARY", "(", *_INDEX, "CONSTRAINT", "FOREIGN", "CHECK"})
 _SETTINGS = frozenset({
-    "COMMENT", "AUTO_INCREMENT", "ALGORITHM", "LOCK", "ROW_FORMAT", "NOWAIT", "WAIT", "FORCE", "STATS_PERSISTENT",
-    "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "KEY_BLOCK_SIZE", "PAGE_COMPRESSED", "MAX_ROWS", "MIN_ROWS",
+    "COMMENT", "AUTO_INCREMENT", "ALGORITHM", "LOCK", "ROW_FORMAT", "STATS_PERSISTENT", "STATS_AUTO_RECALC",
+    "STATS_SAMPLE_PAGES", "KEY_BLOCK_SIZE", "PAGE_COMPRESSED", "MAX_ROWS", "MIN_ROWS",
 })  # fmt: skip
+_BEFORE_NAMES = frozenset({"table", "tables", "truncate", "exists", "to", "with", "from", "into", "update", ","})
 
 
 @dataclass(frozen=True)
@@ -47,74 +43,74 @@ class Edit:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class _Token:
-    text: str
-    plain: bool
+def edits(
+    statement: str, database: str, tables: Collection[Ref], mode: int | None = None, other: str = ""
+) -> Mapping[Ref, Edit]:
+    """By table, only those of `tables` that the statement does something to. `database` is the one it was run in,
+    `mode` the sql_mode of its session, None if that is not known; `other` is what the statement may be as well. If it
+    can be read in several ways with other results, all tables that any of them tells of may have other rows."""
+    modes = MODES if mode is None or "SQL_MODE" in statement.upper() else (mode,)
+    texts = (statement, other) if other else (statement,)
+    ways = _ways(texts, database, tables, modes) or _ways(texts, database, tables, MODES)
+    if not ways:
+        return dict.fromkeys(tables, Edit(why="a statement of the log cannot be read, and may change rows unlogged"))
+    found: dict[Ref, Edit] = {}
+    for way in ways:
+        for ref, edit in way.items():
+            sure = edit.why or all(w.get(ref) == edit for w in ways)
+            if not found.get(ref, Edit()).why:
+                found[ref] = edit if sure else Edit(why="a statement that can be read in several ways may change rows")
+    return found
 
-    @property
-    def word(self) -> str:
-        """In capitals; "" for what is in quotes."""
-        return self.text.upper() if self.plain else ""
+
+def _ways(
+    texts: Sequence[str], database: str, tables: Collection[Ref], modes: Sequence[int]
+) -> list[Mapping[Ref, Edit]]:
+    """Only those in which the statement makes sense: the server has run it."""
+    found = (_edits(text, database, tables, mode) for text in texts for mode in modes)
+    return [way for way in found if way is not None]
 
 
-def edits(statement: str, database: str, tables: Collection[Ref]) -> Mapping[Ref, Edit]:
-    """By table, only those of `tables` that the statement does something to. `database` is the one it was run in."""
-    tokens = _tokens(statement)
+def _edits(statement: str, database: str, tables: Collection[Ref], mode: int) -> Mapping[Ref, Edit] | None:
+    tokens, whole = tokens_of(statement, mode)
+    if not whole:
+        return {} if _is_harmless(tokens) else None
     if [t.word for t in tokens[:2]] == ["SET", "STATEMENT"]:
         tokens = tokens[next((n + 1 for n, t in enumerate(tokens) if t.word == "FOR"), 0) :]
-    if not tokens or tokens[0].word in _NOTHING:
+    first = tokens[0].word if tokens else ""
+    analyzed = first == "ANALYZE" and not {"TABLE", "TABLES"} & {t.word for t in tokens[1:3]}
+    if not tokens or (first in _NOTHING and not analyzed):
         return {}
-    first = tokens[0].word
-    if first in _CHANGES:
+    if first in _CHANGES or analyzed:
         only = _emptied(tokens)
         why = "a statement was logged in place of its rows (binlog_format was not ROW)"
         return {ref: Edit(why=why) for ref in (_named(tokens, database, tables) if only else tables)}
-    if first in ("CREATE", "DROP", "ALTER", "RENAME") and (found := _of_object(tokens, database, tables)) is not None:
+    if first in _OBJECTS and (found := _of_object(tokens, database, tables)) is not None:
         return found
     what = f"{first} {_kind(tokens)[0]}".strip()
     why = "it was truncated" if first == "TRUNCATE" else f"{what or 'a statement'} may change rows unlogged"
     return {ref: Edit(why=why) for ref in _named(tokens, database, tables)}
 
 
-def _tokens(statement: str) -> list[_Token]:
-    text = "".join(_uncommented(statement))
-    found = []
-    for match in _TOKEN.finditer(text):
-        quoted = next((match[name] for name in ("back", "double", "single") if match[name] is not None), None)
-        if quoted is not None:
-            found.append(_Token(quoted.replace("``", "`").replace('""', '"'), plain=False))
-        else:
-            found.append(_Token(match["word"] or match["mark"], plain=True))
-    return found
+def _is_harmless(tokens: list[Token]) -> bool:
+    """Whether its first words tell that it changes no rows, whatever comes behind them."""
+    first = tokens[0].word if tokens else ""
+    of_rows = _kind(tokens)[0] in ("TABLE", "TABLES", "DATABASE", "SCHEMA", "")
+    return first in _NOTHING - {"SET", "ANALYZE"} or (first in _OBJECTS and not of_rows)
 
 
-def _uncommented(statement: str) -> Iterator[str]:
-    """Without comments; what is in those that the server executes stays."""
-    at = 0
-    while at < len(statement):
-        quoted, comment = _QUOTED.search(statement, at), _COMMENT.search(statement, at)
-        if comment is None or (quoted is not None and quoted.start() < comment.start()):
-            end = quoted.end() if quoted is not None else len(statement)
-            yield statement[at:end]
-        else:
-            yield statement[at : comment.start()] + " "
-            end = comment.end()
-        at = end
-
-
-def _emptied(tokens: list[_Token]) -> bool:
+def _emptied(tokens: list[Token]) -> bool:
     """`DELETE FROM t` and nothing else: what the server logs for a table in memory after it was started."""
     words = [t.word for t in tokens[:2]]
     return words == ["DELETE", "FROM"] and all(t.text == "." or t.word not in (",", "WHERE") for t in tokens[2:6])
 
 
-def _kind(tokens: list[_Token]) -> tuple[str, int]:
+def _kind(tokens: list[Token]) -> tuple[str, int]:
     """The kind of object that a statement is about, and where it is named."""
     return next(((t.word, n) for n, t in enumerate(tokens[:20]) if t.word in _KINDS), ("", 0))
 
 
-def _of_object(tokens: list[_Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, Edit] | None:
+def _of_object(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, Edit] | None:
     """None if it is about tables, and nothing more is known."""
     first, (kind, at) = tokens[0].word, _kind(tokens)
     before = {t.word for t in tokens[1:at]}
@@ -128,7 +124,7 @@ def _of_object(tokens: list[_Token], database: str, tables: Collection[Ref]) -> 
     return _altered(tokens[at + 1 :], database, tables) if first == "ALTER" and not before else None
 
 
-def _named(tokens: list[_Token], database: str, tables: Collection[Ref]) -> list[Ref]:
+def _named(tokens: list[Token], database: str, tables: Collection[Ref]) -> list[Ref]:
     """The tables whose names occur, alone (of `database`) or behind that of their database."""
     alone, full = set(), set()
     texts = ["", *(t.text.lower() for t in tokens)]
@@ -138,18 +134,20 @@ def _named(tokens: list[_Token], database: str, tables: Collection[Ref]) -> list
     for at in range(len(texts) - 2):
         if texts[at + 1] == ".":
             full.add((texts[at], texts[at + 2]))
+            alone |= {texts[at + 2]} if texts[at] in _BEFORE_NAMES else set()  # `.name` is one of this database
     return [
         (schema, name) for schema, name in tables
         if (schema.lower(), name.lower()) in full or (schema.lower() == database.lower() and name.lower() in alone)
     ]  # fmt: skip
 
 
-def _altered(tokens: list[_Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, Edit] | None:
+def _altered(tokens: list[Token], database: str, tables: Collection[Ref]) -> Mapping[Ref, Edit] | None:
     """ALTER TABLE, if all of it is known to leave the rows as they are."""
     if [t.word for t in tokens[:2]] == ["IF", "EXISTS"]:
         tokens = tokens[2:]
     size = 3 if len(tokens) > 1 and tokens[1].text == "." else 1
-    found = [_spec(spec) for spec in _specs(tokens[size:])]
+    waits = {"WAIT": 2, "NOWAIT": 1}.get(tokens[size].word, 0) if len(tokens) > size else 0
+    found = [_spec(spec) for spec in _specs(tokens[size + waits :])]
     if not all(found):
         return None
     edit = Edit(
@@ -159,9 +157,9 @@ def _altered(tokens: list[_Token], database: str, tables: Collection[Ref]) -> Ma
     return dict.fromkeys(_named(tokens[:size], database, tables), edit)
 
 
-def _specs(tokens: list[_Token]) -> Iterator[list[_Token]]:
+def _specs(tokens: list[Token]) -> Iterator[list[Token]]:
     """The parts between commas that are in no brackets."""
-    part: list[_Token] = []
+    part: list[Token] = []
     depth = 0
     for token in tokens:
         depth += {"(": 1, ")": -1}.get(token.word, 0)
@@ -173,13 +171,15 @@ def _specs(tokens: list[_Token]) -> Iterator[list[_Token]]:
     yield part
 
 
-def _spec(tokens: list[_Token]) -> Edit | None:
+def _spec(tokens: list[Token]) -> Edit | None:
     """One part of ALTER TABLE, None if it is not known to leave rows as they are."""
     words = [t.word for t in tokens]
     if not words:
         return None
     first, second = words[0], words[1] if len(words) > 1 else ""
-    if first in _SETTINGS or (first == "ENGINE" and words[-1] == "INNODB"):
+    if first in _SETTINGS or first == "ENGINE":
+        return _settings(words)
+    if words == ["FORCE"]:
         return Edit()
     if first == "ALTER" and "DEFAULT" in words:
         return Edit()
@@ -192,7 +192,18 @@ def _spec(tokens: list[_Token]) -> Edit | None:
     return None
 
 
-def _column(verb: str, tokens: list[_Token]) -> Edit | None:
+def _settings(words: list[str]) -> Edit | None:
+    """Settings of a table, with or without =, which may stand one behind the other."""
+    while words:
+        name, size = words[0], 3 if words[1:2] == ["="] else 2
+        known = name in _SETTINGS or (name == "ENGINE" and words[size - 1 : size] == ["INNODB"])
+        if not known or len(words) < size:
+            return None
+        words = words[size:]
+    return Edit()
+
+
+def _column(verb: str, tokens: list[Token]) -> Edit | None:
     """ADD or DROP of one column."""
     for skipped in (["COLUMN"], ["IF", "NOT", "EXISTS"], ["IF", "EXISTS"]):
         if [t.word for t in tokens[: len(skipped)]] == skipped:
@@ -202,5 +213,4 @@ def _column(verb: str, tokens: list[_Token]) -> Edit | None:
     name = tokens[0].text.lower()
     if verb == "DROP":
         return Edit(dropped=(name,))
-    last = [t.word for t in tokens[-2:]]
-    return Edit(added=(name,), placed="FIRST" in last or "AFTER" in last)
+    return Edit(added=(name,), placed=any(t.word in ("FIRST", "AFTER") for t in tokens))

@@ -203,8 +203,9 @@ class MySqlLog:
         upon = self._known.upon.get(read.source.ref, Upon())
         columns = tuple(by_name[k] for k in key)
         return Collected(
-            columns, table.places(key), len(table.columns), self.limit, numbered(since), upon, set(key) == table.unique
-        )
+            columns, table.places(key), len(table.columns), self.limit, numbered(since), upon, set(key) == table.unique,
+            frozenset(name.lower() for name in by_name),
+        )  # fmt: skip
 
     def _upto(self, session: pymysql.Connection[Any]) -> tuple[Spot, Callable[[str], bool]]:
         """(up to where the log is read, which transactions before that count)."""

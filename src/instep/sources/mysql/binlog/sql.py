@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from instep.schema.read import TableRead
 from instep.sources.log import Changed, Key
-from instep.sources.mysql.sql import quoted, quoted_table
+from instep.sources.mysql.sql import probing, quoted, quoted_table
 from instep.sources.mysql.types import selected
 from instep.stage.spec import Chunk
 
@@ -21,8 +21,9 @@ def row_chunks(read: TableRead, name: str, changed: Changed) -> list[Chunk]:
     key = ", ".join(map(quoted, changed.columns))
     where = f" AND {read.condition}" if read.where else ""
     select = f"SELECT {what} FROM {quoted_table(*read.source.ref)} WHERE ({key}) IN"  # noqa: S608
+    probe = probing(read.source.ref)
     return [
-        Chunk(name, number, f"{select} ({', '.join(map(_line, keys))}){where}", len(keys), lane=name)
+        Chunk(name, number, f"{select} ({', '.join(map(_line, keys))}){where}", len(keys), lane=name, probe=probe)
         for number, keys in enumerate(_parts(changed.keys))
     ]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from struct import Struct
 from struct import error as CutError
 from typing import Final
@@ -22,7 +24,15 @@ DELETES = frozenset({25, 32, 168, 171})
 _SECOND = frozenset({30, 31, 32, 39})
 _COMPRESSED = frozenset(range(166, 172))
 _PARTIAL = 39
+_NO_ROWS = frozenset({1, 2, 3, 5, 13, 14, 27, 28, 29, 34, 35, 36, 37, 41, 160, 161, 163, 164})
+_IGNORABLE = 0x80
+"""Marks events that a reader which does not know them may pass over."""
 _NAMES = 4
+_SQL_MODE, _CHARSET, _CATALOG = 1, 4, 6
+_SIZES = {0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6}
+"""Of a statement's variables, by their codes."""
+_NO_PAD = 1024
+"""MariaDB's collations that do not pad have the numbers of the others from here on."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +60,13 @@ class Format:
 
 @dataclass(frozen=True)
 class Statement:
-    """`BEGIN`, DDL, or a change that was logged as what somebody wrote."""
+    """`BEGIN`, DDL, or a change that was logged as what somebody wrote. `mode`: the sql_mode of the session, None if
+    the log does not tell. `other`: what the text is if the server wrote it itself, "" if that is the same."""
 
     database: str
     text: str
+    mode: int | None = None
+    other: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,7 +153,12 @@ def _decode(kind: int, data: bytes) -> Event | None:
     known = _KINDS.get(kind)
     if known is not None:
         return known(data)
-    return Unreadable(_LOST[kind]) if kind in _LOST else None
+    if kind in _LOST:
+        return Unreadable(_LOST[kind])
+    flags = _HEADER.unpack_from(data)[-1]
+    if kind in _NO_ROWS or flags & _IGNORABLE:
+        return None
+    return Unreadable(f"it has events of the kind {kind}, of which nothing is known: report the server's version")
 
 
 def _gtid(data: bytes) -> Begin:
@@ -176,12 +194,45 @@ def _prepared(data: bytes) -> End:
 
 
 def _statement(data: bytes, *, compressed: bool = False) -> Statement:
-    _, _, length, _, variables = _QUERY.unpack_from(data, HEADER)
-    at = HEADER + _QUERY.size + variables
-    text = data[at + length + 1 :]
+    _, _, length, _, size = _QUERY.unpack_from(data, HEADER)
+    variables = HEADER + _QUERY.size
+    at = variables + size
+    raw = data[at + length + 1 :]
     if compressed:
-        text = _unpacked(text)
-    return Statement(data[at : at + length].decode(errors="replace"), text.decode(errors="replace"))
+        raw = _unpacked(raw)
+    mode, charset = _session(data[variables:at])
+    text, plain = raw.decode(_codec(charset), errors="replace"), raw.decode(errors="replace")
+    other = "" if plain == text or "\ufffd" in plain else plain
+    return Statement(data[at : at + length].decode(errors="replace"), text, mode, other)
+
+
+def _session(data: bytes) -> tuple[int | None, int]:
+    """sql_mode and character_set_client of the session (0 if it is not told) from an event's variables, which are in
+    this order: flags, the mode, the catalog, steps of numbers, character sets. What is behind them may be anything."""
+    mode, at = None, 0
+    while at < len(data):
+        code, at = data[at], at + 1
+        size = data[at] + 1 if code == _CATALOG and at < len(data) else _SIZES.get(code)
+        if size is None or at + size > len(data):
+            break
+        if code == _CHARSET:
+            return mode, int.from_bytes(data[at : at + 2], "little")
+        mode = int.from_bytes(data[at : at + size], "little") if code == _SQL_MODE else mode
+        at += size
+    return mode, 0
+
+
+@cache
+def _codec(charset: int) -> str:
+    """Of a collation by its number; those that are not known are of UTF-8, or have no letters that hold a backslash."""
+    from pymysql.charset import charset_by_id
+
+    if _NO_PAD <= charset < 2 * _NO_PAD:
+        charset -= _NO_PAD
+    try:
+        return codecs.lookup(charset_by_id(charset).encoding).name
+    except LookupError:
+        return "utf-8"
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from instep.sources.log import Key
-from instep.sources.postgres.wal.wire import UNCHANGED, Begin, Change, Commit, Message, Relation, Row, Truncate
+from instep.sources.postgres.wal.wire import UNCHANGED, Begin, Change, Commit, Message, Note, Relation, Row, Truncate
 
 _WRAP = 1 << 32
+MARK = "instep"
+"""Begins the logical messages that syncs leave in the log."""
 
 
 @dataclass(frozen=True)
@@ -88,21 +90,28 @@ class Collected:
 @dataclass(frozen=True)
 class Reach:
     """How far messages went: `end` of the last transaction before the first that the snapshot does not show (None:
-    there was none before it), whether there is a `hidden` one, how many messages there were."""
+    there was none before it), whether there is a `hidden` one, how many messages there were, the `marks` that syncs
+    have left, and the end of the `last` transaction of all."""
 
     end: int | None
     hidden: bool
     count: int
+    marks: frozenset[str] = frozenset()
+    last: int = -1
 
 
 def collect(messages: Iterable[Message | None], tables: Mapping[int, Collected], visible: Visible) -> Reach:
     """Fills `tables` (by oid). Transactions behind a hidden one are taken in as well: they come again, and a row that
     is read twice is the same row."""
     end: int | None = None
+    last = -1
     hidden, shown, count = False, False, 0
+    marks = set()
     for message in messages:
         count += 1
         match message:
+            case Note(prefix, content):
+                marks |= {content.decode(errors="replace")} if prefix == MARK else set()
             case Begin(xid):
                 shown = visible.shows(xid)
                 hidden = hidden or not shown
@@ -114,5 +123,5 @@ def collect(messages: Iterable[Message | None], tables: Mapping[int, Collected],
                 for oid in tables.keys() & oids:
                     tables[oid].all("it was truncated")
             case Commit(at):
-                end = end if hidden else at
-    return Reach(end, hidden, count)
+                end, last = end if hidden else at, at
+    return Reach(end, hidden, count, frozenset(marks), last)

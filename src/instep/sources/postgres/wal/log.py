@@ -7,25 +7,31 @@ destination has what was read (`release`), so a run that dies in between reads t
 **What a snapshot shows is what the log is read for.** Positions alone do not tell: a transaction is in the log before
 others see it. So each transaction of the log is looked up in the snapshot; the position that is reached ends before
 the first one that the snapshot does not show, and what lies behind it comes again.
+
+**Each read leaves a mark in the log, which the next one has to find.** A server that was put back to an earlier copy of
+its data has the same names and numbers, and its log may be as long by then; the mark is not in it.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from instep.errors import ConnectError, InstepError, ReadError
 from instep.model import LogNames
 from instep.schema.read import TableRead
 from instep.sources.base import Snapshot
-from instep.sources.log import Changed, Followed, LogRead, LogState, Ref, source_key
+from instep.sources.log import Changed, Followed, LogRead, LogState, LogUnreadable, Ref, source_key
 from instep.sources.postgres.connect import PostgresConfig, dial, settings, translated
 from instep.sources.postgres.snapshot import PostgresSnapshot
 from instep.sources.postgres.sql import literal, quote
-from instep.sources.postgres.wal.collect import Collected, Visible, collect
+from instep.sources.postgres.wal.collect import MARK, Collected, Reach, Visible, collect
 from instep.sources.postgres.wal.partitions import Partition, partitions
 from instep.sources.postgres.wal.sql import key_chunks, row_chunks, sorted_keys
 from instep.sources.postgres.wal.tables import LogTable, additions, followed, log_tables
@@ -46,8 +52,11 @@ FETCH = 10_000
 TABLES = 200
 """Tables that one statement takes into the publication: each is locked until it ends."""
 OLDEST = 130_000
+MARKS = 140_000
+"""The first version whose `pgoutput` tells logical messages."""
 Done = TypeVar("Done")
 PLUGIN = "pgoutput"
+_PUT_BACK = "the source was put back to an earlier copy of its data"
 OTHER = "name another slot in the connection's `log:`"
 PUBLISHED = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
 
@@ -70,6 +79,23 @@ _LISTED = "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname
 _PUBLICATION = "SELECT to_json(p) FROM pg_publication p WHERE p.pubname = {publication}"
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A sync's message in the log, whose transaction ends between `low` and `high`. Positions bear it behind an @."""
+
+    low: str
+    high: str
+    token: str
+
+    @classmethod
+    def of(cls, position: str) -> Mark | None:
+        fields = position.partition("@")[2].split(":")
+        return cls(*fields) if len(fields) == 3 else None
+
+    def __str__(self) -> str:
+        return f"@{self.low}:{self.high}:{self.token}"
+
+
 @dataclass
 class PostgresLog:
     """See `sources.log.ChangeLog`."""
@@ -82,11 +108,16 @@ class PostgresLog:
     _known: dict[Ref, LogTable] = field(default_factory=dict)
     _listed: frozenset[Ref] = frozenset()
     _parts: Mapping[Ref, Sequence[Partition]] = field(default_factory=dict)
-    _mark: int = 0
+    _following: int = 0
+    _now: str = ""
+    _confirmed: str = ""
+    _places: tuple[str, ...] = ()
+    _reach: Reach | None = None
+    _more: bool = False
 
     def order(self, position: str) -> int:
         """The position as a number; the empty one comes before all."""
-        high, _, low = position.partition("/")
+        high, _, low = position.partition("@")[0].partition("/")
         return (int(high, 16) << 32) + int(low, 16) if position else -1
 
     def state(self) -> LogState:
@@ -104,6 +135,7 @@ class PostgresLog:
         if row is None:
             return LogState(server, trouble=trouble, hint=hint)
         confirmed, restart, status, active, plugin, of, behind, kept, here, now = row
+        self._now, self._confirmed, self._reach = now, confirmed or "", None
         if strange := self._strange(plugin, of, here):
             trouble, hint = strange, OTHER
         elif status == "lost" or restart is None:
@@ -177,22 +209,38 @@ class PostgresLog:
             return known is not None
 
     def fault(self, position: str) -> str:
-        """What is gone is before `LogState.confirmed`."""
+        """Say whether the server was put back: its log ends before the position, or lacks the mark that was left
+        behind it. What was let go is before `LogState.confirmed`."""
+        if not self._now:
+            return ""
+        mark = Mark.of(position)
+        if self.order(self._now) < self.order(last := mark.low if mark else position):
+            return f"{_PUT_BACK} (its log ends at {self._now}, and was read up to {last})"
+        if mark and self._lacks(mark):
+            return f"{_PUT_BACK} (its log at {position.partition('@')[0]} is another one than the one that was read)"
         return ""
 
+    def _lacks(self, mark: Mark) -> bool:
+        """Return whether the last read should have found the mark, and did not; its own comes behind it."""
+        low = self.order(mark.low)
+        if self._reach is None or not self.order(self._confirmed) <= low < self.order(self._now):
+            return False
+        return mark.token not in self._reach.marks and (not self._more or self._reach.last >= self.order(mark.high))
+
     def resume(self, places: Mapping[Ref, str]) -> None:
-        """The slot knows."""
+        """Remember their marks; where to read on is known by the slot."""
+        self._places = tuple(places.values())
 
     def follow(self, reads: Sequence[TableRead]) -> Mapping[Ref, Followed]:
         """Those that can be followed are taken into the publication; one that is new there since `begin` is `pending`,
         whoever has put it there."""
         with self._session() as session:
             keys = {read.source.ref: source_key(read) for read in reads}
-            known = log_tables(session, self.names.publication, keys)
+            known = self._held(lambda: log_tables(session, self.names.publication, keys))
             new = [k for ref, k in known.items() if k.listed is None and keys[ref] and not k.why_not(keys[ref])]
             why = self._add(session, new) if new else ""
             if new and not why:
-                known = log_tables(session, self.names.publication, keys)
+                known = self._held(lambda: log_tables(session, self.names.publication, keys))
             self._known |= known
             found = {
                 ref: followed(known.get(ref), key, self._parts.get(ref, ()), pending=ref not in self._listed)
@@ -208,9 +256,11 @@ class PostgresLog:
         for start in range(0, len(new), TABLES):
             statement = additions(new[start : start + TABLES], self.names.publication)
             try:
-                session.execute(statement.encode())
+                self._held(partial(session.execute, statement.encode()), patience=self.wait)
             except psycopg.errors.InsufficientPrivilege:
                 return f"user {self.config.user} may not take it into the publication; let its owner run: {statement};"
+            except psycopg.errors.LockNotAvailable:
+                return "another session keeps it, or a table beside it, locked; the next sync takes it in"
         return ""
 
     def begin(self, *, wait: bool) -> None:
@@ -218,10 +268,11 @@ class PostgresLog:
         in the log, and a snapshot that does not show them would miss them for good."""
         with self._session() as session:
             listed = _LISTED.replace("{publication}", literal(self.names.publication))
-            self._listed = frozenset((s, n) for s, n in session.execute(listed.encode()).fetchall())
+            found = self._held(lambda: session.execute(listed.encode()).fetchall())
+            self._listed = frozenset((s, n) for s, n in found)
             self._parts = partitions(session)
             following = int(_one(session, "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")[0])
-            self._mark = following
+            self._following = following
             ends = time.monotonic() + (self.wait if wait else 0)
             while time.monotonic() < ends:
                 if int(_one(session, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::int8")[0]) >= following:
@@ -235,32 +286,50 @@ class PostgresLog:
         wanted = {read.source.ref: self._collected(read) for read in reads}
         by_oid = {self._known[ref].oid: table for ref, table in wanted.items()}
         with self._session() as session:
-            upto = self._flushed(session)
+            upto, mark = self._flushed(session)
             reach = self._held(lambda: collect(self._messages(session, upto), by_oid, visible))
-            more = reach.count >= self.messages
+            self._now, self._reach, self._more = upto, reach, (more := reach.count >= self.messages)
             if not reach.hidden and not more:
                 reached = upto
             else:
                 reached = _text(reach.end) if reach.end is not None else self._state(session).confirmed
         found = {ref: Changed(t.key, sorted_keys([*t.keys]), t.whole) for ref, t in wanted.items()}
-        return LogRead(reached, found, more, visible.first >= self._mark)
+        if unmet := self._unmet():
+            mark = unmet
+            short = self.order(self._confirmed) < self.order(unmet.low) < self.order(reached)
+            reached = unmet.low if short and reach.last < self.order(unmet.high) else reached
+        return LogRead(f"{reached}{mark or ''}", found, more, visible.first >= self._following)
+
+    def _unmet(self) -> Mark | None:
+        """Return the last of the marks that are still to be found, once more of the log is read."""
+        assert self._reach is not None
+        if not self._more:
+            return None
+        met, after = self._reach.marks, self.order(self._confirmed)
+        marks = [m for m in map(Mark.of, self._places) if m and m.token not in met and self.order(m.low) >= after]
+        return max(marks, key=lambda m: self.order(m.low), default=None)
 
     def _collected(self, read: TableRead) -> Collected:
-        columns = {name: kind for _, name, kind, _ in self._known[read.source.ref].columns}
+        columns = {name: kind for _, name, kind, *_ in self._known[read.source.ref].columns}
         return Collected(source_key(read), columns, self.limit)
 
-    def _flushed(self, session: psycopg.Connection[Any]) -> str:
-        """A position behind all that a snapshot from before shows, and that is on the disk: the log is read no further
-        than that. A message of our own brings it there, also where commits do not wait for the disk."""
+    def _flushed(self, session: psycopg.Connection[Any]) -> tuple[str, Mark | None]:
+        """A position behind all that a snapshot from before shows, and that is on the disk, and the mark there: the log
+        is read no further than that. A message of our own brings it there, also where commits do not wait for the disk;
+        its transaction ends behind the position, so that it comes with the next read."""
         session.execute(b"SET synchronous_commit = 'local'")
-        return str(_one(session, "SELECT pg_logical_emit_message(true, 'instep', '')::text")[0])
+        token = secrets.token_hex(8)
+        upto = str(_one(session, f"SELECT pg_logical_emit_message(true, '{MARK}', {literal(token)})::text")[0])
+        after = str(_one(session, "SELECT pg_current_wal_insert_lsn()::text")[0])
+        return upto, Mark(upto, after, token) if session.info.server_version >= MARKS else None
 
     def _messages(self, session: psycopg.Connection[Any], upto: str) -> Iterator[Message | None]:
         """Through a cursor, so that memory stays flat here; the server keeps what it has decoded on its disk."""
         names = literal(quote(self.names.publication))
+        told = ", 'messages', 'true'" if session.info.server_version >= MARKS else ""
         peek = (
             f"SELECT data FROM pg_logical_slot_peek_binary_changes({literal(self.names.slot)}, {literal(upto)}, "
-            f"{self.messages}, 'proto_version', '1', 'publication_names', {names})"
+            f"{self.messages}, 'proto_version', '1', 'publication_names', {names}{told})"
         )
         with session.transaction(), session.cursor(name="instep_log", binary=True) as cursor:
             cursor.itersize = FETCH
@@ -277,10 +346,10 @@ class PostgresLog:
         try:
             yield
         except psycopg.errors.UndefinedObject:
-            raise InstepError(
+            raise LogUnreadable(
                 f"the publication {self.names.publication} was dropped and made again, and the slot {self.names.slot} "
                 "has changes from before, which cannot be read any more",
-                hint="drop the slot and read the tables again: instep source log drop, then instep sync --full",
+                hint="read the tables again: instep sync --full",
             ) from None
 
     def rows(self, read: TableRead, key: str, changed: Changed) -> list[Chunk]:
@@ -292,7 +361,7 @@ class PostgresLog:
     def release(self, position: str) -> None:
         """Moves the slot; nothing if it is there already."""
         with self._session() as session:
-            slot, to = literal(self.names.slot), literal(position)
+            slot, to = literal(self.names.slot), literal(position.partition("@")[0])
             behind = (
                 f"SELECT 1 FROM pg_replication_slots WHERE slot_name = {slot} AND confirmed_flush_lsn < {to}::pg_lsn"
             )
@@ -300,18 +369,23 @@ class PostgresLog:
                 move = f"SELECT pg_replication_slot_advance({slot}, {to})"
                 self._held(lambda: session.execute(move.encode()))
 
-    def _held(self, act: Callable[[], Done]) -> Done:
-        """Tries again for a while as long as another process holds the slot: one that was killed may still be at it."""
+    def _held(self, act: Callable[[], Done], patience: float | None = None) -> Done:
+        """Tries again for a while as long as another process holds the slot: one that was killed may still be at it.
+        While one has locked a table, for `patience` seconds (None: as long as the server may be silent)."""
         import psycopg
 
-        ends = time.monotonic() + self.wait
+        begun = time.monotonic()
+        limit = (self.config.read_timeout or inf) if patience is None else patience
         while True:
             try:
                 return act()
             except psycopg.errors.ObjectInUse:
-                if time.monotonic() >= ends:
+                if time.monotonic() >= begun + self.wait:
                     raise
-                time.sleep(0.05)
+            except psycopg.errors.LockNotAvailable:
+                if time.monotonic() >= begun + limit:
+                    raise
+            time.sleep(0.05)
 
     @contextmanager
     def _session(self) -> Iterator[psycopg.Connection[Any]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from instep.sources.log import Followed, Ref
+from instep.sources.log import FILE, SINCE, Followed, Ref
 from instep.sources.postgres.sql import literal, quote, quote_table
 from instep.sources.postgres.wal.partitions import Partition, partitions, unnamed
 
@@ -22,22 +22,48 @@ SELECT n.nspname, c.relname, c.oid::int8, c.relkind, c.relpersistence, c.relrepl
     WHERE i.indrelid = c.oid AND i.indimmediate AND i.indisvalid
       AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END),
   c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid),
-  (SELECT json_agg(json_build_array(a.attnum, a.attname, a.atttypid::int8, a.atttypmod) ORDER BY a.attnum)
+  (SELECT json_agg(json_build_array(a.attnum, a.attname, a.atttypid::int8, a.atttypmod, a.xmin::text) ORDER BY a.attnum)
      FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
-  coalesce(p.oid, 0)::int8, coalesce(r.oid, 0)::int8, to_json(t)
+  c.relfilenode::int8,
+  k.labels, k.fields,
+  coalesce(p.oid, 0)::int8, coalesce(r.oid, 0)::int8,
+  json_strip_nulls(json_build_object('publication', p.xmin::text, 'membership', r.xmin::text, 'namespace', {schema})),
+  (SELECT json_object_agg('formula ' || d.adnum, d.oid::text) FROM pg_attrdef d JOIN pg_attribute a
+     ON a.attrelid = d.adrelid AND a.attnum = d.adnum WHERE d.adrelid = c.oid AND a.attgenerated <> ''),
+  to_json(t)
 FROM (VALUES {values}) w(schema, name)
 JOIN pg_namespace n ON n.nspname = w.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 LEFT JOIN pg_publication p ON p.pubname = {publication}
 LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid
 LEFT JOIN pg_publication_tables t ON t.pubname = p.pubname AND t.schemaname = n.nspname AND t.tablename = c.relname
+CROSS JOIN LATERAL (
+  WITH RECURSIVE kinds(oid) AS (
+    SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    UNION
+    SELECT x.oid FROM kinds JOIN pg_type y ON y.oid = kinds.oid
+      LEFT JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0 AND NOT f.attisdropped,
+      LATERAL unnest(ARRAY[y.typelem, y.typbasetype, f.atttypid]) x(oid) WHERE x.oid <> 0)
+  SELECT
+    (SELECT json_object_agg(e.oid, e.enumlabel) FROM pg_enum e WHERE e.enumtypid IN (SELECT oid FROM kinds)) AS labels,
+    (SELECT json_object_agg('fields ' || f.oid, f.said) FROM (
+       SELECT y.oid, json_agg(json_build_array(f.attnum, f.attname, f.atttypid::int8, f.atttypmod) ORDER BY f.attnum)
+         FROM pg_type y JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+        WHERE y.oid IN (SELECT oid FROM kinds) GROUP BY y.oid) f(oid, said)) AS fields) k
 """
+# Of PostgreSQL 15 on, which has publications of schemas
+_SCHEMA = (
+    "(SELECT s.oid || '.' || s.xmin FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid)"
+)
+_SCHEMAS = 150_000
 _KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 
 
 @dataclass(frozen=True)
 class LogTable:
-    """A table as the log sees it. `columns`: (number, name, type, modifier) in order; `identity`: the columns that the
-    log names a row by, None for the whole row; `listed`: what the publication says of it, None if it does not."""
+    """A table as the log sees it. `columns`: (number, name, type, modifier, transaction that defined it) in order;
+    `file` of its rows; `labels` of its enum types by oid; `identity`: the columns that the log names a row by, None for
+    the whole row; `listed`: what the publication says of it, None if it does not; `since`: which transactions wrote the
+    publication's rows in the catalog last, what computes columns, and of what their types consist."""
 
     ref: Ref
     oid: int
@@ -46,9 +72,12 @@ class LogTable:
     replica: str
     identity: frozenset[str] | None
     inherited: bool
-    columns: tuple[tuple[int, str, int, int], ...]
+    columns: tuple[tuple[int, str, int, int, str], ...]
+    file: int
+    labels: Mapping[str, str]
     publication: int
     membership: int
+    since: Mapping[str, str]
     listed: Mapping[str, Any] | None
     parts: tuple[Partition, ...] = ()
 
@@ -77,12 +106,19 @@ class LogTable:
 
     def shape(self, key: Sequence[str]) -> dict[str, str]:
         """What positions of it rest on: its oid, its key by name and number, and that it has been in this publication
-        all the time (together); the type of each column by number."""
+        all the time (together), whose options, filters and lists of columns stayed what they were; the type of each
+        column by number, what computes it, fields of types, labels of enums, and what tells rows that were written
+        anew. A table that is published without being named can be made unlogged for a while: then every new file
+        counts."""
         numbers = {name: number for number, name, *_ in self.columns}
         keys = sorted((k, numbers.get(k, 0)) for k in key)
-        text = json.dumps([self.oid, keys, self.publication, self.membership])
-        kinds = {str(number): f"{kind}.{modifier}" for number, _, kind, modifier in self.columns}
-        return {"key": hashlib.sha256(text.encode()).hexdigest()[:16], **kinds}
+        unnamed = [] if self.membership else [self.file]
+        text = json.dumps([self.oid, keys, self.publication, self.membership, *unnamed])
+        kinds = {str(number): f"{kind}.{modifier}" for number, _, kind, modifier, _ in self.columns}
+        defined = {f"{SINCE}{number}": xid for number, *_, xid in self.columns}
+        labels = {f"label {oid}": label for oid, label in self.labels.items()}
+        told = {"key": hashlib.sha256(text.encode()).hexdigest()[:16], FILE: str(self.file)}
+        return {**told, **self.since, **kinds, **defined, **labels}
 
 
 def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iterable[Ref]) -> dict[Ref, LogTable]:
@@ -90,18 +126,23 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
     values = ", ".join(f"({literal(s)}, {literal(n)})" for s, n in refs)
     if not values:
         return {}
-    statement = _TABLES.replace("{values}", values).replace("{publication}", literal(publication))
+    of_schema = _SCHEMA if connection.info.server_version >= _SCHEMAS else "NULL"
+    statement = _TABLES.replace("{schema}", of_schema)
+    statement = statement.replace("{values}", values).replace("{publication}", literal(publication))
     parts: Mapping[Ref, tuple[Partition, ...]] | None = None
     found = {}
     for row in connection.execute(statement.encode()).fetchall():
-        schema, name, oid, kind, persistence, replica, identity, inherited, columns, pub, member, listed = row
+        schema, name, oid, kind, persistence, replica, identity, inherited, columns, *rest = row
+        file, labels, fields, pub, member, published, formulas, listed = rest
+        made = {kind: hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16] for kind, of in (fields or {}).items()}
+        told = published | made | (formulas or {})
         named = None if replica == "f" else frozenset(identity or ())
         ref = (schema, name)
         if kind == "p" and parts is None:
             parts = partitions(connection)
         found[ref] = LogTable(
-            ref, oid, kind, persistence, replica, named, inherited, tuple(map(tuple, columns or ())), pub, member,
-            listed, (parts or {}).get(ref, ()),
+            ref, oid, kind, persistence, replica, named, inherited, tuple(map(tuple, columns or ())), file,
+            labels or {}, pub, member, told, listed, (parts or {}).get(ref, ()),
         )  # fmt: skip
     return found
 

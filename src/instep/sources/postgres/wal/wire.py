@@ -71,9 +71,17 @@ class Truncate:
     oids: tuple[int, ...]
 
 
-Message = Begin | Commit | Relation | Change | Truncate
+@dataclass(frozen=True)
+class Note:
+    """A logical message."""
+
+    prefix: str
+    content: bytes = field(repr=False)
+
+
+Message = Begin | Commit | Relation | Change | Truncate | Note
 _BEGIN, _COMMIT, _OID, _COUNT = Struct(">qqI"), Struct(">Bqqq"), Struct(">I"), Struct(">H")
-_COLUMN, _LENGTH, _TRUNCATE = Struct(">Ii"), Struct(">I"), Struct(">IB")
+_COLUMN, _LENGTH, _TRUNCATE, _MESSAGE = Struct(">Ii"), Struct(">I"), Struct(">IB"), Struct(">Bq")
 
 
 def decode(data: bytes) -> Message | None:
@@ -101,7 +109,11 @@ def _decode(data: bytes) -> Message | None:
         case b"T":
             count, _ = _TRUNCATE.unpack_from(data, 1)
             return Truncate(tuple(_OID.unpack_from(data, 6 + 4 * at)[0] for at in range(count)))
-        case b"O" | b"Y" | b"M":
+        case b"M":
+            prefix, at = _name(data, 1 + _MESSAGE.size)
+            (length,) = _LENGTH.unpack_from(data, at)
+            return Note(prefix, data[at + 4 : at + 4 + length])
+        case b"O" | b"Y":
             return None
     raise ReadError(
         f"the log has a message of the kind {data[:1]!r}, which is not known",

@@ -13,6 +13,8 @@ from .declared import Named, TableSpec, tables_of
 from .logs import Logging
 from .operations import SyncFailed
 
+_LONGEST = 1 << 20
+
 
 class Connector:
     """`update(configuration, state)` sends rows; `schema(configuration)` declares tables; `configuration_form()` builds
@@ -32,10 +34,11 @@ class Connector:
 
     def tables(self, configuration: Mapping[str, Any]) -> dict[Named, TableSpec]:
         """What schema() declares; nothing without one."""
-        return tables_of(self.schema_method(dict(configuration))) if self.schema_method else {}
+        return tables_of(at_once(self.schema_method(dict(configuration)), "schema")) if self.schema_method else {}
 
     def form(self) -> ConfigurationForm:
-        made = self.configuration_form_method() if self.configuration_form_method else ConfigurationForm()
+        method = self.configuration_form_method
+        made = at_once(method(), "configuration_form") if method else ConfigurationForm()
         if not isinstance(made, ConfigurationForm):
             raise TypeError("configuration_form() has to return a ConfigurationForm")
         return made
@@ -46,10 +49,7 @@ class Connector:
         try:
             out.declare(self.tables(configuration))
             self._check_signature(configuration, state)
-            said = self.update_method(configuration=configuration, state=state)
-            if inspect.isgenerator(said):
-                for _ in said:
-                    pass
+            run_through(self.update_method(configuration=configuration, state=state))
             out.end({"frame": "end"})
         except BaseException as error:
             out.end(failure(error))
@@ -86,6 +86,36 @@ class Connector:
         self.debug(None, configuration, state)
 
 
+def run_through(result: Any) -> None:
+    """Run what update() returned to its end if it is a generator; what it yields is ignored. Raises TypeError for what
+    would never run: a coroutine, and a generator that update() yields instead of running it."""
+    at_once(result, "update")
+    if not inspect.isgenerator(result):
+        return
+    for yielded in result:
+        if inspect.isgenerator(yielded) or _is_async(yielded):
+            name = getattr(yielded, "__name__", "it")
+            if inspect.isgenerator(yielded) or inspect.iscoroutine(yielded):
+                yielded.close()
+            raise TypeError(f"update() yields {name}(...), which nobody runs: write `yield from {name}(...)`")
+
+
+def at_once(result: Any, function: str) -> Any:
+    """The result of a function of the connector. Raises TypeError if it is a coroutine: nobody awaits it."""
+    if _is_async(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(
+            f"{function}() is an async function, which nobody awaits: write `def {function}(...)`, and in it "
+            "asyncio.run(...) for what is asynchronous"
+        )
+    return result
+
+
+def _is_async(value: Any) -> bool:
+    return inspect.isawaitable(value) or inspect.isasyncgen(value)
+
+
 def failure(error: BaseException) -> dict[str, Any]:
     """The frame that tells why a sync ended."""
     if isinstance(error, SyncFailed):
@@ -97,4 +127,6 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def _trace(error: BaseException) -> str:
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-20_000:]
+    """The traceback; of a very long one the last whole lines."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return text if len(text) <= _LONGEST else text[-_LONGEST:].partition("\n")[2]

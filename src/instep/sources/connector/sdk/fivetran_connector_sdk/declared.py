@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from unicodedata import category
 
 from . import convert
 
 Named = tuple[str, str]
 _DECIMAL = "DECIMAL"
+_UNSEEN = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
 MAX_PRECISION = 38
 RESERVED = frozenset({"__op", "__seq", "__given"})
 
@@ -61,6 +63,11 @@ class TableSpec:
         return {"schema": self.schema, "table": self.name, "key": self.key, "columns": types, "declared": self.declared}
 
 
+def is_blank(name: str) -> bool:
+    """True if the name has no visible character."""
+    return not any(category(c) not in _UNSEEN for c in name)
+
+
 def tables_of(said: Any) -> dict[Named, TableSpec]:
     """The tables that `schema()` returned; raises ValueError with the table and the column that are wrong."""
     if not isinstance(said, (list, tuple)):
@@ -78,8 +85,8 @@ def _table(entry: Any) -> TableSpec:
     if not isinstance(entry, Mapping) or "table" not in entry:
         raise ValueError(f"schema() has an entry without `table`: {entry!r:.200}")
     name, schema = entry["table"], entry.get("schema") or ""
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"schema() has a table whose name is not a text: {name!r}")
+    if not isinstance(name, str) or is_blank(name) or "\0" in name:
+        raise ValueError(f"schema() has a table whose name is not a text, or blank: {name!r:.100}")
     if not isinstance(schema, str):
         raise ValueError(f"schema() table {name}: `schema` has to be a text, not {schema!r}")
     columns = entry.get("columns") or {}
@@ -103,7 +110,7 @@ def _key(said: Any, table: str) -> tuple[str, ...]:
 def _name(column: Any, table: str) -> str:
     if not isinstance(column, str):
         raise TypeError(f"schema() table {table}: the column name {column!r} is not a text")
-    if not column or column in RESERVED:
+    if is_blank(column) or "\0" in column or column in RESERVED:
         raise ValueError(f"schema() table {table}: a column cannot be named {column!r}")
     return column
 

@@ -7,6 +7,7 @@ at multiples of 8.
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 import threading
@@ -144,7 +145,7 @@ class Outlet:
         """Returns when what came before it is kept. Other threads may go on meanwhile. The state is read when its turn
         has come: threads share it, and what one has kept must not be taken back by another that has waited."""
         with self._turn:
-            text = json.dumps(dict(state))
+            text = _state_text(state)
             if len(text) > LARGEST_STATE:
                 raise ValueError(f"the state has {len(text):,} bytes; at most {LARGEST_STATE:,} can be kept")
             with self._lock:
@@ -173,6 +174,29 @@ class Outlet:
     def _hand_on(self, bucket: rows.Bucket) -> None:
         if taken := bucket.taken():
             self._send(*taken)
+
+
+def _state_text(state: Mapping[str, Any]) -> str:
+    """The state as JSON. Raises ValueError for numbers that JSON has not: the next sync could not read them."""
+    try:
+        return json.dumps(dict(state), allow_nan=False)
+    except ValueError as error:
+        if "JSON compliant" not in str(error):
+            raise
+        raise ValueError(
+            f"op.checkpoint(state): {_not_a_number(state, 'state')} is NaN or Infinity, which JSON does not have: keep "
+            "None or a text instead"
+        ) from None
+
+
+def _not_a_number(value: Any, place: str) -> str:
+    """Where the first such number stands, "" if there is none."""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else place
+    inner = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    )
+    return next((found for key, part in inner if (found := _not_a_number(part, f"{place}[{key!r}]"))), "")
 
 
 _current: Outlet | None = None

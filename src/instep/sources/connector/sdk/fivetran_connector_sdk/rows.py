@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from . import convert, pack
-from .declared import RESERVED, TableSpec
+from .declared import RESERVED, TableSpec, is_blank
 
 UPSERT, UPDATE, DELETE = 0, 1, 2
 MOST_ROWS, MOST_BYTES, MOST_SECONDS = 2000, 1 << 20, 5.0
@@ -80,8 +80,12 @@ class Shape:
 def _check_name(table: TableSpec, name: Any) -> None:
     if not isinstance(name, str):
         raise TypeError(f"table {table.label}: the column name {name!r} is not a text")
-    if not name:
-        raise ValueError(f"table {table.label}: the row has a column without a name")
+    if is_blank(name):
+        raise ValueError(
+            f"table {table.label}: the row has a column without a name, or with a blank one: {name!r:.100}"
+        )
+    if "\0" in name:
+        raise ValueError(f"table {table.label}: the column name {name!r:.100} has a NUL")
     if not name.isprintable() and not is_unicode(name):
         raise ValueError(f"table {table.label}: the column name {name!r} is no Unicode text")
     if name in RESERVED:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote_plus
 
 from instep.errors import ProjectError
-from instep.sources.jdbc.dialects import Dialect, dialect_of
+from instep.project.jdbc_dialects import Dialect, dialect_of
 
 
 def _words(text: str) -> frozenset[str]:
@@ -22,7 +22,9 @@ def _words(text: str) -> frozenset[str]:
 _SHAPE = re.compile(r"jdbc:([A-Za-z][A-Za-z0-9+.-]*):(\S.*)")
 _LOGIN = _words("user username uid userid user_name password passwd pwd pass accesstoken apikey")
 _CREDENTIALS = re.compile(r"//[^/?;]*@|:(?:thin|oci8?):(?!/?@)[^@]*@")
-_ELSEWHERE = re.compile(r"(?:^|[:/@=,(])(?:ldaps?|rmi|iiop|dns|corbaname|jndi):", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"(?:^|[:/@=,(])\s*(?:ldaps?|rmi|iiop|dns|corbaname|jndi|config-[a-z]+):", re.IGNORECASE)
+_OPTIONS_WITHIN = re.compile(r"[%()]|\[(?![0-9A-Fa-f:.]+\])")
+"""What makes options, or another address, of an authority: drivers split it before they decode it, or after."""
 _DANGEROUS = re.compile(
     r"class|factor|plugin|interceptor|listener|handler|hook|callback|script|init|exec|serializ|infile|jndi|ldap"
     r"|log(ger|file|dir|path|level|writer|config)|trace|tracing|extension|provider|verifier|localsocketaddress"
@@ -37,7 +39,7 @@ _SPARKS = _words(
     "prefertimestampntz hint"
 )
 """Names that Spark's reader takes for itself and never hands to a driver."""
-_PART = re.compile(r"[^\s?&;#%@\\(){}]*")
+_PART = re.compile(r"[^\s?&;#%@\\(){}=]*")
 
 
 def subprotocol_of(url: str) -> str:
@@ -79,15 +81,31 @@ def check_url(url: str) -> None:
         raise ProjectError("`url` carries a login", hint="take it out: `user` and `password` say it, as references")
     if _ELSEWHERE.search(plain):
         raise ProjectError("`url` asks a directory for the address", hint="write the server's own address")
-    if subprotocol != "oracle" and re.search(r"[()]", plain.split("/", 3)[2] if plain.startswith("//") else ""):
+    if subprotocol != "oracle" and any(map(_OPTIONS_WITHIN.search, _authorities(subprotocol, rest))):
         raise ProjectError("`url` has options in its address", hint="write host and port, and options in `options`")
     check_options(subprotocol, _inside(subprotocol, rest), "url")
+
+
+def _authorities(subprotocol: str, rest: str) -> Iterator[str]:
+    """What stands where hosts do, as it is written and decoded: up to what ends it for the most generous driver."""
+    ends = r"[/?#;]" if subprotocol == "sqlserver" else r"[/?#]"
+    for text in (rest, unquote_plus(rest)):
+        _, there, behind = text.partition("//")
+        if there:
+            yield re.split(ends, behind)[0]
+
+
+def url_options(url: str) -> Iterator[str]:
+    """Yield the names of the options that a URL sets; ProjectError for what is no JDBC URL."""
+    return _inside(*_split(url))
 
 
 def _inside(subprotocol: str, rest: str) -> Iterator[str]:
     """The names of what a URL says after the address: `?a=b&c=d`, `;a=b`, and Db2's `:a=b;`."""
     first, *parts = re.split(r"[?&;#]", rest)
-    tail = first.rpartition("/")[2].partition(":")[2] if subprotocol != "oracle" else ""
+    _, there, behind = first.partition("//")
+    path = behind.partition("/")[2] if there else first
+    tail = path.partition(":")[2] if subprotocol != "oracle" else ""
     for part in [tail if "=" in tail else "", *parts]:
         if name := unquote_plus(part.partition("=")[0]).strip():
             yield name

@@ -136,6 +136,14 @@ DIALECTS: Mapping[str, Dialect] = {
         allowed=_names("busy_timeout open_mode"),
     ),
 }  # fmt: skip
+FILE_OPTIONS = _names(
+    "sslrootcert sslcert sslkey sslpassword serversslcert servercertificate truststore truststorepassword "
+    "truststoretype javax.net.ssl.truststore javax.net.ssl.truststorepassword javax.net.ssl.truststoretype "
+    "oracle.net.wallet_location oracle.net.tns_admin ssltruststorelocation ssltruststorepassword ssltruststoretype "
+    "sslcertlocation private_key_file private_key_pwd private_key_file_pwd authenticator authentication "
+    "authenticationscheme integratedsecurity securitymechanism gssencmode"
+)
+"""Allowed options that name files of this machine, or log in as its account: of instep.yml only."""
 UNKNOWN = Dialect()
 
 

@@ -1,0 +1,136 @@
+"""Every key of every body that a request of either API may have, and what it may lead to.
+
+The keys of objects within them (`spec`, `config`) have a table of their own, with what is refused:
+`instep.project.api_keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel
+
+from instep.api.compat import bodies, destinations, groups, schemas, state, syncs, tree, users, webhooks
+from instep.api.wire import (
+    changes,
+    connections,
+    keys,
+    objects,
+    policies,
+    quarantine,
+    rollouts,
+    selections,
+    tables,
+    work,
+)
+from instep.project.api_keys import NAMES, PARTS, PUBLIC, SECRET, SETTING
+
+SPEC = "the object's keys, above"
+TOLD = "kept and told back; it has no effect"
+NOWHERE = "refused, unless it says what is so anyway"
+REASON = "a text for people, in the log of audits"
+CONSENT = "what of the destination may be dropped; nothing is opened"
+STATE = "the connector's own state, which it reads as data"
+_N, _S, _P = NAMES.words, SETTING.words, PARTS.words
+
+Words = Mapping[str, str]
+
+
+def _each(**words: str) -> Words:
+    """Words by the names that have them, which are separated by spaces."""
+    return {name: KINDS[kind] for kind, names in words.items() for name in names.split()}
+
+
+KINDS = {
+    "name": _N, "setting": _S, "parts": _P, "spec": SPEC, "told": TOLD, "nowhere": NOWHERE, "reason": REASON,
+    "consent": CONSENT, "state": STATE, "secret": SECRET.words, "public": PUBLIC.words,
+}  # fmt: skip
+_SAID = _each(
+    told="pause_after_trial data_delay_sensitivity data_delay_threshold destination_schema_names "
+         "destination_configuration connect_card_config",
+    nowhere="networking_method private_link_id proxy_agent_id hybrid_deployment_agent_id vault",
+    spec="auth", setting="trust_certificates trust_fingerprints run_setup_tests",
+)  # fmt: skip
+_DESTINATION = _each(
+    spec="config", told="region time_zone_offset daylight_saving_time_enabled",
+    nowhere="networking_method private_link_id proxy_agent_id hybrid_deployment_agent_id",
+    setting="trust_certificates trust_fingerprints run_setup_tests",
+)  # fmt: skip
+_WAVES = _each(name="connections destinations tags matching")
+
+COMPATIBLE: Mapping[type[BaseModel], Words] = {
+    bodies.Said: _SAID,
+    bodies.NewConnection: {
+        **_SAID, **_each(name="group_id", spec="service config",
+                         setting="paused sync_frequency daily_sync_time schedule_type"),
+    },
+    bodies.Change: {
+        **_SAID, **_each(nowhere="group_id service", spec="config",
+                         setting="paused sync_frequency daily_sync_time schedule_type is_historical_sync "
+                                 "schema_status"),
+    },
+    destinations.NewDestination: {**_DESTINATION, **_each(name="group_id", spec="service")},
+    destinations.DestinationChange: _DESTINATION,
+    groups.NewGroup: _each(name="name"),
+    users.NewUser: _each(name="email given_name family_name", setting="role", told="phone picture"),
+    users.UserChange: _each(name="given_name family_name", setting="role", told="phone picture"),
+    users.NewMember: _each(name="email", setting="role"),
+    tree.ConfigBody: _each(parts="schemas", setting="schema_change_handling is_type_locked"),
+    tree.SchemaBody: _each(setting="enabled", parts="tables"),
+    tree.TableBody: _each(setting="enabled sync_mode", parts="columns"),
+    tree.ColumnBody: _each(setting="enabled hashed is_primary_key"),
+    schemas.ReloadBody: _each(setting="exclude_mode"),
+    schemas.DropBody: _each(parts="schemas"),
+    schemas.DropSchema: _each(parts="tables"),
+    schemas.DropTable: _each(consent="columns"),
+    state.StateBody: _each(state="state"),
+    syncs.SyncBody: _each(setting="force"),
+    syncs.ResyncBody: _each(name="scope"),
+    webhooks.NewWebhook: _each(public="url", name="events", setting="active", secret="secret"),
+    webhooks.WebhookChange: _each(public="url", name="events", setting="active", secret="secret"),
+    webhooks.WebhookTest: _each(name="event"),
+}  # fmt: skip
+"""What each key of a body of `/v1` may lead to, by the body's class."""
+OWN: Mapping[type[BaseModel], Words] = {
+    objects.NewObject: _each(spec="spec", name="name tags"),
+    objects.ObjectWhole: _each(spec="spec", name="tags"),
+    objects.ObjectChange: _each(spec="spec", name="tags"),
+    keys.NewKey: _each(name="name groups", setting="role days"),
+    keys.Rotation: _each(setting="overlap_hours days"),
+    changes.Answers: _each(setting="answer hash", name="ids connection patterns kinds tables"),
+    changes.Snooze: _each(setting="duration until"),
+    connections.Pausing: _each(reason="reason", name="table"),
+    connections.Resuming: _each(name="table"),
+    policies.Cases: _each(name="cases"),
+    policies.Another: _each(name="name", spec="policy", setting="since"),
+    quarantine.Replaying: _each(name="tables column", setting="preview", reason="why"),
+    quarantine.Matching: _each(name="table key"),
+    quarantine.Erasing: _each(name="table", consent="ids", reason="why"),
+    quarantine.Discarding: _each(consent="tables ids", reason="why"),
+    rollouts.NewGroup: _WAVES,
+    rollouts.Turn: _each(setting="verb", name="object"),
+    rollouts.NewChange: _each(name="change", setting="verdict"),
+    rollouts.NewRollout: _each(parts="group selection change", setting="preset sizes gates", name="canary"),
+    rollouts.Advance: _each(setting="every"),
+    rollouts.Resume: _each(setting="every", reason="accept"),
+    rollouts.StopRollout: _each(reason="reason"),
+    rollouts.Skip: _each(name="connections", reason="reason"),
+    rollouts.RollBack: _each(setting="wave", name="connections"),
+    selections.Switching: _each(setting="verb", name="objects matching"),
+    tables.Keying: _each(name="table key", setting="way preview", consent="allow", reason="why"),
+    tables.Cursoring: _each(name="table column", setting="start preview", reason="why"),
+    tables.OneTable: _each(name="table", reason="why"),
+    tables.Restoring: _each(name="table", setting="snapshot at preview base", consent="allow", reason="why"),
+    work.Work: _each(name="tables", setting="full", consent="drop_retained", reason="why"),
+    work.Look: _each(reason="why"),
+    work.Planning: _each(setting="sample all current", reason="why"),
+    work.Applying: _each(name="plan", consent="allow", reason="why"),
+    work.Undoing: _each(name="what", consent="allow", setting="preview", reason="why"),
+    work.Filling: _each(name="table columns", reason="why"),
+    work.Leaving: _each(name="table columns"),
+    work.Pairing: _each(name="old new", setting="preview", reason="why"),
+    work.Impacting: _each(name="change", setting="configured dialect", reason="why"),
+    work.Comparing: _each(name="tables", reason="why"),
+    work.Maintaining: _each(name="table", setting="preview", reason="why"),
+}
+"""What each key of a body of `/api/v1` may lead to, by the body's class."""

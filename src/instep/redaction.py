@@ -1,0 +1,227 @@
+"""Secrets in texts: the forms in which programs repeat them, and the one place that blots them out."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
+
+HIDDEN = "[redacted]"
+SHORTEST = 4
+"""Shorter secrets are not looked for in texts: they would be found in every word."""
+_LINE = 8
+"""Characters of the shortest line that is looked for by itself, of a secret of several lines."""
+_OPAQUE, _HEAD = 20, 12
+"""A secret of one word with so many characters is known by so many of its first ones: texts are cut off."""
+_CORE = 4
+"""Characters of the shortest base64 form that is looked for."""
+_SAFE = ("", "/", "!'()*~", "!#$%&'()*+,/:;=?@[]~")
+"""What encoders of URLs leave as it is: those of forms, paths, browsers, and of whole addresses."""
+_NAMED = re.compile(
+    r"passw|passphrase|secret|token|credential|(private|api|access|account).?key|authorization|cookie|^salt$|^pwd$",
+    re.IGNORECASE,
+)
+_HARMLESS = re.compile(
+    r"(?i:true|false|none|null|yes|no|on|off)"
+    r"|[+-]?\d{1,15}(\.\d{1,9})?"  # a number
+    r"|\d{4}-\d\d(-\d\d)?([T ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?)?(Z|[+-]\d\d:?\d\d)?"  # a date, a time
+)
+_WORD = re.compile(r"[A-Za-z_]{1,12}|\d{1,6}|v\d{1,3}")
+
+
+def names_secret(name: str) -> bool:
+    """True if a field of this name holds a secret."""
+    return _NAMED.search(name) is not None
+
+
+def is_harmless(value: str) -> bool:
+    """True for values that are never a secret: switches, numbers of up to 15 digits, dates and times."""
+    return len(value) < SHORTEST or _HARMLESS.fullmatch(value) is not None
+
+
+def is_plain(value: str) -> bool:
+    """True for values that do not look like a secret: harmless ones, short words, and addresses made of these."""
+    if is_harmless(value):
+        return True
+    if "://" in value:
+        with suppress(ValueError):
+            url = urlsplit(value)
+            bare = not (url.username or url.password or url.query or url.fragment)
+            return bare and all(_WORD.fullmatch(part) for part in re.split(r"[/._~-]", url.path) if part)
+    if re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z]{2,8}(:\d{1,5})?", value):
+        return True  # a host, whose name is in every address
+    return _WORD.fullmatch(value) is not None
+
+
+class Redactor:
+    """Secrets, and texts without them. May be used by several threads at once."""
+
+    def __init__(self, *values: str) -> None:
+        self._lock = threading.Lock()
+        self._values: set[str] = set()
+        self._forms: tuple[str, ...] = ()
+        self._encoded: tuple[str, ...] = ()
+        self._heads: tuple[str, ...] = ()
+        self.add(*values)
+
+    def add(self, *values: str) -> None:
+        """Blot these out from now on; values of fewer than 4 characters are passed over."""
+        if all(value in self._values for value in values):
+            return
+        with self._lock:
+            new = {part for value in values if value not in self._values for part in _parts(value)}
+            self._values |= {*values, *new}
+            known = {*self._forms, *(form for part in new for form in _forms(part))}
+            self._forms = _longest_first(f for f in known if len(f) >= SHORTEST and f not in HIDDEN)
+            encoded = {*self._encoded, *(form for part in new for form in _base64_forms(part))}
+            self._encoded = _longest_first(encoded)
+            opaque = (p for p in new if len(p) >= _OPAQUE and not re.search(r"\s|://", p))
+            self._heads = _longest_first({*self._heads, *opaque})
+
+    def clean(self, text: str) -> str:
+        """The text without these secrets, in whatever form they stand in it."""
+        for form in self._encoded:
+            if form in text:
+                text = re.sub(rf"[A-Za-z0-9+/_-]?{re.escape(form)}[A-Za-z0-9+/_-]?(?:=|%3D){{0,2}}", HIDDEN, text)
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, HIDDEN)
+        for secret in self._heads:
+            if secret[:_HEAD] in text:
+                text = _without_beginnings(text, secret)
+        return text
+
+
+def _longest_first(forms: Iterator[str] | set[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(forms), key=lambda form: (-len(form), form)))
+
+
+def _without_beginnings(text: str, secret: str) -> str:
+    """The text without pieces of the secret that begin as it does and were cut off."""
+    done, at = [], 0
+    while (begin := text.find(secret[:_HEAD], at)) >= 0:
+        end = begin + _HEAD
+        while end < len(text) and end - begin < len(secret) and text[end] == secret[end - begin]:
+            end += 1
+        done += [text[at:begin], HIDDEN]
+        at = end
+    return "".join([*done, text[at:]])
+
+
+def _parts(value: str) -> Iterator[str]:
+    """The value, and what in it is a secret by itself: lines, the password of an address, leaves of a JSON document."""
+    if len(value) < SHORTEST:
+        return
+    yield value
+    if (bare := value.strip()) != value and len(bare) >= SHORTEST:
+        yield bare
+    lines = [line.strip() for line in value.splitlines()]
+    if len(lines) > 1:
+        yield from (line for line in lines if len(line) >= (SHORTEST if "-----BEGIN" in value else _LINE))
+        yield from (joined for joined in ("\n".join(lines), "\r\n".join(lines), " ".join(lines), "".join(lines)))
+    if "://" in value:
+        yield from _of_address(value)
+    if value.lstrip()[:1] in "{[":
+        with suppress(ValueError, RecursionError):
+            yield from secrets_in(json.loads(value))
+
+
+def _of_address(value: str) -> Iterator[str]:
+    with suppress(ValueError):
+        url = urlsplit(value)
+        found = [url.password or "", *(v for name, v in parse_qsl(url.query) if names_secret(name) or not is_plain(v))]
+        for one in found:
+            yield from (form for form in {one, unquote(one)} if len(form) >= SHORTEST)
+
+
+def secrets_in(document: object, name: str = "", *, named_only: bool = False) -> Iterator[str]:
+    """Texts of a JSON document that are secrets: those of fields that are called so, and (unless `named_only`) those
+    that look like one."""
+    if isinstance(document, dict):
+        for key, part in document.items():
+            inner = str(key) if names_secret(str(key)) or not names_secret(name) else name
+            yield from secrets_in(part, inner, named_only=named_only)
+    elif isinstance(document, list):
+        for part in document:
+            yield from secrets_in(part, name, named_only=named_only)
+    elif (
+        isinstance(document, str)
+        and not is_harmless(document)
+        and (names_secret(name) or not (named_only or is_plain(document)))
+    ):
+        yield from _parts(document)
+
+
+def _forms(value: str) -> Iterator[str]:
+    """The value as it is, and as programs write it in JSON, Python, HTML, addresses and hexadecimal numbers."""
+    yield value
+    yield from _forms_of_bytes(value)
+    for text in {json.dumps(value), json.dumps(value, ensure_ascii=False)}:
+        yield text[1:-1]
+        yield text[1:-1].replace("/", "\\/")
+        yield json.dumps(text[1:-1])[1:-1]  # JSON inside of JSON
+    yield repr(value)[1:-1]
+    yield repr(value)[1:-1].replace("'", "\\'")
+    yield html.escape(value)
+    yield html.escape(value, quote=False)
+    with suppress(UnicodeEncodeError):
+        for encoded in (*(quote(value, safe=safe) for safe in _SAFE), quote_plus(value)):
+            yield encoded
+            yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
+
+
+def _forms_of_bytes(value: str) -> Iterator[str]:
+    """As programs show bytes, and texts that they could not show, or took for texts of another encoding."""
+    data = value.encode("utf-8", "surrogatepass")
+    yield repr(data)[2:-1]
+    yield ascii(value)[1:-1]
+    yield value.encode("ascii", "backslashreplace").decode()
+    yield data.decode("latin-1")
+    yield re.sub(r"\\u[0-9a-f]{4}", lambda match: "\\u" + match[0][2:].upper(), json.dumps(value)[1:-1])
+    if len(data) >= _LINE:
+        yield from (data.hex(), data.hex().upper(), data.hex(" "), data.hex(":"))
+
+
+def _base64_forms(value: str) -> Iterator[str]:
+    """The characters of base64 that the value alone decides, wherever it stands among other bytes; in both alphabets,
+    as one text, in lines of 64 and 76 characters, and as addresses encode them."""
+    data = value.encode("utf-8", "replace")
+    for before in range(3):
+        text = base64.b64encode(b"\0" * before + data).decode().rstrip("=")
+        begin, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6
+        core = text[begin:end]
+        pieces = [core]
+        if not before:
+            pieces += [core[at : at + size] for size in (64, 76) for at in range(0, len(core), size)]
+        for piece in pieces:
+            if len(piece) >= (_CORE if piece is core else 2 * _LINE):
+                yield from (piece, piece.replace("+", "-").replace("/", "_"), quote(piece, safe=""))
+
+
+_process = Redactor()
+_referenced: set[str] = set()
+
+
+def hide(*values: str) -> None:
+    """From now on no text that goes through `blot` has one of these values in it."""
+    _process.add(*values)
+
+
+def blot(text: str) -> str:
+    """The text without the secrets that this process knows."""
+    return _process.clean(text)
+
+
+def note_referenced(value: str) -> None:
+    """Remember that a value came from a reference: whoever wrote the project did not want it to be read there."""
+    _referenced.add(value)
+
+
+def is_referenced(value: str) -> bool:
+    """True if a reference has had this value."""
+    return value in _referenced

@@ -1,0 +1,20 @@
+"""The source as it was seen first: what was there then comes in with the first sync."""
+
+from __future__ import annotations
+
+from instep.schema.births import FirstLook
+from instep.schema.table import Catalog, by_names
+from instep.store.store import Store
+
+
+def first_look(store: Store, connection: str, now: Catalog, identity: str) -> FirstLook:
+    """Return what the source had when it was seen first, against what it has now; a look that found no table does not
+    count. Ids of another server (`identity`) prove nothing."""
+    known, seen = store.connections.get(connection), now
+    for version in reversed(store.schemas.history(connection, "source")):
+        first = store.schemas.catalog(connection, "source", version.version)
+        if first.tables:
+            same = version.identity == identity
+            seen, now = (first, now) if same else (by_names(first), by_names(now))
+            break
+    return FirstLook.of(seen, now, configured=bool(known and known.configured))

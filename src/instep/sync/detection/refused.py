@@ -1,0 +1,85 @@
+"""Changes that were let in and that the destination cannot take: they wait for a person, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from instep.events import ChangeReopened, ReviewNeeded
+from instep.model import Review
+from instep.schema.change import describe, key
+from instep.schema.policy import Decision
+from instep.schema.removal import follow_keys
+from instep.sync.detection.places import Places
+from instep.sync.pipe import Pipe, Ref
+
+RULE = "destination"
+"""Who decided, where the destination refuses what policy or a person has let in."""
+
+
+def held_back(decision: Decision, why: str) -> Decision:
+    """Return the decision as one that waits for a review, because the destination refuses the change."""
+    return replace(decision, action="review", rule=RULE, effect="", why=why)
+
+
+def hold_tables(
+    decisions: Sequence[Decision], refused: Mapping[Ref, str], drifted: Collection[Ref]
+) -> tuple[Decision, ...]:
+    """Hold what was let in of `refused` tables (accepted name to why). A table that is not accepted yet fails instead;
+    that of a `drifted` one waits for the answer to the drift."""
+    if not refused:
+        return tuple(decisions)
+    places = Places.of(decisions)
+
+    def one(decision: Decision) -> Decision:
+        ref = places.before(decision.change)
+        if not decision.applied or ref not in refused or decision.change.kind == "table.added":
+            return decision
+        if ref in drifted:
+            return replace(decision, action="ignore", effect="waiting", why=f"waits: {refused[ref]}")
+        return decision if decision.effect == "recorded" else held_back(decision, refused[ref])
+
+    return follow_keys(tuple(map(one, decisions)))
+
+
+def still_refused(decision: Decision, known: Review | None) -> Decision:
+    """Keep a change waiting that the destination has refused, until it is carried out, answered or listed off."""
+    if known is None or known.status != "open" or known.rule != RULE:
+        return decision
+    if not (decision.applied or decision.needs_review):
+        return decision
+    return replace(held_back(decision, known.why), action=decision.action if decision.needs_review else "review")
+
+
+def record_refused(pipe: Pipe, decisions: Sequence[Decision], reviews: Mapping[str, Review]) -> None:
+    """Open the reviews (by content key) of what the destination refuses, approved ones again. Belongs into the
+    transaction that accepts the rest."""
+    for decision in decisions:
+        review = reviews.get(key(decision.change))
+        if decision.rule != RULE or review is None:
+            continue
+        pipe.store.reviews.hold(review.id, rule=RULE, why=decision.why)
+        if review.status == "approved" or review.rule != RULE:
+            new = pipe.run is not None and review.first_seen >= pipe.run.started and review.status == "open"
+            told = ReviewNeeded if new else ChangeReopened
+            pipe.store.events.add(told(pipe.name, review.id, review.summary, decision.why))
+
+
+def refusals(decisions: Sequence[Decision], whole: Collection[Ref] = ()) -> list[str]:
+    """One sentence for each change that the destination refuses alone: its table, which is not refused as a `whole`,
+    goes on with the others."""
+    places = Places.of(decisions)
+    held = [d for d in decisions if d.rule == RULE and places.before(d.change) not in whole]
+    return [f"{'.'.join(filter(None, places.before(d.change)))}: {d.why}" for d in held]
+
+
+def state_of(decision: Decision, review: Review | None) -> str:
+    """Say in words how a change stands that is not let in: what a person can do about its table."""
+    id = review.id if review else describe(decision.change)
+    if decision.needs_review:
+        return f"{decision.why}: review it ({id})" if decision.rule == RULE else f"review it ({id})"
+    if decision.rule == "review":
+        return f"{id} was rejected, `instep changes approve {id}` lets it in"
+    if decision.effect == "waiting":
+        return f"{decision.why} ({id})"
+    return f"{id} is left out by {decision.rule} ({decision.why})"

@@ -1,0 +1,105 @@
+"""What a connector was given is in none of its texts, whatever it does with it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from sdk_world import World
+from trial_world import Trial
+
+from instep.redaction import HIDDEN
+
+SECRET = "c4n4ry/V3ry+S3cret=?"
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ\nkQ==\n-----END PRIVATE KEY-----"
+HARD = """
+import base64, json, sys, time
+from urllib.parse import quote, quote_plus
+
+def update(configuration, state):
+    k, pem = configuration["k"], configuration["pem"]
+    log.info("a token " + k)
+    log.warning("x" * 9_990 + k)
+    print("printed", quote_plus(k), flush=True)
+    print("y" * 9_990 + k + "z" * 20_000, flush=True)
+    sys.stderr.write("half " + k[:7]); sys.stderr.flush(); time.sleep(0.2)
+    sys.stderr.write(k[7:] + " whole\\n"); sys.stderr.flush()
+    print(pem, flush=True)
+    op.warning("header Basic " + base64.b64encode(("user:" + k).encode()).decode())
+    log.info("again " + state["session"]["refresh_token"])
+    log.info(json.dumps({"access_token": "only-known-in-here"}))
+    try:
+        op.upsert("t", {"id": 1, "n": "q" * 80 + k})
+    except ValueError as error:
+        log.info(str(error))
+    op.upsert("t", {"id": 1})
+    raise ValueError(f"401 for https://h/x?api_kee={quote(k, safe='')}&p={json.dumps(pem)}")
+
+def schema(configuration):
+    return [{"table": "t", "primary_key": ["id"], "columns": {"id": "INT", "n": "INT"}}]
+"""
+
+
+def test_no_text_of_a_connector_has_a_secret_in_it(world: World) -> None:
+    state = {"session": {"refresh_token": "r3fr3sh-t0k3n"}}
+    sync = world.sync(HARD, state, configuration={"k": SECRET, "pem": PEM, "table": "t"})
+    assert sync.error is not None
+    texts = [sync.said, str(sync.error), *(w for s in sync.segments for w in s.warnings)]
+    whole = "\n".join(texts)
+    header = base64.b64encode(f"user:{SECRET}".encode()).decode()
+    pieces = [SECRET[:12], SECRET[-10:], "r3fr3sh", "only-known", header[8:20], "c4n4ry", *PEM.splitlines()[1:3]]
+    assert [piece for piece in pieces if piece in whole] == []
+    assert "401 for https://h/x?api_kee=" in str(sync.error)
+    assert f"half {HIDDEN} whole" in sync.said
+    assert "ValueError" in sync.said, "its traceback is there"
+    assert "table t, column n" in sync.said, "a value that may be a table's name is left"
+
+
+def test_secrets_of_a_schema_that_fails(world: World) -> None:
+    code = "def update(configuration, state): pass\ndef schema(configuration): raise KeyError(configuration['k'])"
+    sync = world.sync(code, configuration={"k": SECRET})
+    assert SECRET[:6] not in str(sync.error) + sync.said
+
+
+@pytest.mark.parametrize("given", ["configuration_file", "reference"])
+def test_what_is_stored_and_shown_of_a_sync_has_no_secret(
+    trial: Trial, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial.write(
+        "from urllib.parse import quote\n"
+        "op.upsert('part', {'id': 1})\nop.checkpoint({'at': 1})\nop.warning('w ' + configuration['k'])\n"
+        "raise ValueError('token ' + configuration['k'] + ' ' + quote(configuration['k'], safe=''))"
+    )
+    secret = SECRET if given == "configuration_file" else "opensesame"  # by a reference a word is a secret, too
+    monkeypatch.setenv("K", secret)
+    project = trial.folder.parent / "project"
+    project.mkdir()
+    configuration = "{k: '${env:K}'}"
+    if given == "configuration_file":
+        trial.configure(k=secret)
+        configuration = "{}\n    configuration_file: " + str(trial.folder / "configuration.json")
+    (project / "instep.yml").write_text(
+        f"sources:\n  crm:\n    type: connector\n    path: {trial.folder}\n    configuration: {configuration}\n"
+        "destinations: {wh: {type: duckdb, path: wh.db}}\nconnections: {crm: {}}\nengine: inline\n"
+    )
+    from said import run
+
+    said = run(trial.capsys, "--project", str(project), "sync", "crm", "--no-input")
+    assert said.code == 1, said
+    assert HIDDEN in said.err + said.out
+    more = [
+        run(trial.capsys, "--project", str(project), *words)
+        for words in (["history"], ["history", "--output", "json"], ["status", "crm", "--output", "json"])
+    ]
+    texts = [said.out, said.err, *(m.out + m.err for m in more)]
+    kept = [p.read_bytes() for p in (project / ".instep").rglob("*") if p.is_file()]
+    for form in (secret, json.dumps(secret)[1:-1], secret[:9]):
+        assert not any(form in text for text in texts)
+        assert not any(form.encode() in text for text in kept)
+
+
+@pytest.fixture
+def trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Trial:
+    return Trial(tmp_path / "crm", capsys)

@@ -1,0 +1,169 @@
+"""Code that a catalog, a table or a catalog's server names is not loaded, and files of this machine are not opened."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
+from instep.destinations.iceberg.sqlite import SqliteCatalog
+from instep.destinations.iceberg.updates import set_properties
+from instep.errors import DestinationError, StageError
+from instep.stage.place import Place, children, keep_only, remove
+from instep.stage.pyiceberg_code import confined, open_catalog
+from lake import REF, create
+
+POPEN = {"py-io-impl": "subprocess.Popen"}
+NAMED = [
+    POPEN, {"write.py-location-provider.impl": "subprocess.Popen"}, {"py-io-impl": "no.such.Module"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("named", NAMED, ids=str)
+def test_a_table_that_names_code(tmp_path: Path, named: Mapping[str, str]) -> None:
+    """Whoever else writes to the lake may have set it."""
+    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    create(lake)
+    found = lake.lake.load(REF)
+    assert found is not None
+    with suppress(DestinationError):
+        found.catalog.commit_table(found, (), (set_properties(named),))
+    with pytest.raises(DestinationError, match="names code"):
+        touch(IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake"))), named)
+
+
+def touch(destination: IcebergDestination, named: Mapping[str, str]) -> None:
+    found = destination.lake.load(REF)
+    assert found is not None
+    found.catalog.commit_table(found, (), (set_properties({**named, "a": "b"}),))
+
+
+def test_a_catalog_that_names_code() -> None:
+    with pytest.raises(DestinationError, match="names code"):
+        open_catalog("lake", {"py-catalog-impl": "subprocess.Popen"}, local_files=True)
+
+
+def test_a_bucket_whose_retries_are_code() -> None:
+    place = Place("s3://b/x", {"s3.retry-strategy-impl": "subprocess.Popen", "s3.region": "eu"})
+    with pytest.raises(DestinationError, match="names code"):
+        place.resolve("x")
+
+
+@contextmanager
+def catalog_server(overrides: Mapping[str, str], table: Mapping[str, Any]) -> Iterator[str]:
+    """A REST catalog that says what it likes of its only table."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            said: Any = {"defaults": {}, "overrides": overrides} if self.path.startswith("/v1/config") else table
+            body = json.dumps(said).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def answer(tmp_path: Path) -> dict[str, Any]:
+    """What a catalog's server says of a table: the metadata of one in a folder."""
+    lake = IcebergDestination(IcebergConfig("lake", str(tmp_path / "lake")))
+    create(lake)
+    found = lake.lake.load(REF)
+    assert found is not None
+    metadata = json.loads(found.metadata.model_dump_json())
+    return {"metadata-location": found.metadata_location, "metadata": metadata, "config": {}}
+
+
+@pytest.mark.parametrize("where", ["server", "table", "login"])
+def test_a_server_that_names_code(answer: dict[str, Any], where: str) -> None:
+    overrides = POPEN if where == "server" else {}
+    config = POPEN if where == "table" else {}
+    with catalog_server(overrides, {**answer, "config": config}) as uri:
+        given: dict[str, Any] = {"uri": uri}
+        if where == "login":
+            given["auth"] = {"type": "custom", "impl": "subprocess.Popen", "custom": {"args": ["true"]}}
+        lake = IcebergDestination(IcebergConfig("lake", "s3://b/x", "rest", given))
+        with pytest.raises(DestinationError, match="names code"):
+            lake.lake.load(REF)
+
+
+@pytest.mark.parametrize("overrides", [{}, {"instep.local-files": "true"}])
+def test_a_server_that_leads_to_this_machine(answer: dict[str, Any], overrides: dict[str, str]) -> None:
+    local = {**answer, "config": overrides}
+    with catalog_server(overrides, local) as uri:
+        config = IcebergConfig("lake", "s3://b/x", "rest", {"uri": uri}, local_files=False)
+        lake = IcebergDestination(config).lake
+        folder = Path(answer["metadata"]["location"].removeprefix("file://"))
+        for act in (lake.load, lake.drop_table):
+            with pytest.raises(DestinationError, match="from an API"):
+                act(REF)
+        assert folder.is_dir()
+        trusted = IcebergDestination(IcebergConfig("lake", "s3://b/x", "rest", {"uri": uri})).lake.load(REF)
+        assert trusted is not None
+        assert trusted.io.new_input(answer["metadata-location"]).exists()
+
+
+@pytest.mark.parametrize("name", ["write.data.path", "write.metadata.path"])
+def test_a_table_in_a_bucket_whose_files_are_said_to_be_here(answer: dict[str, Any], tmp_path: Path, name: str) -> None:
+    answer["metadata"] |= {"location": "s3://b/x/t", "properties": {name: tmp_path.as_uri()}}
+    answer["metadata-location"] = "s3://b/x/t/metadata/1.json"
+    with catalog_server({}, answer) as uri:
+        config = IcebergConfig("lake", "s3://b/x", "rest", {"uri": uri}, local_files=False)
+        with pytest.raises(DestinationError, match="from an API"):
+            IcebergDestination(config).lake.load(REF)
+        answer["metadata"]["properties"] = {}
+        found = IcebergDestination(config).lake.load(REF)
+        assert found is not None
+        with pytest.raises(DestinationError, match="from an API"):
+            found.io.new_input("/etc/passwd").open()
+        with pytest.raises(DestinationError, match="from an API"):
+            found.io.new_output(f"{tmp_path.as_uri()}/data/x").create()
+
+
+def test_a_place_of_a_lake_that_an_api_named_is_not_here(tmp_path: Path) -> None:
+    """Whatever writes, lists or deletes files by itself: `data` of a table is swept, staged files are written."""
+    io = IcebergDestination(IcebergConfig("lake", "s3://b/x", "rest", {}, local_files=False)).lake.io()
+    (tmp_path / "kept").mkdir()
+    for uri in (tmp_path.as_uri(), str(tmp_path), "kept"):
+        acts = [lambda at: Place(at, io).create("x"), lambda at: Place(at, io).resolve(""), lambda at: remove(at, io),
+                lambda at: children(at, io), lambda at: keep_only(at, io, ["x"])]  # fmt: skip
+        for act in acts:
+            with pytest.raises(StageError, match="from an API"):
+                act(uri)
+    assert [p.name for p in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_bucket_under_a_catalog_in_a_file_is_confined_too(tmp_path: Path) -> None:
+    """Whoever has the bucket writes what its tables are described by."""
+    file = tmp_path / "m.json"
+    file.write_text("{}")
+    kept = {"uri": f"sqlite:///{tmp_path / 'c.db'}", "warehouse": "s3://b/x", "instep.local-files": "false"}
+    catalog = confined(SqliteCatalog("lake", **kept))
+    catalog.create_namespace("shop")
+    with closing(sqlite3.connect(tmp_path / "c.db")) as database, database:
+        row = ("lake", "shop", "t", file.as_uri())
+        names = "catalog_name, table_namespace, table_name, metadata_location"
+        database.execute(f"INSERT INTO iceberg_tables ({names}) VALUES (?, ?, ?, ?)", row)  # noqa: S608
+    with pytest.raises(DestinationError, match="from an API"):
+        catalog.load_table(("shop", "t"))

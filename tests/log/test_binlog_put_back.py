@@ -1,0 +1,69 @@
+"""A MariaDB that is put back to an earlier copy of its data: no table is read on from a place of another history."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from binlog_world import BinlogWorld
+
+from mariadb import MariaServer, launch, open_as
+from sync_world import counts
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def mariadb_server() -> Iterator[MariaServer]:
+    folder = Path(tempfile.mkdtemp(prefix="instep-maria-back-"))
+    server = launch(folder / "server")
+    try:
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def halt(server: MariaServer) -> None:
+    with open_as(server.admin) as connection, connection.cursor() as cursor:
+        cursor.execute("SHUTDOWN")
+    assert server.process is not None
+    server.process.wait(120)
+
+
+def copied(source: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True)
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["the log is shorter", "the log is longer"])
+def test_a_server_that_was_put_back_fails_its_tables(
+    binlog_world: BinlogWorld, mariadb_server: MariaServer, busy: bool
+) -> None:
+    world, server, data = binlog_world.loaded(), mariadb_server, mariadb_server.folder / "data"
+    halt(server)
+    copied(data, server.folder / "copy")
+    server.start()
+    world.run("UPDATE t SET v = 0 WHERE id = 1", "DELETE FROM t WHERE id = 2", "INSERT INTO t VALUES (6, 6)")
+    world.sync()
+    halt(server)
+    copied(server.folder / "copy", data)
+    server.start()
+    if busy:
+        world.run(
+            "CREATE TABLE other (n int) AS SELECT seq AS n FROM seq_1_to_20000", "UPDATE t SET v = 9 WHERE id = 3"
+        )
+    for _ in range(2):
+        report = world.sync()
+        why = {t.table[1]: t.error for t in report.tables if t.table[1] in "tu"}
+        assert all("binary log was started anew" in w or "has gone back" in w for w in why.values()), why
+        assert "instep sync --full" in why["t"]
+    world.sync(full=True)
+    assert world.differing() == {}
+    world.run("UPDATE t SET v = 7 WHERE id = 3")
+    assert counts(world.sync(), "t")[0] == 1
+    assert world.differing() == {}

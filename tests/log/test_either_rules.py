@@ -1,0 +1,61 @@
+"""Settings that decide how rows land, changed behind a log that does not tell of the rows again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from followed import LOG, Followed, notes
+
+from contract.destinations import DESTINATIONS
+from instep.schema.selection import Pattern, Selection
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def world(either: Followed) -> Followed:
+    either.settings["t"] = LOG
+    return either
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_rows_that_went_while_deletes_were_ignored_go(world: Followed, history: bool) -> None:
+    world.destination = DESTINATIONS["duckdb"](world.folder)
+    world.settings["t"] = replace(LOG, deletes="ignore", history=history)
+    world.loaded().sync()
+    world.run("DELETE FROM t WHERE id = 1")
+    world.sync()
+    world.settings["t"] = replace(LOG, history=history)
+    report = world.sync()
+    why = "t: rows that the source has deleted are not ignored any more, so the whole table is read again"
+    assert why in notes(report) or report.status == "done"
+    assert world.differing() == {}
+    assert world.store.backfills.waiting("shop") == []
+
+
+def test_rows_of_a_quiet_table_become_versions(world: Followed) -> None:
+    world.destination = DESTINATIONS["duckdb"](world.folder)
+    world.loaded().sync()
+    world.settings["t"] = replace(LOG, history=True)
+    assert world.sync().status == "done"
+    assert world.differing() == {}
+    rows = world.rows("t", "id", "_instep_current")
+    assert rows == [(i, True) for i in range(1, 6)]
+    (read,) = [t.read for t in world.sync().tables if t.table[1] == "t"]
+    assert read == 0, "it is quiet again"
+
+
+@pytest.mark.parametrize("column", ["v", "id"])
+def test_hashes_of_another_salt_are_made_anew(world: Followed, column: str) -> None:
+    """Of a key, too: rows of the old hashes are deleted ones."""
+    world.destination = DESTINATIONS["duckdb"](world.folder)
+    world.selection = Selection(hashed=(Pattern(f"{world.case.schema}.t.{column}"),))
+    world.loaded().sync()
+    world.salt = b"pepper"
+    world.run("UPDATE t SET v = 9 WHERE id = 1")
+    assert world.sync().status == "done"
+    assert world.differing() == {}
+    world.run("DELETE FROM t WHERE id = 2")
+    world.sync()
+    assert (world.differing(), len(world.rows("t"))) == ({}, 4)

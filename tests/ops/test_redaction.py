@@ -1,0 +1,144 @@
+"""Secrets in texts: whatever form a program repeats one in, it is blotted out."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Callable
+from itertools import product
+from urllib.parse import quote, quote_plus
+
+import pytest
+
+from instep.errors import ReadError
+from instep.redaction import HIDDEN, Redactor, hide, is_plain
+from instep.store.runs import Runs
+from instep.store.store import Store
+
+SECRETS = (
+    "c4n4ry/V3ry+S3cret=?&x",
+    "p\"q'u\\o<t>e & mehr ü€",
+    "hunter2",
+    "pass",
+    "x" * 30 + "/" + "y" * 70,
+    "-----BEGIN KEY-----\nMIIabcdefgh+/ijkl\nAb==\n-----END KEY-----\n",
+)
+FORMS = {
+    "plain": str,
+    "json": json.dumps,
+    "json, not ASCII": lambda s: json.dumps(s, ensure_ascii=False),
+    "json in json": lambda s: json.dumps({"body": json.dumps({"k": s})}),
+    "json of PHP": lambda s: json.dumps(s).replace("/", "\\/"),
+    "repr": repr,
+    "dict": lambda s: repr({"k": s, "other": "it's"}),
+    "html": html.escape,
+    "quote": quote,
+    "quote all": lambda s: f"https://h/x?api_kee={quote(s, safe='')}&b=1",
+    "quote_plus": lambda s: f"q={quote_plus(s)}",
+    "lower-case hex": lambda s: re.sub("%..", lambda m: m[0].lower(), quote(s, safe="")),
+    "concatenated": lambda s: f"token{s}tail",
+    "bytes": lambda s: repr(s.encode()) if s.isascii() else s,
+}
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_no_form_of_a_secret_is_left(form, secret: str) -> None:  # type: ignore[no-untyped-def]
+    cleaned = Redactor(secret).clean(f"before {form(secret)} after")
+    assert HIDDEN in cleaned
+    assert form(secret) not in cleaned
+    assert secret not in cleaned
+    assert cleaned.startswith("before ")
+    assert cleaned.endswith(" after")
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_base64_at_every_alignment(secret: str) -> None:
+    redactor = Redactor(secret)
+    alphabets = (base64.b64encode, base64.urlsafe_b64encode)
+    for before, after, encode, padding in product(
+        ("", "u", "us", "use", "user:"), ("", ":", ":x"), alphabets, ("", "=")
+    ):
+        raw, own = f"{before}{secret}{after}".encode(), secret.encode()
+        text = encode(raw).decode().rstrip("" if padding else "=")
+        cleaned = redactor.clean(f"sent {text}")
+        begin = len(before.encode())
+        inner = text[-(-begin * 8 // 6) : (begin + len(own)) * 8 // 6]
+        assert HIDDEN in cleaned, (before, after)
+        assert inner not in cleaned
+        assert inner[1:-1] not in cleaned
+
+
+def test_base64_in_lines_and_in_addresses() -> None:
+    secret = "0123456789abcdef" * 16
+    cleaned = Redactor(secret).clean(base64.encodebytes(secret.encode()).decode())
+    assert not any(len(line) > 12 for line in cleaned.replace(HIDDEN, " ").split())
+    odd = "\xfb\xff\xfe-secret-value"
+    address = quote(base64.b64encode(odd.encode()).decode(), safe="")
+    assert address not in Redactor(odd).clean(f"?auth={address}")
+
+
+def test_lines_of_a_secret_and_texts_that_were_cut_off() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nkQ==\n-----END PRIVATE KEY-----"
+    redactor = Redactor(key, "abcdefghijklmnopqrstuvwxyz012345")
+    for line in key.splitlines():
+        assert line not in redactor.clean(f"| {line} |")
+    assert key.replace("\n", "\\n") not in redactor.clean(key.replace("\n", "\\n"))
+    assert key.replace("\n", " ") not in redactor.clean(f"one line {key.replace(chr(10), ' ')}")
+    assert redactor.clean("a value 'abcdefghijklmnopqr... is none") == f"a value '{HIDDEN}... is none"
+    assert redactor.clean("abcdefghijk is no secret") == "abcdefghijk is no secret"
+
+
+def test_parts_of_a_secret_are_secrets() -> None:
+    account = json.dumps({"type": "service", "private_key": "line-1-of-key\nline-2-of-key", "client_secret": "s3-cr3t"})
+    redactor = Redactor(account, "postgresql://bob:p%40ssw0rd@db/shop?sslpassword=k3yp4ss")
+    for part in ("line-1-of-key\nline-2-of-key", "line-2-of-key", "s3-cr3t", "p@ssw0rd", "p%40ssw0rd", "k3yp4ss"):
+        assert part not in redactor.clean(f"it says {part}!"), part
+    assert redactor.clean("type service of bob in shop") == "type service of bob in shop"
+
+
+def test_short_values_are_left_since_they_stand_in_every_word() -> None:
+    assert Redactor("", "a", "ab", "abc").clean("abc drab cab") == "abc drab cab"
+    assert Redactor("abcd").clean("x=abcd") == f"x={HIDDEN}"
+
+
+@pytest.mark.parametrize(
+    "value", ["true", "2026-01-31", "2026-01-31T00:00:00Z", "100000", "orders", "https://api.example.com/v2/orders",
+              "api.example.com:8443"],
+)  # fmt: skip
+def test_plain_values(value: str) -> None:
+    assert is_plain(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["hunter2-x", "sk_live_abcdefgh", "AKIA0123456789ABCDEF", "https://u:p@h/x", "https://h/x?k=1",
+              "https://hooks.example.com/T00/B0A1c2D3e4F5", "1234567890123456", "correct-horse-battery"],
+)  # fmt: skip
+def test_values_that_may_be_a_secret(value: str) -> None:
+    assert not is_plain(value)
+
+
+def test_errors_never_have_a_known_secret_nor_does_the_store(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    hide("c4n4ry V3ry")
+    error = ReadError("refused: ?key=c4n4ry+V3ry", hint="look at c4n4ry%20V3ry")
+    assert (error.message, error.hint) == (f"refused: ?key={HIDDEN}", f"look at {HIDDEN}")
+    with Store(f"sqlite:///{tmp_path}/s.db") as store:
+        runs: Runs = store.runs
+        run = runs.claim("shop", "sync")
+        runs.finish(run, "failed", "OSError: c4n4ry V3ry")
+        assert runs.get(run.id).error == f"OSError: {HIDDEN}"
+
+
+@pytest.mark.parametrize("show", [
+    lambda v: repr(v.encode()), ascii, lambda v: v.encode("ascii", "backslashreplace").decode(),
+    lambda v: v.encode().decode("latin-1"), lambda v: json.dumps(v).replace("\\u00e4", "\\u00E4"),
+    lambda v: v.encode().hex(), lambda v: v.encode().hex().upper(), lambda v: v.encode().hex(" "),
+])  # fmt: skip
+def test_bytes_and_texts_of_another_encoding(show: Callable[[str], str]) -> None:
+    secret = "p\u00e4ssw\u00e4rd-geheim9"
+    said = Redactor(secret).clean(f"login failed: {show(secret)}!")
+    assert "geheim" not in said
+    assert "67656865696d" not in said.lower().replace(" ", "")
+    assert HIDDEN in said

@@ -1,0 +1,241 @@
+"""What an API can set: every key says what it may lead to, and values that lead elsewhere are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from instep.project import api_keys
+from instep.project.api_keys import KEYS, NAMES, PARTS, PUBLIC, SECRET, SETTING, SQL, reach_of, refusals
+from instep.project.api_values import nothing
+from instep.project.documents import TYPES, InvalidObject, plain_section_of
+from instep.project.models import SourceSection, SqliteSource
+from instep.project.properties import table_refusals
+from instep.project.shelves import SHELVES, Shelves
+from instep.project.values import Section
+
+OPEN = {
+    "SshSection.key", "PostgresSource.options", "ConnectorServer.configuration",
+}  # fmt: skip
+"""Keys that lead somewhere by design, whatever their value is: the table says where."""
+
+
+def sections(annotation: Any, seen: set[type[Section]]) -> Iterator[type[Section]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and annotation not in seen:
+        assert issubclass(annotation, Section)
+        seen.add(annotation)
+        yield annotation
+        for field in annotation.model_fields.values():
+            yield from sections(field.annotation, seen)
+    for inner in get_args(annotation):
+        yield from sections(inner, seen)
+
+
+ALL = list(sections(tuple[tuple(TYPES.values())], set()))  # type: ignore[misc]
+FIELDS = [(section, key) for section in ALL for key in section.model_fields]
+
+
+def test_every_key_has_an_entry() -> None:
+    assert len(FIELDS) > 250
+    assert [f"{s.__name__}.{key}" for s, key in FIELDS if reach_of(s, key) is None] == []
+    known = {(cls, key) for cls, found in KEYS.items() for key in found}
+    assert [k for cls, k in known if not any(issubclass(s, cls) and k in s.model_fields for s in ALL)] == []
+
+
+def test_a_key_without_an_entry_is_refused(tmp_path: Path) -> None:
+    class Newer(SqliteSource):
+        init: str = ""
+
+    assert reach_of(Newer, "init") is None
+    found = dict(refusals(Newer(type="sqlite", path="data/x.db"), shelves(tmp_path)))
+    assert list(found) == [("init",)]
+
+
+def test_what_leads_somewhere_is_checked() -> None:
+    harmless = (SETTING, NAMES, SECRET, PUBLIC, SQL, PARTS)
+    rules = {(s, k): reach_of(s, k) for s, k in FIELDS}
+    open_ = {f"{cls.__name__}.{k}" for (s, k), r in rules.items() if r and r not in harmless and r.check is nothing
+             for cls in KEYS if issubclass(s, cls) and KEYS[cls].get(k) is r}  # fmt: skip
+    assert open_ == OPEN
+
+
+def shelves(root: Path, *named: str) -> Shelves:
+    return Shelves.of(root, named or SHELVES, f"sqlite:///{root / '.instep' / 'state.db'}")
+
+
+FILES = [
+    ".instep", ".instep/keys", ".instep/state.db", "data/../.instep/keys", "/etc/passwd", "../outside", "~/.ssh/id_rsa",
+    ".env", "instep.yml", "connectors/c/connector.py", "file:///etc/passwd", "file:/etc/passwd", "data/%2e%2e/x",
+    "http://h/x", "hdfs://h/x", "data/link/x", "data/keys", ".", "",
+]  # fmt: skip
+POSTGRES = {"type": "postgres", "database": "d", "user": "u"}
+REST = {"type": "iceberg", "catalog": "https://h", "warehouse": "s3://b/x"}
+H2 = {"type": "jdbc", "subprotocol": "h2", "host": "h", "database": "d"}
+LAKE = {"type": "iceberg", "warehouse": "lakes/x"}
+CODE = {"type": "connector", "path": "connectors/c"}
+LOADERS = [
+    "py-io-impl", "py-catalog-impl", "io-impl", "catalog-impl", "s3.retry-strategy-impl", "s3.profile-name", "ssl",
+    "auth", "client.profile-name", "/usr/bin/touch", "gcs.session-kwargs", "hdfs.host", "S3.ENDPOINT", "type",
+    "warehouse", "",
+]  # fmt: skip
+
+
+def at_files(kind: str, spec: dict[str, Any], *path: str) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
+    """The document with each path in the key's place."""
+    for text in FILES:
+        if text:
+            yield kind, _with(spec, path, text), path
+
+
+def _with(spec: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    return {**spec, path[0]: _with(spec.get(path[0], {}), path[1:], value) if path[1:] else value}
+
+
+TLS = {**POSTGRES, "tls": {"cert": "data/c", "key": "K"}}
+HOSTILE: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    *at_files("source", {"type": "sqlite"}, "path"),
+    *at_files("source", {"type": "files"}, "path"),
+    *at_files("source", POSTGRES, "tls", "ca"),
+    *at_files("source", TLS, "tls", "cert"),
+    *at_files("source", {**POSTGRES, "type": "mysql"}, "tls", "ca"),
+    *at_files("source", {**POSTGRES, "ssh": {"host": "h", "user": "u"}}, "ssh", "known_hosts"),
+    *at_files("destination", {"type": "duckdb"}, "path"),
+    *at_files("destination", {"type": "duckdb", "path": "lakes/x.duckdb"}, "staging"),
+    *at_files("destination", POSTGRES, "staging"),
+    *at_files("destination", POSTGRES, "tls", "ca"),
+    *at_files("destination", {"type": "delta"}, "warehouse"),
+    *at_files("destination", {"type": "iceberg"}, "warehouse"),
+    *at_files("channel", {"type": "webhook", "url": "https://h", "secret": "x"}, "ca"),
+    *at_files("channel", {"type": "email", "to": ["a@b.c"], "sender": "a@b.c"}, "ca"),
+    *at_files("connection", {}, "downstream", "manifest"),
+    *(("connection", {"downstream": {"sql": ["data", text]}}, ("downstream", "sql", 1)) for text in FILES if text),
+    *(("destination", {**LAKE, "properties": {"uri": f"sqlite:///{t}"}}, ("properties", "uri")) for t in FILES if t),
+    *(("destination", {**spec, "properties": {name: "x"}}, ("properties", name)) for name in LOADERS
+      for spec in (LAKE, REST, {"type": "delta", "warehouse": "s3://b/x"}, {"type": "duckdb", "path": "data/d"},
+                   POSTGRES)),
+    *(("source", {"type": "files", "path": "data/x", "properties": {n: "x"}}, ("properties", n)) for n in LOADERS),
+    *(("destination", {**LAKE, "catalog": c}, ("catalog",)) for c in (
+        "sql", "in-memory", "hive", "bigquery", "postgresql://h/d", "sqlite:///x", "file:///x", "rest", "https://h")),
+    ("destination", {**REST, "warehouse": "lakes/x"}, ("warehouse",)),
+    ("destination", {"type": "iceberg", "catalog": "https://h"}, ("catalog",)),
+    ("destination", {**LAKE, "properties": {"s3.endpoint": "file:///etc"}}, ("properties", "s3.endpoint")),
+    *(("destination", {**REST, "properties": {name: "http://h"}}, ("properties", name)) for name in (
+        "gcs.service.host", "adls.account-host", "header.Host", "header.AUTHORIZATION", "header.x-amz-date")),
+    *(("destination", {**REST, "properties": {host: "http://h", login: value}}, ("properties", host))
+      for host, login, value in (
+          ("gcs.service.host", "gcs.oauth2.token", ""), ("gcs.service.host", "gcs.oauth2.token", " "),
+          ("adls.account-host", "adls.anon", "false"), ("adls.account-host", "adls.account-key", ""))),
+    *(("source", {**POSTGRES, "host": host}, ("host",)) for host in ("/var/run/postgresql", "@abstract", "a,/tmp")),
+    ("source", {**POSTGRES, "type": "mysql", "host": "/run/mysqld.sock"}, ("host",)),
+    ("source", {**POSTGRES, "read_replica": ["h", "/tmp"]}, ("read_replica", 1)),
+    ("source", {**POSTGRES, "ssh": {"host": "/tmp/x", "user": "u"}}, ("ssh", "host")),
+    ("destination", {**POSTGRES, "host": "/tmp"}, ("host",)),
+    ("source", {**H2, "subprotocol": "monetdb", "url": ""}, ("subprotocol",)),
+    ("source", {**H2, "driver": "evil.Driver"}, ("driver",)),
+    *(("source", {**H2, "jars": [jar]}, ("jars", 0, "path")) for jar in (
+        "data/x.jar", "/tmp/x.jar", "drivers", "drivers/../data/x.jar", "connectors/x.jar", "http://h/x.jar")),
+    ("source", {**H2, "jars": {"maven": "g:n:1", "sha256": "0" * 64}}, ("jars", 0, "maven")),
+    *(("source", {"type": "jdbc", "url": f"jdbc:{url}"}, ("url",)) for url in (
+        "h2:mem:x", "h2:file:/x", "h2:./x", "h2:mem:x;INIT=RUNSCRIPT FROM 'x'", "derby:/x;create=true", "sqlite:/etc/x",
+        "sqlite::resource:http://h/x", "oracle:thin:@alias", "oracle:oci:@h:1/x", "monetdb://h/x", "postgresql:d",
+        "postgresql://h/d?sslkey=/x", "postgresql://h/d?socketFactory=x", "mysql://h/d?allowLoadLocalInfile=true",
+        "mysql://x%2F,(host=evil,port=1,allowLoadLocalInfile=true)/d", "mysql://x%2F,address=(host=e)(socketFactory=a.B)/d",
+        "mysql://h,[host=e]/d", "db2://h:1/d:traceFile=/tmp/x;", "db2://h:1/d:sslTrustStoreLocation=/etc/x;",
+        "db2://h:1/d:clientRerouteServerListJNDIName= ldap://e/x;", "oracle:thin:@config-file:7/x.json",
+        "postgresql://u:p@h/d", "sqlserver://h;integratedSecurity=true", "snowflake://h/?authenticator=externalbrowser")),
+    ("source", {"type": "jdbc", "url": "jdbc:db2://h:1/{database};", "database": "d:securityMechanism=11"}, ("url",)),
+    *(("source", {"type": "jdbc", "subprotocol": "sqlite", "database": d}, ("database",)) for d in (
+        "/etc/x", "x.db", ":memory:", "/etc/../x", "data/x.db")),
+    *(("source", {**H2, "subprotocol": "postgresql", "options": {name: "/x"}}, ("options", name)) for name in (
+        "sslkey", "sslcert", "sslrootcert", "SSLKEY")),
+    ("source", {**H2, "subprotocol": "oracle", "options": {"oracle.net.tns_admin": "/x"}},
+     ("options", "oracle.net.tns_admin")),
+    *(("source", {**CODE, "path": path}, ("path",)) for path in (
+        "connectors", "connectors/../data", "/tmp/c", "data/c", ".instep/c", "connectors/out")),
+    ("source", {**CODE, "python": "/bin/sh"}, ("python",)),
+    ("source", {**CODE, "environments": "/tmp"}, ("environments",)),
+    ("source", {**CODE, "configuration_file": ".instep/keys"}, ("configuration_file",)),
+    *(("source", {**CODE, "environment": {name: "x"}}, ("environment", name)) for name in (
+        "LD_PRELOAD", "OPENSSL_CONF", "GCONV_PATH", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "AWS_CONFIG_FILE",
+        "KUBECONFIG", "NETRC", "UV_INDEX_URL", "NODE_OPTIONS", "PERL5OPT", "GIT_SSH_COMMAND", "PGSERVICEFILE", "HOME")),
+    *(("channel", {"type": "apprise", "url": url}, ("url",)) for url in (
+        "msteams://x?template=/etc/passwd", "dbus://", "syslog://", "discord://a/b?template=/etc/passwd", "file:///x",
+        "json://h?attach=/etc/passwd", "mailto://u:p@h?pgpkey=/x", "vapid://x?keyfile=/x", "macosx://",
+        "tgram://123456789:abcdefg_hijklmnop/12315544/#?template=http%3A%2F%2F127.0.0.1%2Fx", "json://h/p#?verify=no",
+        "json://h/p?format=text;verify=no", "json://h/p?x?verify=no", "json://h/p?%76erify=no")),
+    *(("connection", {"tables": {"a.b": {"properties": {name: "x"}}}}, ("tables", "a.b", "properties", name))
+      for name in (
+        "py-io-impl", "write.py-location-provider.impl", "io-impl", "write.data.path", "write.metadata.path",
+        "s3.endpoint", "encryption.kms-impl", "write.location-provider.impl", "instep.view", "a.impl", "a b")),
+]  # fmt: skip
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project with a link on its shelf, to its keys, and one on the shelf of connectors that leads out of it."""
+    for folder in ("project/.instep", "project/data", "project/lakes", "project/connectors/c", "outside"):
+        (tmp_path / folder).mkdir(parents=True)
+    root = tmp_path / "project"
+    (root / "data/link").symlink_to(tmp_path / "outside")
+    (root / "data/keys").symlink_to("../.instep/keys")
+    (root / "connectors/out").symlink_to(tmp_path / "outside")
+    return root
+
+
+@pytest.mark.parametrize(("kind", "spec", "place"), HOSTILE, ids=[f"{k}-{s}" for k, s, _ in HOSTILE])
+def test_a_hostile_value_is_refused_by_its_key(root: Path, kind: Any, spec: dict[str, Any], place: Any) -> None:
+    if spec.get("catalog") in ("rest", "https://h") and spec.get("warehouse") == "lakes/x":
+        place = ("warehouse",)
+    try:
+        found = list(refusals(plain_section_of(kind, "x", spec), shelves(root)))
+    except InvalidObject:
+        return  # no project file may say it either
+    assert place in [path for path, _ in found], found
+
+
+def test_what_leads_nowhere_else_is_taken(root: Path) -> None:
+    good: list[tuple[Any, dict[str, Any]]] = [
+        ("source", {"type": "sqlite", "path": "data/x.db"}), ("source", {"type": "files", "path": f"{root}/data/new"}),
+        ("source", {"type": "files", "path": "s3://b/x", "properties": {"s3.endpoint": "http://h:9000"}}),
+        ("source", {**POSTGRES, "host": "db.example", "tls": {"ca": "data/ca.pem"}}),
+        ("source", {**H2, "jars": "drivers/h2.jar"}), ("source", {**CODE, "configuration_file": "connectors/c/x.json"}),
+        ("source", {"type": "jdbc", "url": "jdbc:sqlserver://db:1433;databaseName=shop;encrypt=strict"}),
+        ("source", {"type": "jdbc", "url": "jdbc:oracle:thin:@db:1521:SHOP"}),
+        ("source", {"type": "jdbc", "subprotocol": "sqlite", "database": f"{root}/data/x.db"}),
+        ("destination", LAKE), ("destination", {"type": "iceberg"}), ("destination", POSTGRES),
+        ("destination", {**LAKE, "properties": {"uri": "sqlite:///lakes/c.db"}}),
+        ("destination", {**REST, "properties": {"token": "t", "header.X-A": "1", "s3.region": "eu"}}),
+        ("destination", {**REST, "properties": {"gcs.service.host": "http://h", "gcs.oauth2.token": "t"}}),
+        ("destination", {**REST, "properties": {"adls.account-host": "h", "adls.anon": "True"}}),
+        ("channel", {"type": "apprise", "url": "discord://a/b"}),
+        ("channel", {"type": "apprise", "url": "json://h/p?format=text&overflow=split"}),
+        ("source", {"type": "jdbc", "url": "jdbc:postgresql://[::1]:5432,b:5433/d"}),
+        ("source", {"type": "jdbc", "url": "jdbc:mysql://a:3306,b/d?tlsVersions=TLSv1.3"}),
+        ("source", {"type": "jdbc", "url": "jdbc:db2://h:50000/d:currentSchema=S;"}),
+        ("source", {**CODE, "environment": {"REGION": "eu", "API_HOST": "h"}}),
+        ("connection", {"tables": {"a.b": {"properties": {"owner": "sales", "write.parquet.page-row-limit": 9}}}}),
+    ]  # fmt: skip
+    for kind, spec in good:
+        assert list(refusals(plain_section_of(kind, "x", spec), shelves(root))) == [], spec
+    assert table_refusals({"data-owner": "x", "write.metadata.metrics.column.a": "full"}) == {}
+
+
+def test_the_project_file_names_other_shelves(root: Path) -> None:
+    outside = root.parent / "outside"
+    more = shelves(root, ".", str(outside))
+    assert [more.refusal(text) for text in ("x.db", "data/x", f"{outside}/x", "data/link/x")] == [""] * 4
+    for text in (".", ".instep/x", "data/keys", ".env", "instep.yml", "connectors/x", "drivers/x", "/etc/passwd"):
+        assert more.refusal(text), text
+    assert shelves(root, ".").refusal("data/link/x")
+    kept = Shelves.of(root, ("data",), f"sqlite:///{root}/data/control/state.db")
+    assert kept.refusal("data") == kept.refusal("data/control") == kept.refusal("data/control/state.db") != ""
+    assert kept.refusal("data/other") == ""
+
+
+def test_entries_are_found_by_class() -> None:
+    assert reach_of(SqliteSource, "app_options") is KEYS[SourceSection]["app_options"]
+    assert api_keys.reach_of(SqliteSource, "nothing") is None

@@ -1,0 +1,85 @@
+"""Covering samples: of a test with many dear cases a part runs each time, chosen by the commit.
+
+`@pytest.mark.sampled` on a test with parameters:
+- of several parameters: so many cases that each combination of all but one of them occurs (two: each value of each;
+  three: each pair), in the combinations that the commit chooses;
+- of one parameter: one case in four;
+- with a number (`sampled(10)`): one case in so many, whatever the parameters are.
+
+A test that is named on the command line (`file.py::test`) runs whole, and so does everything with INSTEP_FULL=1
+(`make test-all`). INSTEP_SAMPLE=text chooses the sample of another commit: a failure is seen again with what the last
+line of the run says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+FULL = bool(os.environ.get("INSTEP_FULL"))
+"""Whether all cases run."""
+ONE_IN = 4
+"""Of how many cases one runs, of a test with one parameter."""
+
+
+@cache
+def seed() -> str:
+    """What chooses this run's samples: INSTEP_SAMPLE, else the commit, else (outside of Git) nothing at all."""
+    if said := os.environ.get("INSTEP_SAMPLE"):
+        return said
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    try:
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return "none"
+    return found.stdout.strip() or "none"
+
+
+def chosen(cases: list[tuple[int, ...]], name: str, one_in: int = 0) -> set[int]:
+    """Choose of cases, each the number of its value on every axis, those that run, as positions in `cases`.
+
+    `name` is the test's; `one_in` is what its mark says.
+    """
+    order = list(range(len(cases)))
+    random.Random(f"{seed()} {name}").shuffle(order)
+    axes = len(cases[0])
+    if one_in or axes < 2:
+        return set(order[: max(1, len(order) // (one_in or ONE_IN))])
+    kept, seen = set(), set()
+    for position in order:
+        case = cases[position]
+        covers = {(at, tuple(case[axis] for axis in at)) for at in itertools.combinations(range(axes), axes - 1)}
+        if covers - seen:
+            kept.add(position)
+            seen |= covers
+    return kept
+
+
+def left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Name the cases of sampled tests that do not run."""
+    tests: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sampled") and hasattr(item, "callspec"):
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    out: set[pytest.Item] = set()
+    for name, cases in tests.items():
+        mark = cases[0].get_closest_marker("sampled")
+        assert mark is not None
+        kept = chosen(_axes(cases), name, *mark.args)
+        out.update(case for position, case in enumerate(cases) if position not in kept)
+    return out
+
+
+def _axes(cases: list[pytest.Function]) -> list[tuple[int, ...]]:
+    """Number the values of each case; parameters that change together are one axis, one with one value is none."""
+    numbers = [case.callspec.indices for case in cases]
+    columns = {tuple(number[name] for number in numbers) for name in numbers[0]}
+    axes = sorted(column for column in columns if len(set(column)) > 1)
+    return list(zip(*axes, strict=True)) if axes else [(position,) for position in range(len(cases))]

@@ -1,0 +1,97 @@
+"""Answers and pauses: what was held stays held until it is answered itself, and what is answered is not asked again."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.control.pauses import resume
+from instep.control.reviews import answer, waiting
+from instep.errors import Blocked
+from instep.model import TableSettings
+from instep.schema.policy import Rule
+from sync_world import MakeWorld, World, cursor, preset
+
+COLUMNS = "CREATE TABLE t (id INTEGER PRIMARY KEY, a INT, b TEXT, c DATE, d REAL, e INT)"
+
+
+def blocked(world: World) -> None:
+    with pytest.raises(Blocked):
+        world.sync()
+
+
+@pytest.mark.parametrize("status", ["approved", "rejected"])
+def test_the_rest_of_a_mass_removal_waits_for_its_own_answers(make_world: MakeWorld, status: str) -> None:
+    world = make_world("sqlite", policy=preset("propagate_all"))
+    world.run(COLUMNS, "INSERT INTO t VALUES (1, 1, 'x', '2024-01-01', 1.5, 2)")
+    world.sync()
+    world.run(*(f"ALTER TABLE t DROP COLUMN {name}" for name in "abcd"))
+    blocked(world)
+    first, second, *rest = waiting(world.store, "shop")
+    answer(world.store, [first, second], status, "ann")  # type: ignore[arg-type]
+    for _ in range(2):
+        world.detect()
+        with pytest.raises(Blocked):
+            resume(world.store, "shop", "ann")
+        blocked(world)
+    assert {r.id for r in waiting(world.store, "shop")} == {r.id for r in rest}
+    assert {c.name for c in world.accepted("t").live} >= {r.column for r in rest}
+
+
+def test_a_pause_ends_when_policy_lets_in_what_it_had_held(make_world: MakeWorld) -> None:
+    world = make_world("sqlite", policy=preset("stop"))
+    world.run("CREATE TABLE t (id INTEGER PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    world.sync()
+    world.run("ALTER TABLE t ADD COLUMN n INT DEFAULT 3")
+    blocked(world)
+    world.policy = preset("allow_all")
+    assert world.statuses(world.sync()) == {"t": "done"}
+    assert world.rows("t", "id", "n") == [(1, 3)]
+    assert world.store.pauses.active("shop") == []
+
+
+@pytest.mark.parametrize("null", ["", "NOT NULL"])
+def test_an_approved_key_is_not_asked_again_for_what_policy_lets_in_beside(make_world: MakeWorld, null: str) -> None:
+    world = make_world("sqlite")
+    world.run(f"CREATE TABLE t (id INTEGER {null} PRIMARY KEY, k INT {null})", "INSERT INTO t VALUES (1, 5), (2, 6)")
+    world.sync()
+    world.run(
+        "DROP TABLE t", f"CREATE TABLE t (id INTEGER {null}, k INT {null} PRIMARY KEY)", "INSERT INTO t VALUES (1, 5)"
+    )
+    world.sync()
+    assert set(world.reviews("open").values()) == {"pause_table"}
+    world.answer("approved")
+    assert world.statuses(world.sync()) == {"t": "done"}
+    assert world.events("change.reopened") == []
+    assert world.accepted("t").key == ("k",)
+    assert world.differing() == {}
+
+
+def test_a_table_with_a_history_that_is_born_again_with_another_type_of_its_key_is_another_one(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world("sqlite")
+    world.settings["t"] = TableSettings(history=True)
+    world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)", "INSERT INTO t VALUES (1, 'a')")
+    world.sync()
+    world.run("DROP TABLE t")
+    world.settled()
+    world.run("CREATE TABLE t (id TEXT PRIMARY KEY, v TEXT)", "INSERT INTO t VALUES ('1', 'w'), ('x', 'y')")
+    for _ in range(2):
+        assert world.statuses(world.sync())["t"] == "done"
+        assert world.differing() == {}
+    assert world.rows("t", "id", "v") == [("1", "w"), ("x", "y")]
+    assert world.rows_at(("shop", "t__v1"), "id", "v") == [(1, "a")]
+
+
+def test_a_column_that_gets_its_first_type_is_read_again(make_world: MakeWorld) -> None:
+    """SQLite's columns need none."""
+    world = make_world("sqlite", policy=preset("allow_all", Rule(on=("column.narrowed",), decide="ignore")))
+    world.settings["t"] = cursor("at")
+    rows = "INSERT INTO t VALUES (1, 100, x'4142'), (2, 200, x'71')"
+    world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, at INT, v)", rows)
+    world.sync()
+    world.run("DROP TABLE t", "CREATE TABLE t (id INTEGER PRIMARY KEY, at INT, v BLOB)", rows)
+    world.sync()
+    found = dict(world.rows("t", "id", "v"))
+    world.sync(full=True)
+    assert dict(world.rows("t", "id", "v")) == found

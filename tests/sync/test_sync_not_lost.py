@@ -1,0 +1,97 @@
+"""Values of a column that the source dropped, before anybody has decided what becomes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from instep.model import TableSettings
+from instep.schema.policy import Rule
+from sync_world import MakeWorld, World, cursor, preset
+
+KEPT = [(1, 10), (2, 20)]
+
+
+def dropped(make_world: MakeWorld, key: str, how: str, policy: str) -> World:
+    world = make_world("sqlite", policy=preset(policy))
+    world.settings["t"] = TableSettings(mode=how)  # type: ignore[arg-type]
+    world.run(f"CREATE TABLE t (id INTEGER {key}, kept INTEGER)", "INSERT INTO t VALUES (1, 10), (2, 20)")
+    world.sync()
+    world.run("ALTER TABLE t DROP COLUMN kept")
+    return world
+
+
+@pytest.mark.parametrize("policy", ["allow_all", "block_all"])
+@pytest.mark.parametrize("again", [0, 2])
+def test_a_table_without_a_key_waits(make_world: MakeWorld, policy: str, again: int) -> None:
+    """Its rows are swapped as a whole, so that no value would be left to decide about."""
+    world = dropped(make_world, "", "auto", policy)
+    report = world.sync(again=again)
+    assert world.statuses(report) == {"t": "failed"}
+    assert "would lose the values of kept" in report.tables[0].error
+    assert world.rows_at(("shop", "t"), "id", "kept") == KEPT
+    world.sync()
+    assert world.statuses(world.sync(drop_retained=True)) == {"t": "done"}
+    assert [r[0] for r in world.rows_at(("shop", "t"))] == [1, 2]
+    assert world.rows_at(("shop", "t")) != KEPT
+
+
+def test_consent_to_lose_what_is_retained_is_no_decision(make_world: MakeWorld) -> None:
+    """Under a policy that asks about a removal, its values stay until somebody answers."""
+    world = dropped(make_world, "", "auto", "approve")
+    world.policy = preset("approve", Rule(("column.removed",), "review"))
+    world.sync(again=1)
+    for _ in range(2):
+        report = world.sync(drop_retained=True)
+        assert world.statuses(report) == {"t": "failed"}
+        assert "nobody has decided yet" in report.tables[0].error
+        assert world.rows_at(("shop", "t"), "id", "kept") == KEPT
+    world.answer("approved")
+    world.sync()
+    assert world.statuses(world.sync(drop_retained=True)) == {"t": "done"}
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("how", ["auto", "full_refresh"])
+def test_a_table_with_a_key_keeps_them(make_world: MakeWorld, how: str, full: bool) -> None:
+    world = dropped(make_world, "PRIMARY KEY", how, "approve")
+    assert world.statuses(world.sync(full=full)) == {"t": "done"}
+    assert world.rows_at(("shop", "t"), "id", "kept") == KEPT
+
+
+def test_hashes_of_another_salt_are_made_anew(make_world: MakeWorld) -> None:
+    from instep.schema.selection import Pattern, Selection
+
+    world = make_world("sqlite", selection=Selection(hashed=(Pattern("main.t.v"),)), settings={"t": cursor("u")})
+    world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, u INTEGER, v TEXT)", "INSERT INTO t VALUES (1, 1, 'a')")
+    world.sync()
+    world.run("INSERT INTO t VALUES (2, 2, 'a')")
+    world.salt = b"pepper"
+    world.sync()
+    (first,), (second,) = world.rows("t", "v")
+    assert first == second
+    assert world.differing() == {}
+
+
+@pytest.mark.parametrize(
+    ("column", "settings"),
+    [("v", TableSettings(history=True)), ("id", TableSettings(history=True)), ("id", cursor("u", deletes="ignore"))],
+    ids=["a value with a history", "a key with a history", "a key that is never deleted"],
+)
+def test_another_salt_is_refused_where_rows_would_be_there_twice(
+    make_world: MakeWorld, column: str, settings: TableSettings
+) -> None:
+    """As another choice of what is hashed is: versions would end though nothing has changed, keys would stand twice."""
+    from instep.schema.selection import Pattern, Selection
+
+    world = make_world("sqlite", selection=Selection(hashed=(Pattern(f"main.t.{column}"),)), settings={"t": settings})
+    world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, u INTEGER, v TEXT)", "INSERT INTO t VALUES (1, 1, 'a')")
+    world.sync()
+    before = world.rows("t")
+    salt, world.salt = world.salt, b"pepper"
+    assert any("another salt" in note and "not synced" in note for note in world.preview().partial)
+    report = world.sync()
+    assert [(t.status, "take the salt back" in str(t.error)) for t in report.tables] == [("failed", True)]
+    assert world.rows("t") == before
+    world.salt = salt
+    assert world.statuses(world.sync()) == {"t": "done"}
+    assert world.rows("t") == before
