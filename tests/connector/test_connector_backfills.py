@@ -9,6 +9,7 @@ from trial_world import Trial
 
 from connector_world import CHECKPOINT, ConnectorWorld, MakeConnector, upserts
 from instep.control.reviews import answer
+from instep.schema.selection import Pattern, Selection
 from instep.sync.changes.fill_plan import estimated
 from instep.sync.changes.restore import prepare, restore, savepoints
 from said import run
@@ -106,3 +107,20 @@ def test_a_table_that_is_put_back_is_sent_again(make_connector: MakeConnector) -
     assert (world.rows("t"), waiting(world)) == ([(1, "x", None)], [("table", "")])
     assert AGAIN in world.play(CHECKPOINT).notes
     assert (world.rows("t"), waiting(world)) == (before, [])
+
+
+@pytest.mark.parametrize("asks", ["hash", "backfill"])
+def test_a_table_of_which_nothing_is_sent_is_asked_for_once(world: ConnectorWorld, asks: str) -> None:
+    """The connector begins anew, has nothing of it any more, and is not begun anew for it again."""
+    world.play(*upserts("u", {"id": 1}), CHECKPOINT)
+    if asks == "hash":
+        world.selection = Selection(hashed=(Pattern("t.a"),))
+    else:
+        world.store.backfills.want("shop", ("", "t"), why="asked for")
+    world.steps = [*upserts("u", {"id": 2}), CHECKPOINT]
+    notes = [note for _ in range(2) for note in world.play(*upserts("u", {"id": 3}), CHECKPOINT).notes]
+    assert notes.count("t: the connector sent nothing of it, so its rows stay as they were") == 1
+    assert (world.rows("t"), world.rows("u", "id"), waiting(world)) == ([(1, "x")], [(1,), (2,), (3,)], [])
+    for _ in range(3):
+        report = world.play(CHECKPOINT)
+        assert (report.notes, waiting(world)) == ((), [])

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote_plus
 
+from instep.egress.buckets import BUCKETS
 from instep.errors import ProjectError
 from instep.project.jdbc_address import url_options
 from instep.project.jdbc_dialects import DIALECTS, FILE_OPTIONS, Dialect
@@ -19,7 +20,6 @@ from instep.project.tree import Path
 
 Refusals = Iterator[tuple[Path, str]]
 
-_BUCKETS = ("s3", "s3a", "s3n", "gs", "abfs", "abfss")
 _CHOOSES_CODE = re.compile(
     r"(?i)PYTHON|LD_|DYLD_|PIP_|UV_|PATH$|HOME$|(BASH_)?ENV$|OPENSSL_|GCONV_|GLIBC_|MALLOC_|LOCPATH|NLSPATH|_?JAVA_|JDK_"
     r"|NODE_|PERL|RUBY|GIT_|SSH_|KUBECONFIG|NETRC|ODBC|TNS_ADMIN|PG(SERVICEFILE|SYSCONFDIR|PASSFILE|SSL)|MYSQL_HOME|XDG_"
@@ -63,8 +63,8 @@ def place(value: str, section: Any, shelves: Shelves) -> Refusals:
     scheme, separator, _ = value.partition("://")
     if not separator:
         yield from file(value, section, shelves)
-    elif scheme not in _BUCKETS:
-        yield (), f"must be a path on a shelf, or a bucket: {', '.join(f'{name}://' for name in _BUCKETS)}"
+    elif scheme not in BUCKETS:
+        yield (), f"must be a path on a shelf, or a bucket: {', '.join(f'{name}://' for name in BUCKETS)}"
 
 
 def host(value: str, section: Any, shelves: Shelves) -> Refusals:

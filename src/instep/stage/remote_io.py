@@ -5,9 +5,8 @@ from __future__ import annotations
 from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from instep.egress.buckets import BUCKETS
 from instep.errors import DestinationError
-
-_REMOTE = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss"})
 
 
 def refuse_local(uri: str) -> None:
@@ -16,7 +15,7 @@ def refuse_local(uri: str) -> None:
 
 
 def _check(scheme: str) -> None:
-    if scheme not in _REMOTE:
+    if scheme not in BUCKETS:
         raise DestinationError(
             f"the catalog names a file of {scheme}://, and its destination comes from an API",
             hint="keep the table in a bucket, or describe the destination in instep.yml",

@@ -15,6 +15,7 @@ from instep.errors import Blocked, Fenced
 from instep.events import TableFailed, TableLoaded
 from instep.model import Run, TableRun
 from instep.schema.change import describe
+from instep.schema.read import TableRead
 from instep.schema.selection import Pattern
 from instep.schema.table import Table
 from instep.sources.base import Snapshot
@@ -322,8 +323,8 @@ class _Sync:
             pipe.store.events.add(*(_event(pipe, run, result) for result in tables if result.status != "paused"))
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             pipe.store.cursors.save(pipe.name, cursors, run=run.id, fence=run.fence)
-            remember_loaded(pipe, [load.read for load in loaded])
             waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope != EXTRA]
+            remember_loaded(pipe, [*(load.read for load in loaded), *self.silent(waiting)])
             served = self.served(waiting, loaded)
             for backfill in waiting:
                 if backfill.number in served:
@@ -333,6 +334,14 @@ class _Sync:
                         pipe.store.cursors.forget(pipe.name, backfill.table)
         crashpoint("sync.noted")
         return tables
+
+    def silent(self, waiting: Sequence[Backfill]) -> Sequence[TableRead]:
+        """Tables that a connector was to send again and has not: for the same reason it would be asked every time."""
+        silent = self.follow.silent if isinstance(self.follow, Streaming) else ()
+        for read in silent:
+            if any(b.table == read.table.ref for b in waiting):
+                self.outcome.note(f"{read.table.path}: the connector sent nothing of it, so its rows stay as they were")
+        return silent
 
     def served(self, waiting: Sequence[Backfill], loaded: Sequence[Load]) -> set[int]:
         """The numbers of the backfills that this run has done."""

@@ -127,6 +127,12 @@ class Streaming:
         sent = frozenset(ref for ref, path in refs.items() if path in (self.wanted.tables or {path}))
         return sent - (rebuilds(self.pipe) - self._rebuilt) - self.missed
 
+    @property
+    def silent(self) -> tuple[TableRead, ...]:
+        """The loaded tables that were to be sent from their first row on and of which nothing came: their rows stay."""
+        whole, loaded = self.whole - self._taken, self.pipe.store.loaded.of(self.pipe.name)
+        return tuple(r for r in self._reads.values() if r.table.ref in whole and r.table.ref in loaded)
+
     def served(self, waiting: Sequence[Backfill]) -> set[int]:
         """The numbers of those for which all has come that they ask for: one that was asked for behind a table's first
         rows of this run is about these rows, too."""
