@@ -106,7 +106,7 @@ was declared with.
 """
 SYSTEM = """
 ## System columns
-They begin with the prefix `_instep_`, which a connection may change, and come from no column of the source.
+They begin with the prefix `_instep_`, which a destination may change (`prefix`), and come from no column of the source.
 
 | column | type | what it holds |
 | --- | --- | --- |
@@ -114,6 +114,7 @@ They begin with the prefix `_instep_`, which a connection may change, and come f
 | `_instep_deleted` | `boolean` | the source has deleted the row; tables with a key |
 | `_instep_id` | `string` | the row's id, from its values; tables without a key |
 | `_instep_meta` | `json` | what was nulled in the row, and why |
+| `_instep_shard` | `string` | which shard the row is of; tables that [connections share](shards.md) |
 | `_instep_extra` | `json` | values of new columns over the limit, until somebody decides; not in all tables |
 | `_instep_valid_from` | `timestamptz` | from when on the row is valid; tables that keep [history](history.md) |
 | `_instep_valid_to` | `timestamptz` | up to when, NULL for the current one |
