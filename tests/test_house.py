@@ -160,12 +160,13 @@ def test_what_a_report_is_printed_with_is_loaded_beside_the_run(output: str, loa
     assert python(BESIDE, output) == [loaded]
 
 
+STORED = {"errors", "redaction", "crash", "sqlite_wal", "schema", "model", "events", "store"}
 IMPORTS = [
     ("instep.errors", {"errors", "redaction"}),
     ("instep.schema.plan", {"errors", "redaction", "schema"}),
-    ("instep.store.store", {"errors", "redaction", "crash", "schema", "model", "events", "store"}),
-    ("instep.control.reviews", {"errors", "redaction", "crash", "schema", "model", "events", "store", "control"}),
-    ("instep.control.pauses", {"errors", "redaction", "crash", "schema", "model", "events", "store", "control"}),
+    ("instep.store.store", STORED),
+    ("instep.control.reviews", STORED | {"control"}),
+    ("instep.control.pauses", STORED | {"control"}),
     ("instep.project.load", {"errors", "redaction", "egress", "logs", "schema", "model", "project"}),
     ("instep.bootstrap", {"errors", "redaction", "model", "bootstrap"}),
     (
@@ -175,6 +176,7 @@ IMPORTS = [
             "redaction",
             "egress",
             "crash",
+            "sqlite_wal",
             "logs",
             "schema",
             "model",

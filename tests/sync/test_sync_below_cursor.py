@@ -6,9 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from into_world import world_into
 
-from contract.destinations import DESTINATIONS
-from contract.destinations import postgres as into_postgres
 from instep.model import TableSettings
 from instep.schema.selection import Pattern, Selection
 from instep.schema.table import Catalog
@@ -21,17 +20,6 @@ SETTINGS = {
     "hard": cursor("u", deletes="hard"),
     "history": TableSettings(history=True, cursor="u"),
 }
-
-
-def world_into(make_world: MakeWorld, request: pytest.FixtureRequest, kind: str, destination: str) -> World:
-    world = make_world(kind)
-    made: Any = None
-    if destination == "postgres":
-        made = into_postgres(world.folder, request.getfixturevalue("postgres"))
-    elif destination != "iceberg":
-        made = DESTINATIONS[destination](world.folder)
-    world.destination = made or world.destination
-    return world
 
 
 def tables(world: World) -> None:

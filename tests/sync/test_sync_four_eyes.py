@@ -135,6 +135,40 @@ def test_a_policy_that_comes_later_lets_in_nothing_that_waits(
         assert eyes.change("column.removed").status == "applied"
 
 
+def test_what_waits_for_another_reason_meanwhile_does_not_come_in_either(eyes: Eyes) -> None:
+    """Seen once, it is not believed yet when the other policy is asked: that policy had kept it out stays on record."""
+    eyes.policy = Policy(preset="propagate_all", rules=(Rule(("column.removed",), "review"),))
+    eyes.sql(DROP)
+    preview(eyes.by("bob"), count=True)
+    eyes.policy = Policy(preset="propagate_all")
+    for _ in range(3):
+        preview(eyes.by("alice"))
+        eyes.sync("alice")
+    assert (eyes.change("column.removed").status, eyes.change("column.removed").rule) == ("open", "four eyes")
+    answer(eyes.app.store, [eyes.change("column.removed")], "approved", "alice")
+    eyes.sync("alice")
+    assert eyes.change("column.removed").status == "approved"
+    eyes.sync("bob")
+    assert eyes.change("column.removed").status == "applied"
+
+
+def test_what_the_destination_has_refused_takes_two_people_again(eyes: Eyes) -> None:
+    kinds = ("column.retyped", "column.narrowed")
+    eyes.policy = Policy(preset="propagate_all", rules=(Rule(kinds, "review"),))
+    eyes.sql("create table u (id integer primary key, n integer); insert into u values (1, 5), (2, 6)")
+    eyes.sync("bob")
+    eyes.sql("drop table u; create table u (id integer primary key, n date); insert into u values (1, '2020-01-01')")
+    for _ in range(2):
+        preview(eyes.by("bob"), count=True)
+    answer(eyes.app.store, [eyes.change("column.retyped")], "approved", "alice")
+    eyes.sync("bob")
+    assert (eyes.change("column.retyped").status, eyes.change("column.retyped").rule) == ("open", "destination")
+    eyes.policy = Policy(preset="propagate_all", rules=(Rule(kinds, "apply"),))
+    for _ in range(3):
+        eyes.sync("alice")
+    assert eyes.change("column.retyped").status == "open"
+
+
 def test_a_plan_from_another_policy_does_not_carry_out_what_waits(eyes: Eyes) -> None:
     eyes.policy = Policy(preset="propagate_all")
     eyes.sql(DROP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from into_world import world_into
 
 from instep.model import TableSettings
 from instep.schema.policy import Rule
@@ -56,6 +57,25 @@ def test_a_table_with_a_key_keeps_them(make_world: MakeWorld, how: str, full: bo
     world = dropped(make_world, "PRIMARY KEY", how, "approve")
     assert world.statuses(world.sync(full=full)) == {"t": "done"}
     assert world.rows_at(("shop", "t"), "id", "kept") == KEPT
+
+
+@pytest.mark.parametrize("policy", ["allow_all", "approve"])
+@pytest.mark.parametrize("into", ["iceberg", "delta", "duckdb", "postgres"])
+def test_a_full_refresh_that_keeps_them_deletes_what_is_gone(
+    make_world: MakeWorld, request: pytest.FixtureRequest, into: str, policy: str
+) -> None:
+    """The values that are kept make a merge of it, which has to take out rows as laying the table down anew would."""
+    world = world_into(make_world, request, "sqlite", into)
+    world.policy, world.settings["t"] = preset(policy), TableSettings(mode="full_refresh")
+    world.run("CREATE TABLE t (id INTEGER PRIMARY KEY, kept INTEGER)", "INSERT INTO t VALUES (1, 10), (2, 20), (3, 30)")
+    world.sync()
+    world.run("ALTER TABLE t DROP COLUMN kept", "DELETE FROM t WHERE id = 3")
+    world.sync()
+    assert world.rows_at(("shop", "t"), "id", "kept") == KEPT
+    world.sync()
+    world.run("DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (4)")
+    world.sync()
+    assert world.rows_at(("shop", "t"), "id", "kept") == [(2, 20), (4, None)]
 
 
 def test_hashes_of_another_salt_are_made_anew(make_world: MakeWorld) -> None:

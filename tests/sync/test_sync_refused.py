@@ -160,3 +160,22 @@ def test_a_replaced_table_says_how_it_stands(world: World) -> None:
 def _only(world: World) -> str:
     (one,) = (r.id for r in world.store.reviews.find("shop", ("rejected",)))
     return one
+
+
+def test_a_table_that_is_set_up_wrongly_stops_no_other(make_world: MakeWorld) -> None:
+    """Also while values of its own do not fit the new type of a column."""
+    world = make_world("sqlite", policy=preset("allow_all", Rule(("column.retyped",), "apply")))
+    world.settings["t"] = TableSettings(mode="full_refresh")
+    world.run("CREATE TABLE t (a integer, b text)", "INSERT INTO t VALUES (5, 'b')")
+    world.run("CREATE TABLE other (id integer PRIMARY KEY)", "INSERT INTO other VALUES (1)")
+    world.sync()
+    world.run("DROP TABLE t", "CREATE TABLE t (a date, b text)", "INSERT INTO t VALUES ('2020-01-01', 'b')")
+    world.run("INSERT INTO other VALUES (2)")
+    world.settings["t"] = TableSettings(mode="upsert")
+    report = world.sync()
+    assert world.statuses(report) == {"t": "failed", "other": "done"}
+    assert "no primary key" in next(t.error for t in report.tables if t.error)
+    assert world.rows("other") == [(1,), (2,)]
+    world.settings["t"] = TableSettings(mode="full_refresh")
+    world.sync()
+    assert world.statuses(world.sync()) == {"t": "done", "other": "done"}

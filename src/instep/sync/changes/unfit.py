@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from instep.errors import ProjectError
 from instep.schema.accept import settle
 from instep.schema.change import ColumnNarrowed, ColumnRetyped, ColumnWidened, TableReplaced
 from instep.schema.guard import Guards, column_offences
@@ -66,7 +67,12 @@ def read_whole(pipe: Pipe, made: Plan, unfit: Sequence[Unfit]) -> frozenset[Ref]
 def _is_read_whole(pipe: Pipe, table: Table) -> bool:
     if table.key or table.history or table.cursor or pipe.shard or isinstance(pipe.source, Streams):
         return False
-    return all(not c.retained for c in table.columns) and choose(table, pipe.settings(table)).mode == "full_refresh"
+    if any(c.retained for c in table.columns):
+        return False
+    try:
+        return choose(table, pipe.settings(table)).mode == "full_refresh"
+    except ProjectError:  # its own load tells: the other tables go on
+        return False
 
 
 def hold_columns(

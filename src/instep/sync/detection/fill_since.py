@@ -12,10 +12,14 @@ from collections.abc import Iterable
 from instep.schema.change import Change, ColumnAdded
 from instep.schema.policy import Decision
 from instep.schema.table import Catalog, Column, Table
+from instep.sources.stream import Streams
 from instep.store.backfills import Backfill
 from instep.store.watermarks import Seen
 from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe
+
+NO_CURSOR = "{}"
+"""Noted where nothing is known: the cursor of no column, so that the whole table is read."""
 
 
 def identity(table: Table, column: Column) -> Seen:
@@ -24,7 +28,8 @@ def identity(table: Table, column: Column) -> Seen:
 
 
 def note_cursors(pipe: Pipe, decisions: Iterable[Decision], accepted: Catalog) -> None:
-    """For columns that are held and were not before."""
+    """For columns that are held and were not before. Of a table without a record nobody knows where its cursor is:
+    its first load may have been killed behind its commit."""
     decisions = tuple(decisions)
     held = [d.change for d in decisions if isinstance(d.change, ColumnAdded) and not d.applied]
     if not held:
@@ -34,8 +39,10 @@ def note_cursors(pipe: Pipe, decisions: Iterable[Decision], accepted: Catalog) -
     for change in held:
         assert isinstance(change, ColumnAdded)
         table = accepted.get(places.before(change))
-        if table is not None and (at := cursors.get(table.ref)) and at.cursor:
-            found[identity(table, change.after)] = at.cursor
+        at = cursors.get(table.ref) if table is not None else None
+        if table is None or (at is not None and not at.cursor) or (at is None and isinstance(pipe.source, Streams)):
+            continue
+        found[identity(table, change.after)] = at.cursor if at is not None else NO_CURSOR
     pipe.store.watermarks.add(pipe.name, found)
 
 
@@ -50,13 +57,13 @@ def was_held(pipe: Pipe, table: Table | None, change: Change) -> bool:
 
 def noted(pipe: Pipe, table: Table) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The noted cursors (JSON) that a load of the table has to begin at or before, and the numbers of the backfills
-    that ask for it. One that was not noted is an empty object, which is the cursor of no column."""
+    that ask for it."""
     waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope == "since" and b.table == table.ref]
     if not waiting:
         return (), ()
     known = pipe.store.watermarks.of(pipe.name)
     seen = [_seen(table, b) for b in waiting]
-    return tuple(known.get(s, "{}") if s else "{}" for s in seen), tuple(b.number for b in waiting)
+    return tuple(known.get(s, NO_CURSOR) if s else NO_CURSOR for s in seen), tuple(b.number for b in waiting)
 
 
 def settle(pipe: Pipe, backfill: Backfill) -> None:

@@ -14,6 +14,7 @@ from instep.schema.policy import Decision
 from instep.schema.read import pair_tables
 from instep.schema.removal import follow_keys
 from instep.schema.table import Catalog
+from instep.sync.detection.refused import RULE as REFUSED
 from instep.sync.pipe import Pipe
 
 DESTRUCTIVE = frozenset(
@@ -42,11 +43,13 @@ def held_before(pipe: Pipe, kind: str, review: Review | None) -> bool:
 
     Who may set a policy could let in alone what waits for a second person, so another policy decides only about what
     comes after it: a change that was recorded as held (or as ignored) is answered for itself, by one person who
-    approves it and another one for whom it is applied. What else holds a change back (a removal that is not confirmed
-    yet, a key that is asked about, a switch) does not count: it ends by itself, and no person was asked."""
+    approves it and another one for whom it is applied. So is one that somebody had approved and that the destination
+    has refused. What else holds a change back (a removal that is not confirmed yet, a key that is asked about, a
+    switch) does not count: it ends by itself, and no person was asked."""
     if not pipe.four_eyes or review is None or kind not in DESTRUCTIVE or review.status != "open":
         return False
-    return review.rule == RULE or (review.rule not in _BY_PERSON and review.why.startswith(_KEPT_OUT))
+    refused = review.rule == REFUSED and bool(review.decided_by)
+    return refused or review.rule == RULE or (review.rule not in _BY_PERSON and review.why.startswith(_KEPT_OUT))
 
 
 def out_of_sight(
@@ -78,13 +81,13 @@ def second_person(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[st
         review = answers.get(key(decision.change))
         if review is not None and own_word(pipe, decision.change.kind, review):
             return _held(decision, f"approved by {review.decided_by}: with four_eyes somebody else has to apply it")
-        if decision.applied and held_before(pipe, decision.change.kind, review):
+        lets_in = decision.applied or decision.effect == "waiting"
+        if lets_in and held_before(pipe, decision.change.kind, review):
             return _held(decision, OLDER)
         return decision
 
     made = tuple(map(one, decisions))
-    let_in = {key(d.change) for d in decisions if d.applied}
-    return follow_keys(made) if any(key(d.change) in let_in and not d.applied for d in made) else made
+    return follow_keys(made) if made != tuple(decisions) else made
 
 
 def _held(decision: Decision, why: str) -> Decision:

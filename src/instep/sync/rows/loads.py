@@ -256,7 +256,9 @@ def keep_rows(load: Load, state: LoadState | None, *, drop_retained: bool) -> Lo
     only_here = gone(load.table, load.read.source)
     left = load.choice.deletes == "ignore" or (load.choice.deletes == "soft" and state.deleted)
     if load.table.key and (kept or undecided or only_here or (load.choice.mode == "upsert" and left)):
-        return replace(load, action="merge", complete=True)
+        # A mode that lays the table down anew deletes nothing itself: the merge in its place has to.
+        deletes = "hard" if load.choice.mode == "full_refresh" else load.choice.deletes
+        return replace(load, action="merge", complete=True, choice=replace(load.choice, deletes=deletes))
     if undecided:
         raise Blocked(
             f"a full refresh of {load.table.path} would lose the values of {', '.join(undecided)}, which the source "

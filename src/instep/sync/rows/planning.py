@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from instep.destinations.base import LoadState
 from instep.errors import InstepError
@@ -146,6 +147,9 @@ class Pass:
         pipe.destination.claim(ref, self.run.fence)
         state = pipe.destination.state(ref)
         full, (cursors, serves) = full or self.wanted.full, noted(pipe, read.table)
+        if state is not None and read.table.ref not in self.recorded and not isinstance(self.follow, Streaming):
+            full = True  # nothing tells by which rules its rows came: hashes, filters and deletes may be others now
+            self.outcome.note(f"{read.table.path}: its first load is not on record, so the whole table is read")
         load = plan_load(
             number, read, ref, settings_of(pipe, read.table), state, self.snapshot, full=full, noted=cursors
         )
@@ -164,6 +168,11 @@ class Pass:
         for note in load.notes:
             self.outcome.note(f"{read.table.path}: {note}")
         return replace(load, folder=folder(self.run.id, self.attempt), serves=serves, read_at=self.read_at), state
+
+    @cached_property
+    def recorded(self) -> Collection[Ref]:
+        """The tables whose last load is on record."""
+        return self.pipe.store.loaded.of(self.pipe.name).keys()
 
     def _misfit(self, load: Load, decided: Misfit) -> Misfit:
         """What the table's settings say, unless that is the default: then what the decisions about it say."""
