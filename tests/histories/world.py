@@ -139,9 +139,12 @@ class Check:
             yield from self.heaps(source, columns, mine, found, held)
 
     def columns(self, source: SourceTable, table: Table) -> Iterator[tuple[str, Column]]:
-        """The source's columns that are loaded under an accepted name."""
+        """The source's columns that are loaded under an accepted name. One whose removal somebody has to answer, or has
+        refused, keeps what it had: another column of the source may have its name by now."""
+        found = self.world.store.reviews.find(NAME, ("open", *OFF))
+        gone = {r.column for r in found if r.kind == "column.removed" and mentions(r, {source.name})}
         for column in table.live:
-            if column.name in source.names and not column.retained:
+            if column.name in source.names and not column.retained and column.name not in gone:
                 yield column.name, column
 
     def explained(self, source: SourceTable, column: str) -> bool:
