@@ -216,6 +216,13 @@ def test_a_policy_that_is_none_is_told_by_place(api: Api) -> None:
     assert (found.status_code, found.json()["errors"][0]["at"]) == (422, "/spec/preset")
 
 
+def test_a_policy_that_could_not_be_stored_is_not_simulated(api: Api) -> None:
+    rules = [{"on": ["table.added"] * 10_001, "decide": "review"}] * 2
+    body = {"name": "other", "policy": {"preset": "block_all", "rules": rules}}
+    found = api.call("POST", "/connections/eu/policy/simulation", "viewer", body)
+    assert (found.status_code, "may hold 20000" in found.text) == (422, True), found.text[:500]
+
+
 def test_metrics_are_where_scrapers_look(api: Api) -> None:
     mine, alias = (api.client.get(path, headers=api.key("viewer")) for path in (f"{PREFIX}/metrics", "/metrics"))
     assert mine.status_code == alias.status_code == 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -127,3 +128,29 @@ def test_apprise_reaches_other_services() -> None:
     assert "amount" in receiver.documents[0]["message"]
     with pytest.raises(NotDelivered, match="does not know"):
         AppriseChannel(AppriseConfig("nonsense"), LOOPBACK).send(message())
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr':DeprecationWarning")
+@pytest.mark.parametrize(
+    "url", ["json://10.0.0.1/TOKEN123/x", "jsons://TOKEN123.invalid/x", "json://127.0.0.1/TOKEN123"]
+)
+def test_an_inner_host_of_apprise_is_refused_without_its_url(url: str) -> None:
+    pytest.importorskip("apprise")
+    with pytest.raises(NotDelivered, match=r"host of the jsons? URL") as refused:
+        AppriseChannel(AppriseConfig(url), Guard()).send(message())
+    assert "TOKEN123" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
+
+
+@pytest.mark.filterwarnings("ignore:'imghdr':DeprecationWarning")
+def test_what_stands_for_a_host_is_a_token_of_services_with_one_host() -> None:
+    pytest.importorskip("apprise")
+    looked_up: list[str] = []
+
+    class Watched(Guard):
+        def target(self, host: str, port: int, *rest: Any) -> Any:
+            looked_up.append(host)
+            raise AssertionError(host)
+
+    for url in ("discord://4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js", "pagerduty://INTEGRATION@ROUTING"):
+        AppriseChannel(AppriseConfig(url), Watched())._judge("ROUTING", 443)
+    assert looked_up == []

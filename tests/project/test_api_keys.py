@@ -128,7 +128,9 @@ HOSTILE: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     *(("destination", {**REST, "properties": {host: "http://h", login: value}}, ("properties", host))
       for host, login, value in (
           ("gcs.service.host", "gcs.oauth2.token", ""), ("gcs.service.host", "gcs.oauth2.token", " "),
-          ("adls.account-host", "adls.anon", "false"), ("adls.account-host", "adls.account-key", ""))),
+          ("adls.account-host", "adls.anon", "true"), ("adls.account-host", "adls.account-key", ""))),
+    *(("destination", {**REST, "properties": {"adls.account-name": name}}, ("properties", "adls.account-name"))
+      for name in ("evil.example/x", "a@evil", "evil.example#", "ab", "Store", "")),
     *(("source", {**POSTGRES, "host": host}, ("host",)) for host in ("/var/run/postgresql", "@abstract", "a,/tmp")),
     ("source", {**POSTGRES, "type": "mysql", "host": "/run/mysqld.sock"}, ("host",)),
     ("source", {**POSTGRES, "read_replica": ["h", "/tmp"]}, ("read_replica", 1)),
@@ -164,9 +166,10 @@ HOSTILE: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
         "KUBECONFIG", "NETRC", "UV_INDEX_URL", "NODE_OPTIONS", "PERL5OPT", "GIT_SSH_COMMAND", "PGSERVICEFILE", "HOME")),
     *(("channel", {"type": "apprise", "url": url}, ("url",)) for url in (
         "msteams://x?template=/etc/passwd", "dbus://", "syslog://", "discord://a/b?template=/etc/passwd", "file:///x",
-        "json://h?attach=/etc/passwd", "mailto://u:p@h?pgpkey=/x", "vapid://x?keyfile=/x", "macosx://",
-        "tgram://123456789:abcdefg_hijklmnop/12315544/#?template=http%3A%2F%2F127.0.0.1%2Fx", "json://h/p#?verify=no",
-        "json://h/p?format=text;verify=no", "json://h/p?x?verify=no", "json://h/p?%76erify=no")),
+        "jsons://h?attach=/etc/passwd", "json://h", "ntfy://h/t",
+        "mmost://h/t", "rocket://u:p@h/r", "mailto://u:p@h?pgpkey=/x", "vapid://x?keyfile=/x", "macosx://",
+        "tgram://123456789:abcdefg_hijklmnop/12315544/#?template=http%3A%2F%2F127.0.0.1%2Fx", "jsons://h/p#?verify=no",
+        "jsons://h/p?format=text;verify=no", "jsons://h/p?x?verify=no", "jsons://h/p?%76erify=no")),
     *(("connection", {"tables": {"a.b": {"properties": {name: "x"}}}}, ("tables", "a.b", "properties", name))
       for name in (
         "py-io-impl", "write.py-location-provider.impl", "io-impl", "write.data.path", "write.metadata.path",
@@ -210,9 +213,10 @@ def test_what_leads_nowhere_else_is_taken(root: Path) -> None:
         ("destination", {**LAKE, "properties": {"uri": "sqlite:///lakes/c.db"}}),
         ("destination", {**REST, "properties": {"token": "t", "header.X-A": "1", "s3.region": "eu"}}),
         ("destination", {**REST, "properties": {"gcs.service.host": "http://h", "gcs.oauth2.token": "t"}}),
-        ("destination", {**REST, "properties": {"adls.account-host": "h", "adls.anon": "True"}}),
+        ("destination", {**REST, "properties": {"adls.account-host": "h", "adls.account-key": "k"}}),
+        ("destination", {**REST, "properties": {"adls.account-name": "store1", "adls.anon": "True"}}),
         ("channel", {"type": "apprise", "url": "discord://a/b"}),
-        ("channel", {"type": "apprise", "url": "json://h/p?format=text&overflow=split"}),
+        ("channel", {"type": "apprise", "url": "jsons://h/p?format=text&overflow=split"}),
         ("source", {"type": "jdbc", "url": "jdbc:postgresql://[::1]:5432,b:5433/d"}),
         ("source", {"type": "jdbc", "url": "jdbc:mysql://a:3306,b/d?tlsVersions=TLSv1.3"}),
         ("source", {"type": "jdbc", "url": "jdbc:db2://h:50000/d:currentSchema=S;"}),

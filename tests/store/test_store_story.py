@@ -34,7 +34,7 @@ def test_destination_names(any_store: Store) -> None:
     names, old, new = any_store.names, ("shop", "orders"), ("shop", "orders_v2")
     names.hold("c", "lake", {ORDERS: old})
     names.hold("c", "lake", {ORDERS: old})
-    with pytest.raises(Conflict, match=r"shop.orders of destination lake belongs to connection c"):
+    with pytest.raises(Conflict, match=r"shop.orders of destination lake belongs to another connection"):
         names.hold("d", "lake", {ITEMS: new, ORDERS: old})
     assert names.of("d") == {}
     names.hold("d", "other", {ORDERS: old})

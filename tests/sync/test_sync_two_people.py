@@ -92,9 +92,12 @@ def _restore(pipe: Pipe) -> None:
     restore.restore(pipe, restore.prepare(pipe, "main.box", point.id), ["*"])
 
 
+def _held(pipe: Pipe) -> list[str]:
+    return [e.id for h in quarantine.holdings(pipe) for e in h.held]
+
+
 def _discard(pipe: Pipe) -> None:
-    held = [e.id for h in quarantine.holdings(pipe) for e in h.held]
-    assert len(quarantine.discard(pipe, ids=held)) == 1
+    assert len(quarantine.discard(pipe, ids=_held(pipe))) == 1
 
 
 def _purge(pipe: Pipe) -> None:
@@ -208,3 +211,19 @@ def test_it_is_told_to_whoever_may_be_the_second(shop: Shop) -> None:
 
 def test_erasing_a_person_s_traces_takes_one(shop: Shop) -> None:
     assert quarantine.erase(shop.by("alice"), "main.item", {"id": "1"}) == 1
+
+
+def test_erasing_several_people_s_lets_go_of_them_and_takes_two(shop: Shop) -> None:
+    shop.sql("insert into item values (3, 'c', 'tall')")
+    shop.sync()
+    held = _held(shop.alone())
+    assert len(held) == 2
+    assert quarantine.erase_entries(shop.by("alice"), "main.item", []) == 0
+    with pytest.raises(Blocked, match="quarantine erase: .* only alice has asked for it"):
+        quarantine.erase_entries(shop.by("alice"), "main.item", held)
+    assert _held(shop.alone()) == held
+    assert quarantine.erase_entries(shop.by("bob"), "main.item", held) == 2
+
+
+def test_erasing_one_row_s_entries_by_id_takes_one(shop: Shop) -> None:
+    assert quarantine.erase_entries(shop.by("alice"), "main.item", _held(shop.alone())) == 1

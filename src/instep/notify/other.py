@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from instep.egress.guard import Guard
-from instep.errors import SetupError
+from instep.errors import ConnectError, SetupError
 from instep.notify.channel import NotDelivered
 from instep.notify.escape import as_markdown
 from instep.notify.message import SHOWN, Message, details, headline
+
+_OWN_HOST = frozenset(("discord", "gchat", "opsgenie", "pagerduty", "pover", "slack", "tgram"))
+"""Services whose plugins call one host of theirs, whatever their URL says."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,26 @@ class AppriseChannel:
             raise NotDelivered("Apprise does not know this URL", code=0, hint="see its notation of URLs")
         service.socket_connect_timeout = service.socket_read_timeout = self._config.timeout
         service.redirects = False
-        if service.host:
-            self._guard.target(str(service.host), int(service.port or 443))
+        self._judge(str(service.host or ""), int(service.port or 443))
         one = Apprise()
         one.add(service)
         if not one.notify(body=markdown(message), title=message.title, body_format=NotifyFormat.MARKDOWN):
             raise NotDelivered("the service did not take the message", code=0)
         return 0
+
+    def _judge(self, host: str, port: int) -> None:
+        """Refuse an inner host. For services of one known host the place of the host in the URL holds a token: it is
+        not looked up, and in no error."""
+        scheme = self._config.url.partition(":")[0].lower()
+        if not host or scheme in _OWN_HOST or (scheme == "zulip" and "." not in host):
+            return
+        try:
+            self._guard.target(host, port)
+        except ConnectError:
+            hint = "check the host in its URL; one of an inner network has to be listed: `egress: {allow: [...]}`"
+            raise NotDelivered(
+                f"the host of the {scheme} URL is not known, or is an inner one", code=0, hint=hint
+            ) from None
 
 
 def markdown(message: Message) -> str:

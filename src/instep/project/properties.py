@@ -34,9 +34,11 @@ _HEADER = re.compile(r"(?i)header\.(?!host$|authorization$|x-amz-)[A-Za-z0-9-]{1
 _URLS = frozenset({"s3.endpoint", "gcs.service.host", "oauth2-server-uri", "glue.endpoint"})
 _LOGINS = {
     "gcs.service.host": frozenset({"gcs.oauth2.token"}),
-    "adls.account-host": _words("adls.", "account-key sas-token client-secret connection-string token anon"),
+    "adls.account-host": _words("adls.", "account-key sas-token client-secret connection-string token"),
 }
 """Hosts that whoever calls them sends a token to, and what it has to be then."""
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
+"""The name of a storage account, which becomes a part of the host that is called."""
 _NO_HOST = "must be http:// or https:// and a host"
 _WEB = re.compile(r"https?://[^\s/?#]+([/?#]\S*)?")
 
@@ -71,14 +73,16 @@ def store_refusals(given: Mapping[str, Any], more: frozenset[str] = frozenset())
     known = OBJECT_STORE | more
     refused = {n: _unknown(known) for n in given if n not in known and not (more == REST and _HEADER.fullmatch(n))}
     for host, logins in _LOGINS.items():
-        if host in given and not any(_is_set(name, given.get(name)) for name in logins):
+        if host in given and not any(_is_set(given.get(name)) for name in logins):
             refused[host] = f"needs {' or '.join(sorted(logins))}: the machine's own login would go to that host"
+    if (account := given.get("adls.account-name")) is not None and not _ACCOUNT.fullmatch(str(account)):
+        refused["adls.account-name"] = "must be 3 to 24 small letters and digits: it becomes a part of a host's name"
     return refused | {n: _NO_HOST for n in given.keys() & _URLS if not is_web(str(given[n]))}
 
 
-def _is_set(login: str, value: Any) -> bool:
-    """Return whether a login is one: an empty text is none, and a switch has to be on."""
-    return str(value).casefold() == "true" if login.endswith("anon") else value is not None and bool(str(value).strip())
+def _is_set(value: Any) -> bool:
+    """Return whether a login is one: an empty text is none."""
+    return value is not None and bool(str(value).strip())
 
 
 def catalog_refusals(catalog: str, given: Mapping[str, Any]) -> Mapping[str, str]:

@@ -160,7 +160,7 @@ class DestinationNames:
             for target, owner in self.owners(destination, wanted.values()).items():
                 if owner != connection:
                     raise Conflict(
-                        f"table {'.'.join(target)} of destination {destination} belongs to connection {owner}",
+                        f"table {'.'.join(target)} of destination {destination} belongs to another connection",
                         hint=f"give connection {connection} a namespace of its own",
                     )
             transaction.execute(destination_names.delete().where(c.connection == connection))

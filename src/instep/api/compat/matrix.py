@@ -15,7 +15,7 @@ _SCHEMAS = "/connections/{id}/schemas"
 _TABLE = f"{_SCHEMAS}/{{schema}}/tables/{{table}}"
 _READS: Mapping[str, tuple[str, ...]] = {
     "/connections": ("/connections",),
-    "/connections/{connection}": ("/connections/{id}", "/connections/{id}/state"),
+    "/connections/{connection}": ("/connections/{id}",),
     "/connections/{connection}/selection": (_SCHEMAS, f"{_TABLE}/columns"),
     "/connections/{connection}/schema": tuple(
         f"/metadata/{word}/{{id}}/{what}" for word in ("connectors", "connections")
@@ -41,6 +41,7 @@ SAME: Mapping[str, tuple[str, ...]] = {
     "POST /connections/{id}/force": (_SYNC,),
     "POST /connections/{id}/resync": (_BACKFILL,),
     "POST /connections/{id}/test": (_DETECT,),
+    "GET /connections/{id}/state": (_SETTINGS,),  # a connector may keep a token in it
     "PATCH /connections/{id}/state": (_SETTINGS,),
     f"POST {_SCHEMAS}": (_SWITCH,),
     f"PATCH {_SCHEMAS}": (_SWITCH,),

@@ -13,7 +13,7 @@ from instep.api.wire.policies import Another, Cases, CasesDecided
 from instep.control.policies import explain, run_cases, shown
 from instep.control.policy_documents import explained, simulated, tested
 from instep.control.simulation import simulate
-from instep.project.documents import section_of
+from instep.project.documents import check_storable, section_of
 from instep.project.policies import PolicySection
 
 routes = router("policies")
@@ -52,6 +52,7 @@ def simulate_policy(who: Who, the: The, connection: ConnectionName, asked: Anoth
     """What this policy would have decided on every recorded change, beside what was decided then. Nothing is
     written."""
     name = the.connection(who, connection)
+    check_storable("policy", asked.name, asked.policy)
     section = section_of("policy", asked.name, asked.policy)
     assert isinstance(section, PolicySection)
     return jsonable_encoder(simulated(simulate(the.project, the.store, name, asked.name, section, asked.since)))

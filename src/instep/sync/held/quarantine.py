@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import sha256
@@ -146,8 +146,13 @@ def erase(pipe: Pipe, table: str, key: Mapping[str, str | None]) -> int:
 
 
 def erase_entries(pipe: Pipe, table: str, ids: Collection[str]) -> int:
-    """The same for the entries of these whole ids."""
-    return _erase(pipe, table, lambda e: e.id in ids)
+    """The same for the entries of these whole ids. Those of several rows take two people where four_eyes are on: they
+    are let go, too."""
+    several = (
+        pipe.four_eyes and len({e.key for h in holdings(pipe, [table]) for e in h.found.entries if e.id in ids}) > 1
+    )
+    with two_people(pipe, "quarantine erase", _named((table,), ids)) if several else nullcontext():
+        return _erase(pipe, table, lambda e: e.id in ids)
 
 
 def _erase(pipe: Pipe, table: str, chosen: Callable[[Entry], bool]) -> int:
