@@ -22,7 +22,7 @@ PASSWORD = "canary-7c41d9"
 SOURCE = {"type": "postgres", "host": "db.example.org", "database": "shop", "user": "u", "password": PASSWORD}
 SPECS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     # plural: document, patch, the document after it as it is shown
-    "sources": (SOURCE, {"host": "db2"}, {**SOURCE, "host": "db2", "password": "******"}),
+    "sources": (SOURCE, {"database": "db2"}, {**SOURCE, "database": "db2", "password": "******"}),
     "destinations": ({"type": "iceberg"}, {"namespace": "raw"}, {"type": "iceberg", "namespace": "raw"}),
     "policies": ({"preset": "approve"}, {"preset": "stop"}, {"preset": "stop"}),
     "channels": (
@@ -109,6 +109,63 @@ def test_wrong_documents_are_told_by_place(api: Api, path: str, spec: dict[str, 
     found = put(api, path, spec)
     assert (found.status_code, found.json()["code"]) == (422, "invalid")
     assert at in [one["at"] for one in found.json()["errors"]]
+
+
+S3 = {"type": "files", "path": "s3://b/x", "properties": {"s3.endpoint": "https://a", "s3.secret-access-key": PASSWORD}}
+REST = {"type": "iceberg", "catalog": "https://a", "warehouse": "s3://b/x", "properties": {"token": PASSWORD}}
+MAIL = {"type": "email", "to": ["a@b.c"], "sender": "a@b.c", "host": "mail.example", "user": "u", "password": PASSWORD}
+HOOK = {"type": "webhook", "url": "https://a.example/x", "secret": "whsec_" + "A" * 32}
+MOVES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("sources", SOURCE, {"host": "evil"}, "password"), ("sources", SOURCE, {"port": 5433}, "password"),
+    ("sources", SOURCE, {"read_replica": ["evil"]}, "password"),
+    ("sources", SOURCE, {"ssh": {"host": "evil", "user": "u"}}, "password"),
+    ("sources", {**SOURCE, "type": "mysql"}, {"host": "evil"}, "password"),
+    ("sources", {"type": "jdbc", "url": "jdbc:postgresql://a/d", "user": "u", "password": PASSWORD},
+     {"url": "jdbc:postgresql://evil/d"}, "password"),
+    ("sources", {"type": "jdbc", "subprotocol": "oracle", "host": "a", "database": "d", "user": "u",
+                 "password": PASSWORD}, {"host": "evil"}, "password"),
+    ("sources", S3, {"properties": {"s3.endpoint": "https://evil"}}, "properties/s3.secret-access-key"),
+    ("sources", S3, {"properties": {"s3.endpoint": None, "gcs.service.host": "https://evil", "gcs.oauth2.token": "x"}},
+     "properties/s3.secret-access-key"),
+    ("destinations", REST, {"catalog": "https://evil"}, "properties/token"),
+    ("destinations", REST, {"properties": {"oauth2-server-uri": "https://evil"}}, "properties/token"),
+    ("destinations", {**SOURCE, "user": "v"}, {"host": "evil"}, "password"),
+    ("channels", MAIL, {"host": "evil.example"}, "password"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("plural", "spec", "patch", "at"), MOVES)
+def test_a_secret_is_not_sent_to_another_server(
+    api: Api, plural: str, spec: dict[str, Any], patch: dict[str, Any], at: str
+) -> None:
+    """Whoever may write an object could read its secrets by moving it to a server of his own."""
+    assert put(api, f"/{plural}/mine", spec).status_code == 201
+    moved = api.call("PATCH", f"/{plural}/mine", body={"spec": patch})
+    assert (moved.status_code, f"/spec/{at}" in [one["at"] for one in moved.json()["errors"]]) == (422, True), (
+        moved.text
+    )
+    assert "Write the secret's value again" in moved.text
+    assert PASSWORD not in moved.text
+    whole = merged(api.get(f"/{plural}/mine")["spec"], patch)
+    assert put(api, f"/{plural}/mine", whole).status_code == 422, "nor by sending the stars back"
+    again: Any = PASSWORD
+    for part in reversed(at.split("/")):
+        again = {part: again}
+    assert api.call("PATCH", f"/{plural}/mine", body={"spec": merged(patch, again)}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("plural", "spec", "patch"),
+    [
+        ("sources", SOURCE, {"user": "v", "connect_timeout": 5}), ("sources", SOURCE, {"port": 5432}),
+        ("sources", S3, {"properties": {"s3.region": "eu-1"}}), ("channels", HOOK, {"url": "https://b.example/y"}),
+    ],
+)  # fmt: skip
+def test_a_secret_stays_where_the_server_does(
+    api: Api, plural: str, spec: dict[str, Any], patch: dict[str, Any]
+) -> None:
+    assert put(api, f"/{plural}/mine", spec).status_code == 201
+    assert api.call("PATCH", f"/{plural}/mine", body={"spec": patch}).status_code == 200
 
 
 def test_a_request_that_is_sent_again(api: Api) -> None:

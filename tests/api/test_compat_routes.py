@@ -364,6 +364,30 @@ def test_a_secret_that_came_before_the_other_settings_is_kept_and_not_told(compa
     assert "canary" not in str([e.data for e in compat.store.events.after()])
 
 
+def test_a_password_is_not_sent_to_another_host(compat: Compat) -> None:
+    config = {"host": "localhost", "database": "d", "user": "u", "password": "canary"}
+    body = {"group_id": "lake", "service": "postgres", "config": {"schema": "mine", **config}, "run_setup_tests": False}
+    path = f"/connections/{compat.data('POST', '/connections', body, 201)['id']}"
+    compat.client.auth = compat.key("admin")
+    for moved in ({"host": "evil"}, {"host": "evil", "password": "******"}):
+        refused = compat.ask("PATCH", path, {"config": moved, "run_setup_tests": False}, status=400)
+        assert "Write the secret's value again" in refused["message"]
+    assert compat.data("GET", path)["config"]["host"] == "localhost"
+    compat.data("PATCH", path, {"config": {"host": "other", "password": "canary"}, "run_setup_tests": False})
+    group = {"name": "pg"}
+    made = compat.data("POST", "/groups", group, 201)
+    body = {
+        "group_id": made["id"],
+        "service": "postgres",
+        "time_zone_offset": "0",
+        "config": config,
+        "run_setup_tests": False,
+    }
+    compat.data("POST", "/destinations", body, 201)
+    refused = compat.ask("PATCH", f"/destinations/{made['id']}", {"config": {"host": "evil"}}, status=400)
+    assert "Write the secret's value again" in refused["message"]
+
+
 def test_groups_and_destinations(compat: Compat) -> None:
     assert [g["id"] for g in compat.data("GET", "/groups")["items"]] == ["lake"]
     assert compat.data("GET", "/groups/lake/connectors")["items"][0]["id"] == "shop"

@@ -59,9 +59,10 @@ def test_a_state_is_shown_and_set_while_nothing_runs(shop: Compat) -> None:
 
 def test_a_state_is_not_shown_to_strangers(shop: Compat) -> None:
     shop.sync()
-    shop.client.auth = shop.key("viewer", "elsewhere")
+    shop.client.auth = shop.key("approver", "elsewhere")
     assert shop.ask("GET", "/connections/shop/state", status=404)["code"] == "NotFound_Connection"
     shop.client.auth = shop.key("viewer")
+    assert shop.ask("GET", "/connections/shop/state", status=403)["code"], "a connector may keep a token in it"
     assert shop.ask("PATCH", "/connections/shop/state", {"state": {}}, status=403)["code"]
 
 

@@ -10,7 +10,20 @@ import pytest
 from pydantic import BaseModel
 
 from instep.project import api_keys
-from instep.project.api_keys import KEYS, NAMES, PARTS, PUBLIC, SECRET, SETTING, SQL, reach_of, refusals
+from instep.project.api_keys import (
+    KEYS,
+    MAIL,
+    NAMES,
+    PARTS,
+    PORT,
+    PUBLIC,
+    SECRET,
+    SETTING,
+    SQL,
+    addresses,
+    reach_of,
+    refusals,
+)
 from instep.project.api_values import nothing
 from instep.project.documents import TYPES, InvalidObject, plain_section_of
 from instep.project.models import SourceSection, SqliteSource
@@ -56,7 +69,7 @@ def test_a_key_without_an_entry_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_leads_somewhere_is_checked() -> None:
-    harmless = (SETTING, NAMES, SECRET, PUBLIC, SQL, PARTS)
+    harmless = (SETTING, PORT, NAMES, SECRET, PUBLIC, MAIL, SQL, PARTS)
     rules = {(s, k): reach_of(s, k) for s, k in FIELDS}
     open_ = {f"{cls.__name__}.{k}" for (s, k), r in rules.items() if r and r not in harmless and r.check is nothing
              for cls in KEYS if issubclass(s, cls) and KEYS[cls].get(k) is r}  # fmt: skip
@@ -243,3 +256,37 @@ def test_the_project_file_names_other_shelves(root: Path) -> None:
 def test_entries_are_found_by_class() -> None:
     assert reach_of(SqliteSource, "app_options") is KEYS[SourceSection]["app_options"]
     assert api_keys.reach_of(SqliteSource, "nothing") is None
+
+
+ADDRESSES = {
+    "SshSection.host", "SshSection.port", "ConnectorServer.path", "ConnectorServer.configuration",
+    "ConnectorServer.environment", "EmailChannel.host", "EmailChannel.port", "IcebergDestination.catalog",
+    *(f"{section}.properties" for section in (
+        "FilesSource", "IcebergDestination", "DuckDbDestination", "PostgresDestination", "DeltaDestination")),
+    *(f"JdbcServer.{key}" for key in ("subprotocol", "url", "host", "port", "options")),
+    "Server.read_replica",
+    *(f"{section}.{key}" for section in ("PostgresSource", "MySqlSource", "PostgresDestination")
+      for key in ("host", "port")),
+}  # fmt: skip
+
+
+def test_what_decides_where_secrets_go_is_known() -> None:
+    """Every key that is judged as a server is among them: a new one without `address` fails."""
+    found = {f"{cls.__name__}.{key}" for cls, keys in KEYS.items() for key, rule in keys.items() if rule.address}
+    assert found == ADDRESSES
+    named = {f"{c.__name__}.{k}" for c, keys in KEYS.items() for k, r in keys.items()
+             if any(word in r.words for word in ("server", "address", "variables")) and r is not SECRET}  # fmt: skip
+    assert named - found == {
+        "PostgresSource.options", "WebhookChannel.url", "SlackChannel.url", "TeamsChannel.url", "JdbcServer.database",
+    }, "settings of a session; a signing secret is never sent; their URL is the secret; within the server"  # fmt: skip
+
+
+def test_addresses_within_mappings_are_found_by_name_and_look() -> None:
+    spec = {"type": "connector", "path": "connectors/c", "configuration": {
+        "api_key": "k", "base_url": "https://a", "subdomain": "acme", "start": "2024-01-01", "from": "x.example",
+        "n": 2,
+    }}  # fmt: skip
+    found = dict(addresses(plain_section_of("source", "x", spec)))
+    assert {".".join(map(str, path[1:])) for path in found if path[0] == "configuration"} == {
+        "base_url", "subdomain", "from",
+    }  # fmt: skip

@@ -219,7 +219,7 @@ def test_erasing_several_people_s_lets_go_of_them_and_takes_two(shop: Shop) -> N
     held = _held(shop.alone())
     assert len(held) == 2
     assert quarantine.erase_entries(shop.by("alice"), "main.item", []) == 0
-    with pytest.raises(Blocked, match="quarantine erase: .* only alice has asked for it"):
+    with pytest.raises(Blocked, match=r"quarantine erase: .* only alice has asked for it"):
         quarantine.erase_entries(shop.by("alice"), "main.item", held)
     assert _held(shop.alone()) == held
     assert quarantine.erase_entries(shop.by("bob"), "main.item", held) == 2

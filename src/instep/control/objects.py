@@ -21,7 +21,7 @@ from instep.errors import Blocked, Conflict, InstepError
 from instep.events import ConnectionCreated, ConnectionEdited, Event
 from instep.model import ObjectKind
 from instep.project import tree as yaml_tree
-from instep.project.api_keys import refusals
+from instep.project.api_keys import addresses, refusals
 from instep.project.documents import (
     MASK,
     NO_REFERENCE,
@@ -44,7 +44,7 @@ from instep.project.documents import (
     written,
 )
 from instep.project.models import Connection
-from instep.project.problems import suggestion
+from instep.project.problems import dotted, suggestion
 from instep.project.project import Project
 from instep.project.reference import Reference, is_reference
 from instep.project.served import ServedProject
@@ -193,6 +193,7 @@ class Objects:
             document = replaced(plain, {path: secret(_PENDING).text for path in places})
             section = section_of(kind, name, document)
             self._check_reach(kind, name, section, plain)
+            _check_addresses(kind, name, section, plain, before)
             check_links(self.project, self.store, kind, name, document, section)
             given = _tags(section.tags if isinstance(section, Connection) else given_tags, before)
             links = links_of(self.project, section)
@@ -311,6 +312,24 @@ def _no_others(
     wrong = [path for path, text in texts(plain) if is_reference(text) and path not in mine]
     if wrong:
         raise InvalidObject(kind, name, [(path, NO_REFERENCE) for path in wrong])
+
+
+def _check_addresses(
+    kind: ObjectKind, name: str, section: Section, plain: Mapping[str, Any], before: StoredObject | None
+) -> None:
+    """InvalidObject if secrets that were sealed for one server would be sent to another: whoever may write an object
+    may not thereby read its secrets."""
+    known = secrets_in(before.spec) if before else {}
+    kept = [path for path, id in secrets_in(plain).items() if known.get(path) == id]
+    if not before or not kept:
+        return
+    try:
+        former = dict(addresses(section_of(kind, name, before.spec)))
+    except InvalidObject:  # of another version: what it named is not known
+        former = {}
+    if moved := sorted({path for path, _ in dict(addresses(section)).items() ^ former.items()}, key=str):
+        said = f"is sealed for another server: {dotted(moved[0])} is not what it was. Write the secret's value again"
+        raise InvalidObject(kind, name, [(path, said) for path in kept if path not in moved])
 
 
 def _fields(value: Any) -> Any:

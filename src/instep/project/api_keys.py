@@ -6,6 +6,7 @@ not held to any of this.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,22 +46,26 @@ Check = Callable[[Any, Any, Shelves], Refusals]
 
 @dataclass(frozen=True)
 class Reach:
-    """What a key leads to, in the words of the docs' table, and what yields (place within the value, why) of what is
-    refused, given the value, its section and the shelves."""
+    """What a key leads to, in the words of the docs' table."""
 
     words: str
     check: Check = nothing
+    """Yields (place within the value, why) of what is refused, given the value, its section and the shelves."""
+    address: bool = False
+    """True if the value decides which server is sent the object's secrets."""
 
 
 SETTING = Reach("nothing beside the object itself")
 NAMES = Reach("names and patterns of tables, columns, objects; nothing is opened")
 SECRET = Reach("sealed, shown to nobody; given to the server that the object names")
-HOST = Reach("a server on any network, by TCP; no socket of this machine", host)
+HOST = Reach("a server on any network, by TCP; no socket of this machine", host, address=True)
+PORT = Reach("nothing beside the object itself", address=True)
 SQL = Reach("one condition that the source's database evaluates with the source's login, read-only, over one table")
 PUBLIC = Reach("a public address over TLS, or one that `egress` of instep.yml allows")
+MAIL = Reach(PUBLIC.words, address=True)
 FILE = Reach("a file on a shelf", file)
 PLACE = Reach("a folder on a shelf, or a bucket (s3, gs, abfs)", place)
-STORE = Reach("a bucket's address and login, by an allow-list of names", store_properties)
+STORE = Reach("a bucket's address and login, by an allow-list of names", store_properties, address=True)
 INSTEP_YML = Reach("refused: only instep.yml may set it", instep_yml_only)
 PARTS = Reach("its own keys, below")
 
@@ -70,7 +75,7 @@ def _each(reach: Reach, names: str) -> dict[str, Reach]:
 
 
 _LAKE = {"namespace": NAMES, "prefix": NAMES, "quarantine_days": SETTING, "undo_days": SETTING}
-_LOGIN = {"host": HOST, "port": SETTING, "database": NAMES, "user": NAMES, "password": SECRET}
+_LOGIN = {"host": HOST, "port": PORT, "database": NAMES, "user": NAMES, "password": SECRET}
 _TABLES = {"include": NAMES, "exclude": NAMES}
 _NOTICE = _each(NAMES, "on to severity kinds")
 
@@ -84,12 +89,12 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
                                          "excluded_external_column_names excluded_external_column_names_regexes"),
     reach.Server: {
         "tls": PARTS, "ssh": PARTS, "application_name": NAMES,
-        "read_replica": Reach("servers on any network, by TCP", hosts),
+        "read_replica": Reach("servers on any network, by TCP", hosts, address=True),
         **_each(SETTING, "statement_timeout max_connections rows_per_second"),
     },
     reach.Tls: {"mode": SETTING, "ca": FILE, "cert": FILE, "key": SECRET},
     reach.SshSection: {
-        "host": HOST, "port": SETTING, "user": NAMES, "known_hosts": FILE, "host_key": SETTING,
+        "host": HOST, "port": PORT, "user": NAMES, "known_hosts": FILE, "host_key": SETTING,
         "key": Reach("sealed; without it the ssh-agent and the keys in ~/.ssh of the worker's account"),
     },
     models.PostgresSource: {
@@ -104,13 +109,15 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
     },
     file_options.FileOptions: _each(SETTING, "format delimiter quote escape header encoding nulls types key"),
     jdbc.JdbcServer: {
-        "subprotocol": Reach("databases that are known here", subprotocol),
-        "url": Reach("a server of a database that is known here, by TCP; no file, no directory service", jdbc_url),
-        "host": HOST, "port": SETTING, "user": NAMES, "password": SECRET, "schemas": NAMES,
+        "subprotocol": Reach("databases that are known here", subprotocol, address=True),
+        "url": Reach("a server of a database that is known here, by TCP; no file, no directory service", jdbc_url,
+                     address=True),
+        "host": HOST, "port": PORT, "user": NAMES, "password": SECRET, "schemas": NAMES,
         "database": Reach("a database of that server; of SQLite a file on a shelf", jdbc_database),
         "driver": Reach("the driver's class of a database that is known here, and no other", jdbc_driver),
         "jars": PARTS,
-        "options": Reach("the driver's options, by an allow-list that has none that name files", jdbc_options),
+        "options": Reach("the driver's options, by an allow-list that has none that name files", jdbc_options,
+                         address=True),
         "partition_columns": NAMES,
         **_each(SETTING, "fetch_size partitions connect_timeout query_timeout max_connections rows_per_second"),
     },
@@ -120,19 +127,21 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
         "sha256": SETTING,
     },
     connector.ConnectorServer: {
-        "path": Reach("code: a folder below `connectors/` of the project", connector_path),
-        "configuration": Reach("texts that the connector is given; what looks like a secret is sealed"),
+        "path": Reach("code: a folder below `connectors/` of the project", connector_path, address=True),
+        "configuration": Reach("texts that the connector is given; what looks like a secret is sealed", address=True),
         "configuration_file": Reach("a file in the connector's own folder", connector_file),
         "python": INSTEP_YML, "environments": INSTEP_YML, "sandbox": SETTING, "keeps_misfits": NAMES, "limits": PARTS,
-        "environment": Reach("variables of the connector's process that choose no code", connector_environment),
+        "environment": Reach("variables of the connector's process that choose no code", connector_environment,
+                             address=True),
     },
     connector.ConnectorLimits: _each(SETTING, "time silence memory file checkpoints ahead"),
     models.IcebergDestination: {
         "type": SETTING, **_LAKE, "upsert_rows": SETTING,
         "warehouse": Reach("a folder on a shelf, or a bucket; a bucket under any catalog but `sqlite`", warehouse),
-        "catalog": Reach("`sqlite`, `glue`, or a REST catalog: a server on any network, by HTTP", catalog),
+        "catalog": Reach("`sqlite`, `glue`, or a REST catalog: a server on any network, by HTTP", catalog,
+                         address=True),
         "properties": Reach("the catalog's and bucket's addresses and logins, by an allow-list of names; the file of a "
-                            "`sqlite` catalog on a shelf", catalog_properties),
+                            "`sqlite` catalog on a shelf", catalog_properties, address=True),
     },
     models.DuckDbDestination: {
         "type": SETTING, **_LAKE, "path": FILE, "staging": PLACE, "properties": STORE, "lock_timeout": SETTING,
@@ -148,8 +157,8 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
     policies.RuleSection: {"on": NAMES, "decide": SETTING, "match": NAMES, "tags": NAMES},
     channels.ChannelSection: {"type": SETTING, **_each(SETTING, "digest quiet timezone timeout")},
     channels.EmailChannel: {
-        "to": NAMES, "sender": NAMES, "host": PUBLIC, "port": SETTING, "tls": SETTING, "user": NAMES,
-        "password": SECRET, "ca": FILE,
+        "to": NAMES, "sender": NAMES, "host": MAIL, "port": PORT, "tls": SETTING, "user": NAMES, "password": SECRET,
+        "ca": FILE,
     },
     channels.SlackChannel: {"url": PUBLIC},
     channels.TeamsChannel: {"url": PUBLIC},
@@ -182,6 +191,11 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
 }  # fmt: skip
 
 
+_CALLED = re.compile(r"(?i)host|ur[il]|endpoint|server|domain|account|site|address|base")
+_LOOKS = re.compile(r"(?i)://|[\w-]\.[a-z]{2,}|\d+\.\d+\.\d+\.\d+|localhost|::")
+"""Names and texts within a mapping that name a server."""
+
+
 def reach_of(section: type[Section], key: str) -> Reach | None:
     """Return what a key of a section leads to; None for one without an entry."""
     found = (KEYS[cls][key] for cls in section.__mro__ if cls in KEYS and key in KEYS[cls])
@@ -206,3 +220,20 @@ def _inner(value: Any, shelves: Shelves, path: Path) -> Refusals:
     elif isinstance(value, dict | tuple):
         for at, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _inner(item, shelves, (*path, at))
+
+
+def addresses(section: Section, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Yield (place, text) of what decides which servers are sent the secrets of a section: of a mapping, what is
+    called an address or looks like one."""
+    for key in type(section).model_fields:
+        value, rule = getattr(section, key), reach_of(type(section), key)
+        if isinstance(value, Section):
+            yield from addresses(value, (*path, key))
+        elif rule is not None and rule.address and isinstance(value, dict):
+            yield from (((*path, key, name), str(text)) for name, text in value.items() if _is_address(name, str(text)))
+        elif rule is not None and rule.address:
+            yield (*path, key), str(value)
+
+
+def _is_address(name: str, text: str) -> bool:
+    return _CALLED.search(name) is not None or _LOOKS.search(text) is not None

@@ -34,7 +34,8 @@ _SERVER_URL = re.compile(
     r"(?i)jdbc:[a-z0-9+.-]+:(tcp:|ssl:|thin:@(tcps?:)?)?//[^/?;:#,\s]+.*|jdbc:oracle:thin:@[^/()\s]+:\d+[:/].*"
 )
 _SERVICES = frozenset((
-    "discord", "gchat", "jsons", "mmosts", "ntfys", "opsgenie", "pagerduty", "pover", "rockets", "slack", "tgram", "zulip",
+    "discord", "gchat", "jsons", "mmosts", "ntfys", "opsgenie", "pagerduty", "pover", "rockets", "slack", "tgram",
+    "zulip",
 ))  # fmt: skip
 """Services of Apprise over TLS that take no file, run nothing on this machine and need no account of it."""
 _SERVICE_OPTIONS = frozenset(("format", "overflow", "cto", "rto"))
