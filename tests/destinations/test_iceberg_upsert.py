@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,6 @@ from instep.destinations.base import Commit, Merge, Outcome
 from instep.destinations.iceberg import delta as iceberg_delta
 from instep.destinations.iceberg import merge as iceberg_merge
 from instep.destinations.iceberg.destination import IcebergConfig, IcebergDestination
-from instep.destinations.iceberg.rows import LONG, brief
 from instep.destinations.iceberg.upsert import fits
 from instep.errors import Fenced
 from lake import ID, ORDERS, PREFIX, REF, column, create, rows_of, spark, stage, table, with_spark  # noqa: F401
@@ -257,19 +255,3 @@ def test_what_fits(tmp_path: Path, how: Merge, limits: dict[str, int], expected:
     loaded = lake.lake.load(REF)
     assert loaded is not None
     assert fits(json.loads(loaded.metadata.model_dump_json()), files, how, **limits) == expected
-
-
-def test_long_values_are_compared_by_their_digests() -> None:
-    """Equal values stay equal, others stay others, and one that looks like a digest is none."""
-    long, other = "x" * (LONG + 1), "y" * (LONG + 1)
-    [digest] = brief(pa.array([long])).to_pylist()
-    texts = ["short", None, long, other, long, digest, ""]
-    for kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
-        values = pa.array(texts if pa.types.is_string(kind) or pa.types.is_large_string(kind) else
-                          [t if t is None else t.encode() for t in texts], kind)  # fmt: skip
-        short = brief(values)
-        assert short.type == kind
-        found = short.to_pylist()
-        assert [found.index(v) for v in found] == [texts.index(t) for t in texts]
-        assert max(len(v) for v in found if v is not None) < LONG
-    assert brief(pa.array([1, None])).to_pylist() == [1, None]

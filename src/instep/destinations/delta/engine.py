@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from instep.destinations.delta.files import batches, rows_of_files, staged_path
 from instep.destinations.delta.held import Held
 from instep.destinations.delta.rewrite import Places
 from instep.destinations.delta.shape import DeltaField, arrow_type
+from instep.destinations.digests import brief
 from instep.errors import DestinationError
 from instep.stage.in_duckdb import in_duckdb
 from instep.stage.spec import StagedFile
 
 MEMORY = "2GB"
+Numbers = npt.NDArray[np.int64]
 
 
 def engine() -> AbstractContextManager[duckdb.DuckDBPyConnection]:
@@ -35,32 +38,67 @@ def fields_by_name(held: Held, names: Sequence[str]) -> list[DeltaField]:
     return [known[n] for n in names]
 
 
-def table_rows(held: Held, names: Sequence[str]) -> pa.RecordBatchReader:
-    """The columns of the whole table as c0, c1, ... (names may be anything), f (file number), p (place in it)."""
+def table_rows(held: Held, names: Sequence[str], compared: Collection[str] = ()) -> pa.RecordBatchReader:
+    """The columns of the whole table as c0, c1, ... (names may be anything), f (file number), p (place in it). Long
+    values of columns that are only `compared` are digests."""
     fields = fields_by_name(held, names)
     schema = _numbered(fields, f=pa.int32(), p=pa.int64())
 
     def rows() -> Iterator[pa.RecordBatch]:
         for number, start, batch in rows_of_files(held, fields):
             place = [pa.repeat(pa.scalar(number, pa.int32()), len(batch)), _range(start, len(batch))]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *place], schema=schema)
+            yield pa.RecordBatch.from_arrays([*_brief(batch, names, compared), *place], schema=schema)
 
     return pa.RecordBatchReader.from_batches(schema, rows())
 
 
-def staged_rows(held: Held, names: Sequence[str], files: Sequence[StagedFile]) -> pa.RecordBatchReader:
-    """The columns of staged files as c0, c1, ..., and n, their number in the order in which they came."""
+def staged_rows(
+    held: Held, names: Sequence[str], files: Sequence[StagedFile], compared: Collection[str] = ()
+) -> pa.RecordBatchReader:
+    """The columns of staged files as c0, c1, ..., and n, their number in the order in which they came. Long values of
+    columns that are only `compared` are digests."""
     fields = fields_by_name(held, names)
     schema = _numbered(fields, n=pa.int64())
 
     def rows() -> Iterator[pa.RecordBatch]:
         start = 0
-        for file in sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path)):
+        for file in _in_order(files):
             for batch in batches(staged_path(held, file), fields, by_id=True):
-                yield pa.RecordBatch.from_arrays([*batch.columns, _range(start, len(batch))], schema=schema)
+                columns = [*_brief(batch, names, compared), _range(start, len(batch))]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
                 start += len(batch)
 
     return pa.RecordBatchReader.from_batches(schema, rows())
+
+
+def staged_at(
+    held: Held, names: Sequence[str], files: Sequence[StagedFile], numbers: Numbers | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns of staged rows by name: those with these numbers, in ascending order; None: all of them."""
+    fields, start = fields_by_name(held, names), 0
+    for file in _in_order(files):
+        if numbers is not None and not len(_between(numbers, start, file.rows)):
+            start += file.rows
+            continue
+        for batch in batches(staged_path(held, file), fields, by_id=True):
+            here = None if numbers is None else _between(numbers, start, len(batch)) - start
+            start += len(batch)
+            if here is None or len(here):
+                part = batch if here is None else batch.take(pa.array(here))
+                yield pa.RecordBatch.from_arrays(part.columns, names=list(names))
+
+
+def _in_order(files: Sequence[StagedFile]) -> list[StagedFile]:
+    return sorted((f for f in files if f.rows), key=lambda f: (f.chunk, f.path))
+
+
+def _between(numbers: Numbers, start: int, count: int) -> Numbers:
+    low, high = np.searchsorted(numbers, [start, start + count])
+    return numbers[low:high]
+
+
+def _brief(batch: pa.RecordBatch, names: Sequence[str], compared: Collection[str]) -> list[pa.Array]:
+    return [brief(c) if name in compared else c for name, c in zip(names, batch.columns, strict=True)]
 
 
 def _numbered(fields: Sequence[DeltaField], **more: pa.DataType) -> pa.Schema:

@@ -55,8 +55,10 @@ def batches(
         with pq.ParquetFile(opened(path), coerce_int96_timestamp_unit="us") as file:
             there = {_known_by(f, by_id=by_id): f.name for f in file.schema_arrow}
             names = [there.get(str(f.id) if by_id else f.physical) for f in fields]
-            for batch in file.iter_batches(BATCH, columns=[n for n in names if n is not None]):
-                yield _as(batch, names, schema, told or {})
+            columns = [n for n in names if n is not None]
+            for group in range(file.num_row_groups):  # a batch over several could be as large as the file
+                for batch in file.iter_batches(BATCH, row_groups=[group], columns=columns):
+                    yield _as(batch, names, schema, told or {})
     except FileNotFoundError as error:
         hint = "the table has lost it: load it whole with `instep sync --full`"
         raise DestinationError(f"the file {path} is not there", hint=hint) from error

@@ -56,7 +56,7 @@ def fill(warehouse: Warehouse, ref: Ref, work: Fill, commit: Commit) -> Filled:
     change = Change(held, held.record)
     edit, filled = _found(held, work)
     if len(edit.at):
-        edited(change, [edit], None, commit)
+        edited(change, [edit], (), commit)
     crashpoint("fill.rewritten")
     own = replace(commit, cursor=state.cursor, accepted=state.accepted)
     fills = tuple(dict.fromkeys((*held.record.fills, *work.columns.values())))[-KEPT:]

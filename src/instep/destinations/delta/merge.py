@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,12 +16,12 @@ import pyarrow as pa
 from instep.destinations.base import Commit, Merge, Outcome, Ref
 from instep.destinations.delta.change import Change
 from instep.destinations.delta.engine import (
-    as_table,
     count,
     engine,
     fields_by_name,
     places,
     run,
+    staged_at,
     staged_rows,
     table_rows,
 )
@@ -40,8 +40,8 @@ from instep.stage.spec import StagedFile, SystemColumns
 
 @dataclass(frozen=True)
 class _Work:
-    """One merge. `names`: the columns of staged rows, key first, then those whose values are compared, then the
-    rest."""
+    """One merge. `names`: the columns of staged rows that decide it: key first, then those whose values are compared,
+    then the time."""
 
     table: Table
     how: Merge
@@ -55,13 +55,17 @@ class _Work:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        first = (*self.how.key, *self.values)
-        return (*first, *(c.name for c in self.table.columns if c.name not in first))
+        return (*self.how.key, *self.values, *([self.system.synced] if self.system.synced else []))
 
     @property
     def compared(self) -> tuple[str, ...]:
         """What is read of the table."""
         return (*self.how.key, *self.values, *((self.system.deleted,) if self.system.deleted else ()))
+
+    @property
+    def brief(self) -> frozenset[str]:
+        """What is compared and nothing else: the cursor has an order."""
+        return frozenset(self.values).difference((self.how.cursor,))
 
     def same_key(self, a: str, b: str) -> str:
         return " AND ".join(f"{a}.c{i} = {b}.c{i}" for i in range(len(self.how.key)))
@@ -154,15 +158,8 @@ def _since(change: Change, files: Sequence[StagedFile], how: Merge, commit: Comm
         db.register("t", table_rows(held, [column]))
         found = db.execute(f"SELECT f, p FROM t WHERE c0 >= CAST(? AS {spelled})", [low]).fetchnumpy()
         gone = np.stack([found["f"].astype(np.int64), found["p"].astype(np.int64)], axis=1)
-        new = pa.Table.from_batches(list(staged_rows(held, names, files)), None) if _filled(files) else None
-    if new is not None:
-        new = new.select(range(len(names))).rename_columns(names)
-    edited(change, [Edit(gone)], new, commit)
-    return Outcome(inserted=len(new) if new is not None else 0, deleted=len(gone))
-
-
-def _filled(files: Sequence[StagedFile]) -> bool:
-    return any(f.rows for f in files)
+    edited(change, [Edit(gone)], staged_at(held, names, files), commit)
+    return Outcome(inserted=sum(f.rows for f in files), deleted=len(gone))
 
 
 def _upsert(change: Change, files: Sequence[StagedFile], how: Merge, commit: Commit, prefix: str) -> Outcome:
@@ -174,7 +171,7 @@ def _upsert(change: Change, files: Sequence[StagedFile], how: Merge, commit: Com
         absent, returned = count(db, work.absent) if how.keys else 0, found.pop("returned", 0)
         by = held.next_by if how.complete and held.record.by is not None else None
         if found or by is not None:
-            edits, new = _edits(db, held, work, found)
+            edits, new = _edits(db, held, work, found, files)
             edited(change, edits, new, commit, by)
     return Outcome(
         found.get("inserted", 0),
@@ -187,7 +184,7 @@ def _upsert(change: Change, files: Sequence[StagedFile], how: Merge, commit: Com
 
 def _meet(db: duckdb.DuckDBPyConnection, held: Held, work: _Work, files: Sequence[StagedFile]) -> None:
     """Makes the tables s (one staged row a key) and met (every row, and what becomes of it)."""
-    db.register("staged", staged_rows(held, work.names, files))
+    db.register("staged", staged_rows(held, work.names, files, work.brief))
     run(db, "CREATE TEMP TABLE r AS SELECT * FROM staged")
     lacks = " OR ".join(f"c{i} IS NULL" for i in range(len(work.how.key)))
     nulls = count(db, f"SELECT count(*) FROM r WHERE {lacks}")
@@ -201,7 +198,7 @@ def _meet(db: duckdb.DuckDBPyConnection, held: Held, work: _Work, files: Sequenc
         )
     run(db, f"CREATE TEMP TABLE s AS {work.latest}")
     run(db, "DROP TABLE r")
-    db.register("t", table_rows(held, work.compared))
+    db.register("t", table_rows(held, work.compared, work.brief))
     run(db, f"CREATE TEMP TABLE met AS {work.met}")
     db.unregister("t")
     if twins := count(db, "SELECT count(*) FROM (SELECT n FROM met WHERE f IS NOT NULL AND n IS NOT NULL "
@@ -213,25 +210,23 @@ def _meet(db: duckdb.DuckDBPyConnection, held: Held, work: _Work, files: Sequenc
 
 
 def _edits(
-    db: duckdb.DuckDBPyConnection, held: Held, work: _Work, found: dict[str, int]
-) -> tuple[list[Edit], pa.Table | None]:
-    edits, new = list[Edit](), None
+    db: duckdb.DuckDBPyConnection, held: Held, work: _Work, found: dict[str, int], files: Sequence[StagedFile]
+) -> tuple[list[Edit], Iterator[pa.RecordBatch]]:
+    edits = list[Edit]()
+    new: Iterator[pa.RecordBatch] = iter(())
     stamps = [c for c in (work.system.synced, work.system.deleted) if c]
     if "updated" in found:
-        replaced_names = [*work.values, *stamps]
-        columns = ", ".join(f"s.c{work.names.index(n)}" for n in replaced_names)
-        rows = as_table(db, f"SELECT met.f, met.p, {columns} FROM met JOIN s ON met.n = s.n WHERE what = 'updated'")
-        at = np.stack([rows.column(i).to_numpy().astype(np.int64) for i in (0, 1)], axis=1)
-        edits.append(Edit(at, rows.select(range(2, rows.num_columns)).rename_columns(replaced_names)))
+        at = places(db, "SELECT f, p, n FROM met WHERE what = 'updated' ORDER BY n")
+        rows = pa.Table.from_batches(staged_at(held, [*work.values, *stamps], files, at[:, 2]))
+        edits.append(Edit(at[:, :2], rows))
     if "marked" in found:
         at = places(db, "SELECT f, p FROM met WHERE what = 'marked'")
         edits.append(Edit(at, _marks(db, held, work, stamps, len(at))))
     if "removed" in found:
         edits.append(Edit(places(db, "SELECT f, p FROM met WHERE what = 'removed'")))
     if "inserted" in found:
-        columns = ", ".join(f"s.c{i}" for i in range(len(work.names)))
-        sql = f"SELECT {columns} FROM met JOIN s ON met.n = s.n WHERE what = 'inserted' ORDER BY s.n"
-        new = as_table(db, sql, work.names)
+        [numbers] = places(db, "SELECT n FROM met WHERE what = 'inserted' ORDER BY n").T
+        new = staged_at(held, [c.name for c in work.table.columns], files, numbers)
     return edits, new
 
 

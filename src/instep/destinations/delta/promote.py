@@ -37,7 +37,7 @@ def promote(warehouse: Warehouse, ref: Ref, columns: Mapping[str, Kept], extra: 
     if len(edit.at):
         own = replace(commit, cursor=state.cursor, accepted=state.accepted)
         change = Change(held, held.record.after_load(own, held.rows, new=0))
-        edited(change, [edit], None, commit)
+        edited(change, [edit], (), commit)
         change.land("UPDATE", own, warehouse)
     crashpoint("promote.committed")
     return Promoted(len(edit.at), misfits)

@@ -32,7 +32,7 @@ def refill(warehouse: Warehouse, ref: Ref, column: str, commit: Commit) -> int:
         return 0
     own = replace(commit, cursor=state.cursor, accepted=state.accepted)
     change = Change(held, held.record.after_load(own, held.rows, new=0))
-    edited(change, [edit], None, commit)
+    edited(change, [edit], (), commit)
     change.land("UPDATE", own, warehouse)
     return len(edit.at)
 

@@ -37,7 +37,7 @@ class Edit:
 def edited(
     change: Change,
     edits: Sequence[Edit],
-    inserted: pa.Table | None,
+    inserted: Iterable[pa.RecordBatch],
     commit: Commit,
     by: Sequence[DeltaField] | None = None,
 ) -> None:
@@ -59,7 +59,7 @@ def _rows(
     fields: Sequence[DeltaField],
     touched: Sequence[int],
     edits: Sequence[_Sorted],
-    inserted: pa.Table | None,
+    inserted: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     physical = {f.name: f.physical for f in held.columns}
     for number in touched:
@@ -68,16 +68,15 @@ def _rows(
         for batch in rows_in(held, held.files[number], fields):
             yield _apply(batch, start, own, physical)
             start += len(batch)
-    if inserted is not None and len(inserted):
-        yield from new_rows(held, fields, inserted)
+    yield from _new_rows(held, fields, inserted)
 
 
-def new_rows(held: Held, fields: Sequence[DeltaField], rows: pa.Table) -> Iterator[pa.RecordBatch]:
+def _new_rows(held: Held, fields: Sequence[DeltaField], rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows with columns by name as batches of a file."""
     names = {f.physical: f.name for f in held.columns}
     schema = file_schema(fields)
-    there = set(rows.column_names)
-    for batch in rows.to_batches():
+    for batch in rows:
+        there = set(batch.schema.names)
         columns = [
             as_type(batch.column(names[f.name]), f.type) if names.get(f.name) in there else pa.nulls(len(batch), f.type)
             for f in schema

@@ -99,7 +99,7 @@ def amend(warehouse: Warehouse, ref: Ref, met: Met, change: Amendment, commit: C
     work = Change(held, held.record.after_load(commit, rows, new=len(change.inserted)))
     at = seen.at[np.array(change.rows, dtype=np.int64)]
     edits = [Edit(at, change.updated)] if len(at) else []
-    edited(work, edits, change.inserted, commit)
+    edited(work, edits, change.inserted.to_batches(), commit)
     work.land("UPDATE", commit, warehouse)
     return Outcome(len(change.inserted), len(change.rows), 0)
 

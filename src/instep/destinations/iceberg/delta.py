@@ -65,8 +65,8 @@ def find_delta(plan: MergePlan, staged: Rows, keys: Rows | None, table: Rows) ->
     with _LOCK:
         db = _engine().cursor()
     with db:
-        db.register("r", numbered(staged, _compared(plan)))
-        db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)]))
+        db.register("r", numbered(staged, _compared(plan), plan.cursor))
+        db.register("t", numbered(table, [*_compared(plan), *_deleted(plan)], plan.cursor))
         if keys is not None:
             columns = ", ".join(f"c{i}" for i in range(len(plan.key)))
             db.register("k", numbered(keys, plan.key))

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import _InclusiveMetricsEvaluator
 from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files, schema_to_pyarrow
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.table import FileScanTask, Table
 
+from instep.destinations.digests import brief
 from instep.destinations.iceberg.shard_table import planned
 
 ALL = AlwaysTrue()
-LONG = 1_024
-"""Bytes of a value from which on its digest is compared."""
-_DIGEST = "\x00instep sha256 "
 Positions = npt.NDArray[np.int64]
 
 
@@ -57,9 +53,9 @@ def staged_rows(table: Table, files: Sequence[DataFile]) -> Rows:
     return Rows(table, files)
 
 
-def numbered(rows: Rows, columns: Sequence[str]) -> pa.RecordBatchReader:
+def numbered(rows: Rows, columns: Sequence[str], ordered: str | None = None) -> pa.RecordBatchReader:
     """The columns as c0, c1, ... (names of columns may differ by case only), f (file number), p (position). They are
-    compared, not read: a long value is its digest."""
+    compared, not read: a long value is its digest, but for a column that is `ordered` by."""
     projected = schema_to_pyarrow(rows.table.schema(), include_field_ids=False)
     kinds = [projected.field(c).type for c in columns]
     names = [*(f"c{i}" for i in range(len(columns))), "f", "p"]
@@ -69,29 +65,12 @@ def numbered(rows: Rows, columns: Sequence[str]) -> pa.RecordBatchReader:
         for number in range(len(rows.files)):
             for positions, batch in _batches(rows, number, columns):
                 keep = _standing(rows, number, positions)
-                values = [brief(_as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]
+                whole = [(c, _as(batch.column(c), k)) for c, k in zip(columns, kinds, strict=True)]
+                values = [v if c == ordered else brief(v) for c, v in whole]
                 place = [pa.repeat(pa.scalar(number, pa.int32()), len(positions)), pa.array(positions)]
                 yield pa.record_batch([*values, *place], schema=schema).filter(pa.array(keep))
 
     return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def brief(values: pa.Array) -> pa.Array:
-    """Texts and bytes that are equal where `values` are: long ones are digests, so that comparing tables of documents
-    does not take the memory of the documents. A short value that looks like a digest is one, too."""
-    kind = values.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
-            or pa.types.is_large_binary(kind)):  # fmt: skip
-        return values
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    mark = _DIGEST if is_text else _DIGEST.encode()
-    long = pc.or_(pc.greater(pc.binary_length(values), LONG), pc.starts_with(values, mark))
-    places = pc.indices_nonzero(long.fill_null(False)).to_pylist()
-    if not places:
-        return values
-    digests = [f"{_DIGEST}{sha256(values[at].as_buffer()).hexdigest()}" for at in places]
-    new = pa.array(digests if is_text else [d.encode() for d in digests], kind)
-    return pc.replace_with_mask(values, long.fill_null(False), new)
 
 
 def take(rows: Rows, places: Positions, target: pa.Schema) -> pa.Table:
