@@ -46,8 +46,8 @@ type of PostgreSQL and MariaDB with its edge values to all four destinations and
 prints. Another test gives columns of every type every other type, with values at the edges of all of them; each run
 takes a part of the pairs, `INSTEP_FULL=1 pytest tests/values/test_values_retyped.py` all.
 
-A float that becomes a decimal is the number of its shortest text. Only text and bytes have a form as bytes: text its
-UTF-8. In a table whose syncs read some of its rows only (a cursor, change capture), a type that may write values
+A float that becomes a decimal is the number of its shortest text. Only text, bytes and UUIDs have a form as bytes: text
+its UTF-8. In a table whose syncs read some of its rows only (a cursor, change capture), a type that may write values
 otherwise (numbers, bytes, arrays, intervals, documents or moments as text, `char(n)`, fewer digits of a fraction) makes
 the next sync read the whole table, and so does letting in a type that waited. Numbers that get more room and text that
 gets longer are not read again: rewritten values (`USING`) count as changes that move no cursor.

@@ -28,6 +28,18 @@ def test_a_group_takes_connections_before_it_has_a_destination(compat: Compat) -
     assert compat.data("GET", f"/connections/{made['id']}")["succeeded_at"]
 
 
+def test_a_password_that_waits_for_a_destination_stays_with_its_host(compat: Compat) -> None:
+    compat.data("POST", "/groups", {"name": "pond"}, 201)
+    config = {"host": "db.internal", "database": "d", "user": "u", "password": "canary"}
+    made = compat.data("POST", "/connections", {"group_id": "pond", "service": "postgres", "config": config}, 201)
+    path = f"/connections/{made['id']}"
+    for moved in ({"host": "evil"}, {"port": 1}, {"host": "evil", "password": "******"}, {"tunnel_host": "evil"}):
+        refused = compat.ask("PATCH", path, {"config": moved}, status=400)
+        assert "Write the secret's value again" in refused["message"]
+    assert compat.data("PATCH", path, {"config": {"user": "v"}})["config"]["host"] == "db.internal"
+    assert compat.data("PATCH", path, {"config": {"host": "b", "password": "canary"}})["config"]["host"] == "b"
+
+
 def test_a_group_is_renamed_and_outlives_its_destination(compat: Compat) -> None:
     id = compat.data("POST", "/groups", {"name": "the pond"}, 201)["id"]
     assert compat.data("GET", f"/groups/{id}")["name"] == "the pond"
@@ -35,7 +47,9 @@ def test_a_group_is_renamed_and_outlives_its_destination(compat: Compat) -> None
     assert compat.data("GET", f"/groups/{id}")["name"] == "the pond"
     assert compat.data("PATCH", f"/groups/{id}", {"name": "lagoon"})["name"] == "lagoon"
     assert {g["id"]: g["name"] for g in compat.data("GET", "/groups")["items"]} == {"lake": "lake", id: "lagoon"}
+    made = compat.data("GET", f"/groups/{id}")["created_at"]
     assert compat.ask("DELETE", f"/destinations/{id}")["code"] == "Success"
+    assert compat.data("GET", f"/groups/{id}")["created_at"] == made
     assert compat.ask("GET", f"/destinations/{id}", status=404)["code"] == "NotFound_Destination"
     assert compat.data("GET", f"/groups/{id}")["name"] == "lagoon"
     compat.data("PATCH", f"/groups/{id}", {"name": "pond again"})
@@ -94,3 +108,15 @@ def test_what_was_never_loaded_is_dropped_if_it_is_blocked(compat: Compat) -> No
     assert compat.ask("POST", "/connections/shop/schemas/drop-columns", body)["code"] == "Success"
     assert compat.store.jobs.unfinished(["shop"]) == []
     assert compat.ask("DELETE", f"{item}/columns/nope", status=404)["code"] == "NotFound"
+
+
+def test_a_sync_that_is_tried_again_says_why(compat: Compat) -> None:
+    compat.worker.leave()
+    worker = compat.store.workers.register(1)
+    compat.ask("POST", "/connections/shop/sync", {})
+    job = compat.store.jobs.claim(worker.id)
+    assert job is not None
+    compat.store.jobs.fail(job, "the folder is not ours", retryable=True)
+    status = compat.data("GET", "/connections/shop")["status"]
+    assert (status["sync_state"], [t["code"] for t in status["tasks"]]) == ("rescheduled", ["sync_failed"])
+    assert "the folder is not ours" in status["tasks"][0]["message"]

@@ -100,7 +100,7 @@ LOADERS = [
 def at_files(kind: str, spec: dict[str, Any], *path: str) -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
     """The document with each path in the key's place."""
     for text in FILES:
-        if text:
+        if text or path[0] in ("path", "warehouse"):  # of other keys an empty text means: none
             yield kind, _with(spec, path, text), path
 
 
@@ -126,7 +126,7 @@ HOSTILE: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     *at_files("channel", {"type": "email", "to": ["a@b.c"], "sender": "a@b.c"}, "ca"),
     *at_files("connection", {}, "downstream", "manifest"),
     *(("connection", {"downstream": {"sql": ["data", text]}}, ("downstream", "sql", 1)) for text in FILES if text),
-    *(("destination", {**LAKE, "properties": {"uri": f"sqlite:///{t}"}}, ("properties", "uri")) for t in FILES if t),
+    *(("destination", {**LAKE, "properties": {"uri": f"sqlite:///{t}"}}, ("properties", "uri")) for t in FILES),
     *(("destination", {**spec, "properties": {name: "x"}}, ("properties", name)) for name in LOADERS
       for spec in (LAKE, REST, {"type": "delta", "warehouse": "s3://b/x"}, {"type": "duckdb", "path": "data/d"},
                    POSTGRES)),

@@ -332,7 +332,7 @@ def test_exact(values: pa.Array, source: str, target: pa.DataType, expected: lis
             "int64",
             pa.large_binary(),
             [None],
-            "only text and bytes have a form as bytes",
+            "only text, bytes and UUIDs have a form as bytes",
             id="integer to bytes",
         ),
         pytest.param(

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from instep.model import TableSettings
@@ -290,6 +292,43 @@ def test_a_declared_key_has_to_be_unique(world: World) -> None:
     assert world.rows("t") == [(1, 2), (2, 2)]
     world.run("UPDATE t SET v = 7 WHERE a = 1")
     assert counts(world.sync(), "t")[2] == 1
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_a_declared_key_has_to_stay_unique_under_a_cursor(make_world: MakeWorld, deletes: Any) -> None:
+    """A row that comes with the key of one that was loaded before would overwrite it."""
+    world = make_world("sqlite", settings={"t": TableSettings(key=("k",), cursor="n", deletes=deletes)})
+    world.run("CREATE TABLE t (k int NOT NULL, n int, v text)", "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')")
+    world.sync()
+    world.run("INSERT INTO t VALUES (1, 4, 'twin')")
+    for _ in range(2):
+        report = world.sync()
+        assert world.statuses(report) == {"t": "failed"}
+        assert "1 rows share it" in report.tables[0].error
+        assert world.rows("t") == [(1, 1, "a"), (2, 2, "b")]
+    world.run("DELETE FROM t WHERE v = 'twin'")
+    assert (world.statuses(world.sync()), world.differing()) == ({"t": "done"}, {})
+
+
+KEYS = {
+    "uuid": ("uuid", "'00000000-0000-0000-0000-0000000000ff'", "'00000000-0000-0000-0000-0000000000fe'"),
+    "array": ("int[]", "'{1,2}'", "'{2,1}'"),
+    "bytes": ("bytea", "'\\x00'", "'\\x01'"),
+    "moment": ("timestamptz", "'2024-02-29 10:00+01'", "'2024-02-29 10:00+02'"),
+    "number": ("numeric(9,2)", "1.5", "1.51"),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("native", KEYS.values(), ids=KEYS)
+def test_a_declared_key_of_any_type_is_counted(make_world: MakeWorld, native: tuple[str, str, str]) -> None:
+    kind, one, two = native
+    world = make_world("postgres", settings={"t": TableSettings(key=("k",))})
+    world.run(f"CREATE TABLE t (k {kind}, v int)", f"INSERT INTO t VALUES ({one}, 1), ({two}, 2)")
+    assert (world.statuses(world.sync()), world.differing()) == ({"t": "done"}, {})
+    world.run(f"INSERT INTO t VALUES ({two}, 3)")
+    report = world.sync()
+    assert "1 rows share it" in report.tables[0].error
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
+# ruff: noqa: S608 - names of this file
 """An approved type that rows loaded before do not fit: their table keeps it, the others go on, and there is a way."""
 
 from __future__ import annotations
 
 import pytest
+from into_world import world_into
 
 from instep.schema.types import String
 from sync_world import MakeWorld, World
@@ -44,12 +46,42 @@ def test_read_anew_beside_a_copy_it_takes_the_type(world: World) -> None:
     path = f"{world.case.schema}.t"
     _, copy = carry_out(world.pipe, prepare(world.pipe, path, ["id"], "rebuild"), ("*",))
     world.sync()
-    world.answer("approved")
-    world.sync()
     assert world.rows("t", deleted=True) == [(1, 5)]
     assert world.reviews("open") == {}
     assert copy is not None
     assert world.rows_at(copy, "id", "a", deleted=True) == [(1, "5"), (2, "x")]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("destination", ["iceberg", "delta", "duckdb", "postgres"])
+@pytest.mark.parametrize("refused_first", [False, True])
+def test_a_rebuild_takes_what_was_approved_and_no_other_table_s(
+    make_world: MakeWorld, request: pytest.FixtureRequest, destination: str, refused_first: bool
+) -> None:
+    """An approval is for a column: rebuilding its table, or looking at another one, does not make it stale."""
+    from instep.sync.changes.rekey import carry_out, prepare
+
+    world = world_into(make_world, request, "sqlite", destination)
+    names = ("t", "u")
+    for name in names:
+        world.run(f"CREATE TABLE {name} (id int PRIMARY KEY, a varchar(9))")
+        world.run(f"INSERT INTO {name} VALUES (1, '5'), (2, 'x')")
+    world.sync()
+    for name in names:
+        world.run(f"DELETE FROM {name} WHERE id = 2", *(s.replace(" t", f" {name}") for s in REMADE))
+        world.run(f"UPDATE {name} SET a = 'live' WHERE id = 3", f"INSERT INTO {name} VALUES (3, 'live')")
+    world.sync()
+    world.answer("approved")
+    if refused_first:
+        world.sync()
+        world.answer("approved")
+    for name in names:
+        carry_out(world.pipe, prepare(world.pipe, f"main.{name}", ["id"], "rebuild"), ("*",))
+    world.sync()
+    assert world.reviews("open") == {}
+    for name in names:
+        assert world.rows(name, "id", "a", deleted=True) == [(1, 5), (3, None)], "what lives is held if it does not fit"
+    assert {n: v.held for n, v in world.verify().items()} == {"t": 1, "u": 1}
 
 
 FOUR = {

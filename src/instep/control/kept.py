@@ -6,12 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Literal
 
 from instep.errors import Conflict, InstepError
 from instep.model import ObjectKind
+from instep.project.api_keys import is_address
 from instep.project.documents import (
     MASK,
+    MOVED,
+    InvalidObject,
     masked,
     pointer,
     replaced,
@@ -21,6 +25,7 @@ from instep.project.documents import (
     texts,
     value_at,
 )
+from instep.project.problems import dotted
 from instep.project.tree import Path
 from instep.project.values import SECRET_NAME, URL_PASSWORD
 from instep.store.objects import Called, Link, StoredObject
@@ -55,16 +60,19 @@ class Kept:
         return [_shown(one) for one in found]
 
     def put(
-        self, kind: Kind, name: str, spec: Mapping[str, Any], *, who: str, new: bool = False, links: Iterable[Link] = ()
-    ) -> StoredObject:
-        """Writes a document; stars keep the secret that is there. Conflict if it must be `new` and is not."""
+        self, kind: Kind, name: str, spec: Mapping[str, Any], *, who: str, new: bool = False,
+        links: Iterable[Link] = (), since: tuple[datetime, str] | None = None,
+    ) -> StoredObject:  # fmt: skip
+        """Writes a document; stars keep the secret that is there. Conflict if it must be `new` and is not. `since`:
+        when and by whom what it takes the place of was made."""
         with self._store.transaction():
             before = self._store.objects.get(kind, name)
             if new and before is not None:
                 raise Conflict(f"there is a {kind} {name} already", hint="use another name")
             document = self._sealed(kind, name, spec, before, who)
             self._store.secrets.keep(kind, name, set(secrets_in(document).values()))
-            return _shown(self._store.objects.put(kind, name, document, who=who, links=links))
+            made = self._store.objects.put(kind, name, document, who=who, links=links, since=since)
+            return _shown(made)
 
     def delete(self, kind: Kind, name: str) -> None:
         with self._store.transaction():
@@ -85,6 +93,8 @@ class Kept:
     ) -> dict[str, Any]:
         known = secrets_in(before.spec) if before else {}
         as_before = {path: known[path] for path, text in texts(spec) if text == MASK and path in known}
+        if kind == "foreign" and before is not None and as_before:
+            _check_addresses(name, spec, before.spec, as_before)
         given = {path: str(value_at(spec, path)) for path in _secret_places(spec) if path not in as_before}
         new = {
             path: self._store.secrets.put(kind, name, pointer(path), value, who=who)
@@ -92,6 +102,25 @@ class Kept:
             if value not in ("", MASK)
         }
         return replaced(spec, {path: secret(id).text for path, id in {**as_before, **new}.items()})
+
+
+def _check_addresses(name: str, spec: Mapping[str, Any], before: Mapping[str, Any], kept: Iterable[Path]) -> None:
+    """InvalidObject for secrets of a connection that would be sent to another server once it has its source. One that
+    has named no server yet may name its first."""
+    now, then = (
+        {path: text for path, text in _scalars(one) if is_address(str(path[-1]), text)} for one in (spec, before)
+    )
+    places = {path for path, text in now.items() ^ then.items() if text != MASK and not secret_id(text)}
+    if then and (moved := sorted(places, key=str)):
+        raise InvalidObject("connection", name, [(path, MOVED.format(dotted(moved[0]))) for path in kept])
+
+
+def _scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, Mapping | list | tuple):
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _scalars(item, (*path, key))
+    elif path:
+        yield path, str(value)
 
 
 def _shown(found: StoredObject) -> StoredObject:

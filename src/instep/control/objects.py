@@ -24,6 +24,7 @@ from instep.project import tree as yaml_tree
 from instep.project.api_keys import addresses, refusals
 from instep.project.documents import (
     MASK,
+    MOVED,
     NO_REFERENCE,
     PLURALS,
     InvalidObject,
@@ -328,8 +329,7 @@ def _check_addresses(
     except InvalidObject:  # of another version: what it named is not known
         former = {}
     if moved := sorted({path for path, _ in dict(addresses(section)).items() ^ former.items()}, key=str):
-        said = f"is sealed for another server: {dotted(moved[0])} is not what it was. Write the secret's value again"
-        raise InvalidObject(kind, name, [(path, said) for path in kept if path not in moved])
+        raise InvalidObject(kind, name, [(p, MOVED.format(dotted(moved[0]))) for p in kept if p not in moved])
 
 
 def _fields(value: Any) -> Any:

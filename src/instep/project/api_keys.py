@@ -191,7 +191,7 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
 }  # fmt: skip
 
 
-_CALLED = re.compile(r"(?i)host|ur[il]|endpoint|server|domain|account|site|address|base")
+_CALLED = re.compile(r"(?i)host|(^|_)port$|ur[il]|endpoint|server|domain|account|site|address|(^|_)base(_|$)")
 _LOOKS = re.compile(r"(?i)://|[\w-]\.[a-z]{2,}|\d+\.\d+\.\d+\.\d+|localhost|::")
 """Names and texts within a mapping that name a server."""
 
@@ -230,10 +230,11 @@ def addresses(section: Section, path: Path = ()) -> Iterator[tuple[Path, str]]:
         if isinstance(value, Section):
             yield from addresses(value, (*path, key))
         elif rule is not None and rule.address and isinstance(value, dict):
-            yield from (((*path, key, name), str(text)) for name, text in value.items() if _is_address(name, str(text)))
+            yield from (((*path, key, name), str(text)) for name, text in value.items() if is_address(name, str(text)))
         elif rule is not None and rule.address:
             yield (*path, key), str(value)
 
 
-def _is_address(name: str, text: str) -> bool:
+def is_address(name: str, text: str) -> bool:
+    """Return whether a value within a mapping names a server, by what it is called and how it looks."""
     return _CALLED.search(name) is not None or _LOOKS.search(text) is not None

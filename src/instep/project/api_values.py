@@ -47,8 +47,8 @@ def nothing(value: Any, section: Any, shelves: Shelves) -> Refusals:
 
 
 def file(value: str, section: Any, shelves: Shelves) -> Refusals:
-    """Refuse a path that is on no shelf; an empty one is none."""
-    if value and (why := shelves.refusal(value)):
+    """Refuse a path that is on no shelf. An empty one leads to the project's folder."""
+    if why := shelves.refusal(value):
         yield (), why
 
 

@@ -42,6 +42,7 @@ TYPES: Mapping[ObjectKind, Any] = {
 NO_REFERENCE = (
     "a reference cannot stand in what the server keeps: write the value itself, which is sealed if it is a secret"
 )
+MOVED = "is sealed for another server: {} is not what it was. Write the secret's value again"
 _SECRET = frozenset({"plain_secret", "property_secret", "url_secret"})
 _DEEP = 32
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")

@@ -83,8 +83,9 @@ def unlike(kind: pa.DataType, source: DataType, target: pa.DataType) -> str:
     if types.is_fixed_size_binary(target):
         return "a number is no UUID" if isinstance(source, Boolean | Int | Decimal | Float) else ""
     if is_bytes(target):
-        written = isinstance(source, Binary | Uuid | String | Json | Unknown) or is_bytes(kind)
-        return "" if written else "only text and bytes have a form as bytes"
+        number = isinstance(source, Boolean | Int | Decimal | Float | Date | Time | Timestamp | TimestampTz)
+        written = isinstance(source, Binary | Uuid | String | Json | Unknown) or (is_bytes(kind) and not number)
+        return "" if written else "only text, bytes and UUIDs have a form as bytes"
     if _is_number(target) and isinstance(source, Date | Time | Timestamp | TimestampTz | Uuid | Binary):
         return "not a number"
     return ""

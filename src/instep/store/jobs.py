@@ -54,7 +54,7 @@ LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "plan", "i
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time; one of them may be a detection."""
 ATTEMPTS: Mapping[JobKind, int] = {
-    "sync": 5, "backfill": 5, "maintain": 3, "verify": 3, "detect": 3, "refresh": 3, "reload": 3, "test": 1,
+    "sync": 5, "backfill": 5, "maintain": 3, "verify": 3, "detect": 3, "refresh": 3, "reload": 1, "test": 1,
     "plan": 3, "apply": 1, "undo": 3, "delete": 5, "rollout": 20, "map": 1, "replay": 3, "discard": 3,
     "set_key": 1, "set_cursor": 1, "restore": 1, "savepoints": 3, "impact": 3, "erase": 3,
 }  # fmt: skip

@@ -62,8 +62,10 @@ class Facts:
         if why := self.broken.get(item.name):
             given.append({"code": "reconnect", "message": why, "details": why})
         told = {why} if why else set()
-        found = (t for t in self.troubles.get(item.name, ()) if t.what != "missing" and t.text not in told)
-        return [*given, *map(_task, found)]
+        jobs = self.jobs.get(item.name, ())
+        tried = [Trouble("sync", j.error) for j in jobs if j.kind in MOVES and j.status == "queued" and j.error]
+        found = [*(t for t in self.troubles.get(item.name, ()) if t.what != "missing"), *tried]
+        return [*given, *(_task(t) for t in dict.fromkeys(found) if t.text not in told)]
 
     def warnings(self, item: Item) -> list[dict[str, Any]]:
         """What is not as it was, though everything goes on."""

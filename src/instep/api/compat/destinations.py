@@ -114,7 +114,7 @@ def delete(id: Name, desk: Asked) -> JSONResponse:
     name = group_names(desk, [item])[id]
     with desk.write():
         remove(desk, item)
-        desk.ports.objects.create("group", id, {"name": name}, desk.caller.name)
+        desk.ports.objects.create("group", id, {"name": name}, desk.caller.name, item)
     return success(f"Destination with id '{id}' has been deleted")
 
 

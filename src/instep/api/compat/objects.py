@@ -105,9 +105,9 @@ class ServedObjects:
         if _is_kept(kind):
             if kind == "group" and self.objects.find("destination", name):
                 raise Conflict(f"there is a destination {name} already", hint="use another name")
-            return self._put(kind, name, spec, who, new=True)
+            return self._put(kind, name, spec, who, new=True, since=since)
         assert _is_managed(kind)
-        made = (since.created, since.created_by) if since else None
+        made = _made(since)
         return self._item(self.objects.put(kind, name, spec, who=who, expected=0, since=made))
 
     def change(self, kind: Kind, name: str, patch: Mapping[str, Any], who: str) -> Item:
@@ -122,9 +122,12 @@ class ServedObjects:
             spec = merged(self.objects.get(kind, name).spec, patch)
             return self._item(self.objects.put(kind, name, spec, who=who))
 
-    def _put(self, kind: KeptKind, name: str, spec: Mapping[str, Any], who: str, *, new: bool = False) -> Item:
+    def _put(
+        self, kind: KeptKind, name: str, spec: Mapping[str, Any], who: str, *, new: bool = False,
+        since: Item | None = None,
+    ) -> Item:  # fmt: skip
         with self._store.transaction():
-            made = self._kept.put(kind, name, spec, who=who, new=new, links=_links(kind, spec))
+            made = self._kept.put(kind, name, spec, who=who, new=new, links=_links(kind, spec), since=_made(since))
             if kind == "foreign":
                 self._store.events.add(ConnectionCreated(name, who) if new else ConnectionEdited(name, who))
         return _kept(made)
@@ -218,6 +221,11 @@ def _is_managed(kind: str) -> TypeGuard[ObjectKind]:
 def _wire_kind(kind: ObjectKind) -> Kind:
     assert kind in ("source", "destination", "connection")
     return kind
+
+
+def _made(item: Item | None) -> tuple[datetime, str] | None:
+    """When and by whom an item was made, in whose place another one comes."""
+    return (item.created, item.created_by) if item else None
 
 
 def _links(kind: Kind, spec: Mapping[str, Any]) -> list[Link]:

@@ -38,11 +38,12 @@ def unfit_columns(pipe: Pipe, made: Plan, guards: Mapping[Ref, Guards]) -> list[
 def _misfits(pipe: Pipe, made: Plan) -> Iterator[Unfit]:
     for group in made.groups():
         changes = [s.change for s in group.steps]
-        if any(isinstance(c, TableReplaced) for c in changes):
+        rewritten = [c for c in changes if isinstance(c, RewriteColumn) and not widens(c.before.type, c.after.type)]
+        if any(isinstance(c, TableReplaced) for c in changes) or not rewritten:
             continue
-        for change in changes:
-            if not isinstance(change, RewriteColumn) or widens(change.before.type, change.after.type):
-                continue
+        if pipe.destination.state(group.ref) is None:  # its rows go with the next load: a rebuild waits
+            continue
+        for change in rewritten:
             name, kind = change.before.name, change.after.type
             if count := pipe.destination.misfits(change.table, name, kind).count:
                 values = "1 value" if count == 1 else f"{count:,} values"

@@ -266,9 +266,9 @@ def _bounded(pipe: Pipe, decisions: Sequence[Decision], answers: Mapping[str, Re
 
 
 def _unmatched(pipe: Pipe, discovery: Discovery, switches: Sequence[Switch]) -> tuple[str, ...]:
-    closed = [*(".".join(path) for path in discovery.denied), *(s.path for s in switches)]
-    found = unmatched(pipe.selection, discovery.catalog)
-    return tuple(text for text in found if not any(map(Pattern(text).matches, closed)))
+    closed = {*(".".join(path) for path in discovery.denied), *(s.path for s in switches)}
+    found = (Pattern(text) for text in unmatched(pipe.selection, discovery.catalog) if text not in closed)
+    return tuple(p.text for p in found if p.is_exact or not any(map(p.matches, closed)))
 
 
 def _settled(pipe: Pipe, source: Catalog, accepted: Catalog) -> Catalog:

@@ -66,13 +66,15 @@ class Sight:
 
 def _touched(table: Table, change: Change) -> Table:
     """What a change is about of the accepted table: its column, else the key. What policy lets in beside it, in the
-    same run that shows the change, does not make an approval stale."""
+    same run that shows the change, does not make an approval stale, and neither does a rebuild of the table, which is
+    how an approved type that old rows do not fit is taken."""
     column = getattr(change, "before", None) or getattr(change, "after", None)
     name = column.name if isinstance(column, Column) else ""
     kept = tuple(c for c in table.columns if (c.name == name if name else c.key))
     if change.kind not in _OF_THEIR_OWN:
         kept = tuple(replace(c, nullable=True, default=None, comment=None) for c in kept)
-    return replace(table, columns=kept, comment=None, alias="", extra=None, cursor=None if name else table.cursor)
+    cursor = None if name else table.cursor
+    return replace(table, columns=kept, comment=None, alias="", extra=None, generation=0, cursor=cursor)
 
 
 def _print(table: Table | None) -> str:

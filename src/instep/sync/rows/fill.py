@@ -242,7 +242,7 @@ class Filling:
         pipe, wish = self.pipe, work.wish
         assert isinstance(pipe.destination, Fills)
         if work.load.declared:
-            check_unique(work.load, pipe.destination.target(work.ref), staged.files)
+            check_unique(work.load, work.spec, staged.files)
         for backfill in wish.backfills:
             pipe.store.backfills.start(backfill.number, self.run.id)
         keys = tuple(wish.table.by_name[k].alias or k for k in wish.table.key)

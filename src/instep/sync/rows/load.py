@@ -160,8 +160,8 @@ def commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, pro
 
 def _commit(pipe: Pipe, engine: Engine, load: Load, staged: Staged, run: Run, progress: Progress) -> Loaded:
     begun = time.monotonic()
-    if load.declared:
-        check_unique(load, pipe.destination.target(load.ref), staged.files)
+    if load.declared and staged.every:
+        check_unique(load, _spec(staged), staged.files, () if load.asks else staged.keys)
     commit = Commit(run.id, run.fence, load.cursor, table_fingerprint(load.table))
     crashpoint("sync.commit.before")
     outcome = _publish(pipe, engine, load, staged, commit, progress)

@@ -1,3 +1,4 @@
+# ruff: noqa: S608 - columns are numbered
 """A key that the source does not guarantee has to hold: rows that share it would be taken for one."""
 
 from __future__ import annotations
@@ -5,25 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from instep.destinations.base import Target
 from instep.errors import StageError
-from instep.stage.names import stored_name
-from instep.stage.place import Place
-from instep.stage.spec import StagedFile
+from instep.stage.spec import StagedFile, StageSpec
 from instep.sync.rows.loads import Load
+from instep.sync.rows.meeting import database, numbered, staged_rows
 
 
-def check_unique(load: Load, target: Target, files: Sequence[StagedFile]) -> None:
-    """Raises StageError with the number of rows that share a key with another one."""
-    aliases = {c.name: c.alias or c.name for c in load.table.columns}
-    key = [aliases[name] for name in load.table.key]
-    parts = [_read(file.path, target, key) for file in files]
-    if not parts:
-        return
-    counted = pa.concat_tables(parts).group_by(key).aggregate([([], "count_all")])
-    shared = sum(n - 1 for n in counted.column("count_all").to_pylist() if n > 1)
+def check_unique(load: Load, spec: StageSpec, *parts: Sequence[StagedFile]) -> None:
+    """Raise StageError with the number of rows that share a key with another one of the same part: of the rows that
+    were read, or of all keys of the source."""
+    key = [load.table.by_name[name].alias or name for name in load.table.key]
+    shared = max(_shared(files, spec, key) for files in parts)
     if shared:
         raise StageError(
             f"table {load.table.path}: the key {', '.join(load.table.key)}, which the source does not guarantee, is "
@@ -33,8 +27,12 @@ def check_unique(load: Load, target: Target, files: Sequence[StagedFile]) -> Non
         )
 
 
-def _read(uri: str, target: Target, columns: Sequence[str]) -> pa.Table:
-    folder, _, name = uri.rpartition("/")
-    filesystem, path = Place(folder, target.io).resolve(name)
-    names = [stored_name(target.schema.field(c)) for c in columns]
-    return pq.read_table(path, filesystem=filesystem, columns=names).select(names).rename_columns(list(columns))
+def _shared(files: Sequence[StagedFile], spec: StageSpec, key: Sequence[str]) -> int:
+    schema = numbered(pa.schema([spec.schema.field(name) for name in key]))
+    columns = ", ".join(schema.names)
+    with database() as db:
+        db.register("coming", pa.RecordBatchReader.from_batches(schema, staged_rows(files, spec, key)))
+        counts = f"SELECT count(*) AS n FROM coming GROUP BY {columns} HAVING count(*) > 1"
+        [(shared,)] = db.execute(f"SELECT coalesce(sum(n - 1), 0) FROM ({counts})").fetchall()
+        db.unregister("coming")
+    return int(shared)
