@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from into_world import world_into
 
 from events.shows import shows
 from instep.errors import Blocked
+from instep.model import TableSettings
 from instep.sync.changes import rekey, undo
 from instep.sync.changes.keycount import Count
 from sync_world import MakeWorld, World, counts, preset
@@ -88,6 +90,48 @@ def test_clear_empties_the_table_named(paused: World) -> None:
     assert paused.statuses(paused.sync()) == {"t": "done"}
     assert paused.differing() == {}
     assert len(paused.rows("t")) == 4
+
+
+RETYPED = {
+    "postgres": ("ALTER TABLE t ALTER id TYPE uuid USING md5(id::text)::uuid",),
+    "sqlite": (
+        "CREATE TABLE fresh (id varchar(9) PRIMARY KEY, v int NOT NULL, w int)",
+        "INSERT INTO fresh SELECT 'k' || id, v, w FROM t", "DROP TABLE t", "ALTER TABLE fresh RENAME TO t",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("destination", ["iceberg", "delta", "duckdb", "postgres"])
+@pytest.mark.parametrize(
+    ("way", "settings"),
+    [
+        ("rebuild", TableSettings()), ("clear", TableSettings()), ("rebuild", TableSettings(history=True)),
+        ("rebuild", TableSettings(cursor="v")), ("rebuild", TableSettings(cursor="v", history=True)),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_read_anew_takes_a_key_of_another_type(
+    make_world: MakeWorld, request: pytest.FixtureRequest, destination: str, way: rekey.Way, settings: TableSettings
+) -> None:
+    """The question is settled, and does not come again under another id."""
+    kind = "sqlite" if destination == "postgres" else "postgres"
+    world = world_into(make_world, request, kind, destination)
+    world.settings["t"] = settings
+    world.run(PAIRS, ROWS)
+    world.sync()
+    world.run(*RETYPED[kind])
+    assert world.statuses(world.sync()) == {"t": "paused"}
+    stays = rekey.prepare(world.pipe, f"{world.case.schema}.t", ["id"], "rekey")
+    assert "keeps its history" in stays.why_not or "has another type at the source (id)" in stays.why_not
+    assert set_key(world, "id", way=way, allowed=("*",)).settles
+    assert (world.reviews("open"), world.pauses()) == ({}, {})
+    for _ in range(2):
+        assert world.statuses(world.sync()) == {"t": "done"}
+        assert (world.reviews("open"), world.pauses(), world.differing()) == ({}, {}, {})
+    assert len(world.rows("t", "id")) == 3
+    world.run("UPDATE t SET w = 7, v = 9 WHERE v = 3")
+    world.sync()
+    assert world.differing() == {}
 
 
 def test_a_chosen_key_outlives_detections_and_renames(make_world: MakeWorld) -> None:

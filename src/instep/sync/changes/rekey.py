@@ -45,7 +45,8 @@ BYTES = 230
 @dataclass(frozen=True)
 class Rekeying:
     """What giving `table` (as accepted) the key does. `own`: it is the source's own key, so that nothing has to be
-    chosen. `settles` are the changes that are answered by it."""
+    chosen. `settles` are the changes that are answered by it; `retyped` the columns of the key that have another type
+    at the source."""
 
     table: Table
     key: tuple[str, ...]
@@ -55,6 +56,7 @@ class Rekeying:
     plan: Plan
     settles: tuple[Review, ...] = ()
     rows: int = 0
+    retyped: tuple[str, ...] = ()
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -74,6 +76,8 @@ class Rekeying:
         if self.table.history and self.way != "rebuild" and self.rows:
             return f"{self.table.path} keeps its history, whose versions have the key ({', '.join(self.table.key)})"
         names = f"the key ({', '.join(self.key)}) of {self.table.path}"
+        if self.way == "rekey" and self.retyped and self.rows:
+            return f"{names} has another type at the source ({', '.join(self.retyped)}): no row would be found by it"
         if source.duplicates:
             return f"{names} is not unique at the source: {source.duplicates:,} rows would be lost"
         if self.way == "rekey" and source.nulls:
@@ -116,7 +120,11 @@ def prepare(pipe: Pipe, path: str, columns: Sequence[str], way: Way = "rekey") -
     made = _plan(pipe, found, key, way if state is not None else "rekey")
     own = found.source.key == names
     settles = tuple(found.open("key."))
-    return Rekeying(table, key, own, way, counts, made, settles, state.rows if state else 0)
+    retyped = tuple(found.retyped(key))
+    if way != "rekey":
+        settles += tuple(r for r in found.open("column.retyped") if r.column in retyped)
+    rows = state.rows if state else 0
+    return Rekeying(table, key, own, way, counts, made, settles, rows, retyped)
 
 
 def yaml(found: Found, key: Sequence[str]) -> str:
@@ -129,8 +137,11 @@ def _plan(pipe: Pipe, found: Found, key: tuple[str, ...], way: Way) -> Plan:
     table = found.table
     now = with_key(table, list(key))
     if way != "rekey":
-        # no row of the new generation has JSON of columns that the source has no more
-        now = replace(now, generation=table.generation + 1, extra=None if table.extra is None else ())
+        # no row of the new generation has JSON of columns that the source has no more, or a key of the old type
+        types = found.retyped(key)
+        columns = tuple(replace(c, type=types.get(c.name, c.type)) for c in now.columns)
+        extra = None if table.extra is None else ()
+        now = replace(now, columns=columns, generation=table.generation + 1, extra=extra)
     after = assign(found.accepted.put(now), pipe.naming)
     ref = destination_ref(table, pipe.naming)
     there = pipe.destination.inspect([ref])

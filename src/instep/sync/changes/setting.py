@@ -11,6 +11,8 @@ from instep.model import Review, TableSettings
 from instep.schema.diff import pair_columns
 from instep.schema.read import pair_tables
 from instep.schema.table import Catalog, Column, Table
+from instep.schema.types import DataType
+from instep.schema.widen import widens
 from instep.sync.detection.detect import look, record
 from instep.sync.detection.pause import resume
 from instep.sync.pipe import Pipe
@@ -18,7 +20,8 @@ from instep.sync.pipe import Pipe
 
 @dataclass(frozen=True)
 class Found:
-    """An accepted table with the source's, as the source has it (without settings and choices)."""
+    """An accepted table with the source's, as the source has it (without settings and choices). `settled`: with
+    them."""
 
     connection: str
     accepted: Catalog
@@ -26,6 +29,7 @@ class Found:
     source: Table
     settings: TableSettings
     reviews: tuple[Review, ...]
+    settled: Table
 
     def open(self, family: str) -> Iterator[Review]:
         """Changes of the table that wait, or were answered and are not carried out, of this family (`key.`)."""
@@ -40,6 +44,11 @@ class Found:
         if now is None:
             raise Blocked(f"column {self.table.path}.{name} is not at the source any more", hint="name another one")
         return column, now
+
+    def retyped(self, key: Sequence[str]) -> dict[str, DataType]:
+        """The types that the source has given to accepted columns of a key, by name; wider ones take all values."""
+        pairs = ((a, b) for a, b in pair_columns(self.table, self.settled).same if a.name in key)
+        return {a.name: b.type for a, b in pairs if a.type != b.type and not widens(a.type, b.type)}
 
     def sources_of(self, names: Sequence[str]) -> tuple[str, ...]:
         """These accepted columns as the source calls them."""
@@ -83,7 +92,8 @@ def find_table(pipe: Pipe, path: str) -> Found:
             hint="`instep changes approve` its replacement: the new table is read anew",
         )
     standing = tuple(reviews.values())
-    return Found(pipe.name, detection.accepted, table, source, pipe.settings(table), standing)
+    settled = pair_tables(detection.accepted.tables, detection.source).get(table.ref, source)
+    return Found(pipe.name, detection.accepted, table, source, pipe.settings(table), standing, settled)
 
 
 def recorded_tables(pipe: Pipe, changed: Catalog) -> Catalog:
