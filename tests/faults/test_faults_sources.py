@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from fault_proxy import CALM, Fault, Proxy, before
 from faults.conftest import MakeFar
 from instep.errors import InstepError
 from instep.sources.mysql.source import MySqlSource
+from instep.sources.postgres.read import PostgresReader
 from mariadb import MariaServer, launch, open_as
 from sync_world import World
 
@@ -40,9 +42,9 @@ SCHEMA = {"postgres": b"pg_attribute", "mysql": b"information_schema"}
 ROWS = {"postgres": b"COPY (", "mysql": b"`pad`"}
 
 
-def loaded(make: MakeFar, kind: str) -> tuple[World, Proxy]:
+def loaded(make: MakeFar, kind: str, **settings: Any) -> tuple[World, Proxy]:
     """A world that was synced once, whose source has changed since."""
-    world, proxy = make(kind, **PATIENCE)
+    world, proxy = make(kind, **{**PATIENCE, **settings})
     world.run(*SETUP, FILL[kind])
     assert world.sync().status == "done"
     world.run(*MORE)
@@ -116,13 +118,28 @@ CRAWL = [
 @pytest.mark.parametrize("fault", [c[1] for c in CRAWL], ids=[c[0] for c in CRAWL])
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
 def test_a_network_that_crawls_is_no_fault(make_far: MakeFar, kind: str, fault: Fault) -> None:
-    """Though the limits are those of silence: a read may take many times its own."""
-    world, proxy = loaded(make_far, kind)
+    """Though the limits are those of silence: a read may take many times its own. A login may not."""
+    world, proxy = loaded(make_far, kind, connect_timeout=600)
     world.run("DELETE FROM t WHERE id > 100")
     proxy.set(fault)
     assert world.sync().status == "done"
     proxy.set(CALM)
     assert world.differing() == {}
+
+
+@pytest.mark.slow
+def test_a_login_that_ends_too_late_leaves_no_connection(make_far: MakeFar) -> None:
+    """The driver reads the server's types behind the login, and says nothing until it has them. What nobody closes, it
+    warns of, which fails this."""
+    world, proxy = make_far("postgres", connect_timeout=2, read_timeout=1)
+    proxy.set(Fault("silence", times=-1, bandwidth=10_000))
+    source: Any = world.case.source()
+    with pytest.raises(InstepError, match="no word from the server for 2 s"), PostgresReader(source.config, ()).open():
+        pass
+    proxy.set(CALM)
+    for thread in threading.enumerate():
+        if thread.name == "patience":
+            thread.join(600)
 
 
 def test_rows_that_were_cut_off_once_are_read_again(make_far: MakeFar) -> None:

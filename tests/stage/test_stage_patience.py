@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from instep.stage.patience import Patience, Silence, patient
+from instep.stage.patience import Patience, Silence, patient, within
 from postgres_server import Database
 
 
@@ -58,6 +58,25 @@ def test_silence_ends_a_call_and_the_rest_is_closed_by_whoever_is_stuck(gate: th
     while len(closed) < 2 and time.monotonic() < until:
         time.sleep(0.01)
     assert closed == ["items", "connection"]
+
+
+def test_what_comes_too_late_is_given_back(gate: threading.Event) -> None:
+    late = list[int]()
+
+    def slow() -> int:
+        gate.wait(300)
+        return 7
+
+    with pytest.raises(Silence):
+        within(0.05, slow, late.append)
+    assert late == []
+    gate.set()
+    until = time.monotonic() + 300
+    while not late and time.monotonic() < until:
+        time.sleep(0.01)
+    assert late == [7]
+    assert within(300, lambda: 8, late.append) == 8
+    assert late == [7]
 
 
 def test_a_word_starts_the_clock_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,13 +165,19 @@ _GRACE = 2.0
 """Seconds that a driver's own clock, which says more, comes before ours."""
 
 
-def within(seconds: float, act: Callable[[], T]) -> T:
-    """One call, as `Patience` makes it; raises Silence."""
-    patience = Patience(seconds)
+def within(seconds: float, act: Callable[[], T], late: Callable[[T], object] = lambda answer: None) -> T:
+    """One call, as `Patience` makes it; raises Silence. `late` is given what comes after that: a connection that nobody
+    waits for any more has to be closed."""
+    patience, answers = Patience(seconds), list[T]()
+
+    def acted() -> T:
+        answers.append(act())
+        return answers[0]
+
     try:
-        return patience.call(act)
+        return patience.call(acted)
     finally:
-        patience.close(lambda: None)
+        patience.close(lambda: [late(answer) for answer in answers if patience.broken])
 
 
 def _within(gen: Any, seconds: float, connection: psycopg.Connection[Any]) -> Generator[Any, Any, Any]:

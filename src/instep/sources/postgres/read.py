@@ -51,7 +51,7 @@ class PostgresReader:
         config = self.config
         limit = config.connect_timeout and config.read_timeout and max(config.connect_timeout, config.read_timeout)
         try:
-            connection = dial(config, lambda info: within(limit, lambda: adbc.connect(info, autocommit=True)))
+            connection = dial(config, lambda info: within(limit, lambda: adbc.connect(info, autocommit=True), _close))
         except adbc_driver_manager.Error as error:
             raise translate(config, str(error), error.sqlstate or "", otherwise=ConnectError) from None
         except Silence as error:
@@ -194,6 +194,10 @@ class PostgresReadSession:
 
 def _server_said(text: str) -> str:
     return text.partition("ERROR:")[2].strip().splitlines()[0] if "ERROR:" in text else text.splitlines()[0]
+
+
+def _close(connection: Any) -> None:
+    connection.close()
 
 
 _CANCELLED = "canceling statement due to user request"
