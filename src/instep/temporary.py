@@ -1,7 +1,8 @@
 """Folders for files that live as long as their process: what does not fit into memory, what another program has to see.
 
 Each holds a lock while its process lives. One whose process was killed stays, without a holder of its lock, and the
-next sync on the machine removes it.
+next sync on the machine removes it. Folders for temporary files are open to everybody: only what belongs to this user,
+is no link and has the mark of this module in its lock is taken for one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +20,11 @@ from pathlib import Path
 
 _NAME = "instep-"
 _LOCK = "lock"
+_DRAFT = "lock.new"
 _FILES = "files"
+_MARK = "instep: in use while a process holds a lock of this file\n"
+_DRAFTED = 3600.0
+"""Seconds after which a folder that was never finished has no process any more."""
 
 
 class Temporary:
@@ -27,8 +34,8 @@ class Temporary:
         folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{purpose}-", dir=parent or None))
         self.path = str(folder / _FILES)
         (folder / _FILES).mkdir()
-        draft = folder / f"{_LOCK}.new"
-        draft.touch()
+        draft = folder / _DRAFT
+        draft.write_text(_MARK)
         held = _locked(draft)
         draft.rename(folder / _LOCK)  # a folder is abandoned only once it has a lock that nobody holds
         self._end = weakref.finalize(self, _remove, folder, held, os.getpid())
@@ -50,16 +57,33 @@ def temporary(purpose: str) -> Iterator[str]:
 
 def remove_abandoned(parent: str = "") -> None:
     """Remove the folders of processes on this machine that were killed: the system's, or those below `parent`."""
-    for lock in Path(parent or tempfile.gettempdir()).glob(f"{_NAME}*/{_LOCK}"):
+    for folder in Path(parent or tempfile.gettempdir()).glob(f"{_NAME}*"):
         with suppress(OSError):
-            _remove(lock.parent, _locked(lock), os.getpid())
+            about = folder.lstat()
+            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+                continue
+            if (folder / _LOCK).exists():
+                _remove(folder, _locked(folder / _LOCK), os.getpid())
+            elif time.time() - about.st_mtime > _DRAFTED:
+                _remove_drafted(folder)
+
+
+def _remove_drafted(folder: Path) -> None:
+    """Remove a folder whose process was killed before it had a lock; OSError if there is anything else in it."""
+    if {found.name for found in folder.iterdir()} <= {_FILES, _DRAFT}:
+        os.close(_locked(folder / _DRAFT))
+        (folder / _FILES).rmdir()
+        (folder / _DRAFT).unlink()
+        folder.rmdir()
 
 
 def _locked(file: Path) -> int:
-    """Lock the file and return its descriptor; OSError if it is gone, or somebody else's."""
-    descriptor = os.open(file, os.O_RDONLY)
+    """Lock the file and return its descriptor; OSError if it is gone, or somebody else's, or no lock of this module."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.read(descriptor, len(_MARK) + 1) != _MARK.encode():
+            raise OSError(f"{file} is no lock of a temporary folder")
     except OSError:
         os.close(descriptor)
         raise

@@ -7,13 +7,16 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from followed import TABLES, notes
 from log_world import LogWorld
 
 from instep.model import TableSettings
+from instep.sources.postgres.connect import PostgresConfig
 from postgres_server import Server, launch, make_database
 from sync_world import counts
 
@@ -162,15 +165,101 @@ def test_files_that_are_written_anew_with_the_same_values_are_not(world: LogWorl
     assert world.differing() == {}
 
 
+LABELLED = [
+    ("itself", "mood", "sad"),
+    ("many", "mood[]", "{sad,glad}"),
+    ("range", "moods", "[sad,glad]"),
+    ("ranges", "mood_ranges", "{[sad,glad]}"),
+    ("domain", "range_domain", "[sad,glad]"),
+    ("field", "range_field", '("[sad,glad]")'),
+]
+
+
 def test_labels_of_an_enum_that_are_called_otherwise(world: LogWorld) -> None:
     world.run(
         "CREATE TYPE mood AS ENUM ('sad', 'glad')",
-        "CREATE TABLE e (id int PRIMARY KEY, m mood, many mood[])",
-        "INSERT INTO e VALUES (1, 'sad', '{sad,glad}')",
+        "CREATE TYPE moods AS RANGE (SUBTYPE = mood, MULTIRANGE_TYPE_NAME = mood_ranges)",
+        "CREATE DOMAIN range_domain AS moods",
+        "CREATE TYPE range_field AS (r moods)",
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, v {kind})" for name, kind, _ in LABELLED),
+        *(f"INSERT INTO {name} VALUES (1, '{value}')" for name, _, value in LABELLED),  # noqa: S608
     )
     world.sync()
     world.run("ALTER TYPE mood ADD VALUE 'mad'")
-    assert counts(world.sync(), "e")[0] == 0
+    report = world.sync()
+    assert {name: counts(report, name)[0] for name, *_ in LABELLED} == dict.fromkeys((n for n, *_ in LABELLED), 0)
     world.run("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'")
-    assert counts(world.sync(), "e")[0] == 1
+    report = world.sync()
+    assert {name: counts(report, name)[0] for name, *_ in LABELLED} == dict.fromkeys((n for n, *_ in LABELLED), 1)
     assert world.differing() == {}
+
+
+ALIASES = [
+    ("regclass", "t"),
+    ("regclass[]", "{t}"),
+    ("regnamespace", "public"),
+    ("regtype", "mood"),
+    ("regrole", "mine"),
+]
+
+
+def test_values_that_name_other_objects(world: LogWorld) -> None:
+    """They change when these are renamed, and the log has nothing of it."""
+    world.run(
+        "DROP ROLE IF EXISTS mine", "DROP ROLE IF EXISTS yours", "CREATE ROLE mine", "CREATE TYPE mood AS ENUM ()"
+    )
+    for number, (kind, value) in enumerate(ALIASES):
+        world.run(f"CREATE TABLE n{number} (id int PRIMARY KEY, v {kind})")
+        world.run(f"INSERT INTO n{number} VALUES (1, '{value}')")  # noqa: S608
+    try:
+        assert "values of type regclass, which change unlogged when what they name is renamed" in notes(world.sync())
+        world.run("ALTER TYPE mood RENAME TO moods", "ALTER ROLE mine RENAME TO yours")
+        world.run("CREATE TABLE mine (id int PRIMARY KEY)", "ALTER TABLE u RENAME TO u2")
+        world.sync()
+        assert world.differing() == {}
+    finally:
+        world.run("DROP TABLE n4", "DROP ROLE yours")
+
+
+POLICY = "CREATE POLICY own ON r FOR SELECT TO tenant USING (tenant IN (SELECT id FROM member))"
+POLICIES: list[tuple[str, tuple[str, ...]]] = [
+    ("what a policy asks", ("DELETE FROM member WHERE id = 1", "INSERT INTO member VALUES (0)")),
+    ("another policy", ("DROP POLICY own ON r", "CREATE POLICY own ON r FOR SELECT TO tenant USING (tenant = 0)")),
+    ("none", ("ALTER TABLE r DISABLE ROW LEVEL SECURITY",)),
+    ("of a table that had none", ("ALTER TABLE plain ENABLE ROW LEVEL SECURITY",)),
+    ("of parts", ("ALTER TABLE parted ENABLE ROW LEVEL SECURITY",)),
+]
+
+
+def test_rows_that_policies_show(world: LogWorld) -> None:
+    """The log tells nothing when the policies of a table, or what they ask, show others of its rows."""
+    world.run("DROP ROLE IF EXISTS tenant", "CREATE ROLE tenant LOGIN REPLICATION PASSWORD 'x y'")
+    world.run(
+        "CREATE TABLE member (id int PRIMARY KEY)", "INSERT INTO member VALUES (1), (2)",
+        "CREATE TABLE r (id int PRIMARY KEY, tenant int)", "INSERT INTO r SELECT i, i % 3 FROM generate_series(1, 9) i",
+        "CREATE TABLE plain (id int PRIMARY KEY)", "INSERT INTO plain VALUES (1), (2)",
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (9)", "INSERT INTO parted VALUES (1)",
+        "ALTER TABLE r ENABLE ROW LEVEL SECURITY", POLICY,
+        "DROP PUBLICATION instep_shop",
+        "CREATE PUBLICATION instep_shop FOR ALL TABLES WITH (publish_via_partition_root = true)",
+        "GRANT USAGE ON SCHEMA public TO tenant", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO tenant",
+    )  # fmt: skip
+    make, owner = world.case.source, world.database.config
+    tenant = replace(owner, user="tenant", password="x y")
+    world.case = replace(world.case, source=lambda **given: as_user(make(**given), tenant))
+    try:
+        assert "its row-level security chooses the rows that are shown" in notes(world.sync())
+        for name, statements in POLICIES:
+            world.run(*statements)
+            assert world.sync().status == "done", name
+            assert world.differing() == {}, name
+        assert world.rows("plain", "id") == world.rows("parted", "id") == []
+        assert len(world.rows("r", "id")) == 9
+    finally:
+        world.run("DROP OWNED BY tenant", "DROP ROLE tenant")
+
+
+def as_user(source: Any, config: PostgresConfig) -> Any:
+    source.config = replace(config, include=source.config.include, exclude=source.config.exclude)
+    return source

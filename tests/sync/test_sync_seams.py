@@ -47,15 +47,22 @@ def fill(world: World, column: str) -> Report:
 
 @KINDS
 @pytest.mark.parametrize("settled", [False, True], ids=["at once", "let go first"])
-def test_a_column_that_comes_back_has_what_the_source_has(make_world: MakeWorld, kind: str, settled: bool) -> None:
-    """Its old values are no NULLs, so that filling alone would leave them."""
-    world = begun(make_world(kind), setup=SIZED, backfill="column")
+@pytest.mark.parametrize("backfill", ["none", "column"])
+@pytest.mark.parametrize("history", [False, True], ids=["", "history"])
+def test_a_column_that_comes_back_has_what_the_source_has(
+    make_world: MakeWorld, kind: str, settled: bool, backfill: str, history: bool
+) -> None:
+    """Its old values are no NULLs, so that filling alone would leave them, and they are those of another column."""
+    world = begun(make_world(kind), setup=SIZED, backfill=backfill)
+    world.settings["t"] = cursor("at", deletes="soft", history=history)
     world.run("ALTER TABLE t DROP COLUMN size")
     if settled:
         world.settled()
     world.run(ADD)
     report = world.sync()
-    assert world.rows("t", "id", "size") == [(1, 7), (2, 7), (3, 7)]
+    assert world.differing() == {}
+    if not history:
+        assert world.rows("t", "id", "size") == [(1, 7), (2, 7), (3, 7)]
     if world.case.column_ids:
         assert any("comes back with old values" in note for note in report.notes)
 

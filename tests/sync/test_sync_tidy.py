@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,6 +17,7 @@ from instep.destinations.iceberg import undo as iceberg_undo
 from instep.destinations.iceberg.undo import DAY_MS, now_ms
 from instep.model import Run
 from instep.sync.tidy import forget_dropped, is_first_today
+from instep.temporary import Temporary, remove_abandoned
 from sync_world import World, preset
 
 
@@ -113,3 +115,43 @@ def test_what_killed_runs_left_in_temporary_folders(
         assert not left.exists()
         assert (lives / "files/spill").exists()
         assert (place / "instep-of-others").exists()
+
+
+def test_folders_that_only_look_like_abandoned_ones_stay(tmp_path: Path) -> None:
+    """Anybody may put something beside them, and a sync may run as a user who may remove all of it."""
+    victim, place = tmp_path / "victim", tmp_path / "temporary"
+    made = Temporary("rows", str(tmp_path))
+    mark = Path(made.path).with_name("lock").read_text()
+    for folder in (victim, place / "instep-notes", place / "instep-marked"):
+        (folder / "files").mkdir(parents=True)
+        (folder / "files" / "thesis.txt").write_text("years of work")
+    (victim / "lock").write_text(mark)
+    (place / "instep-notes" / "lock").touch()
+    (place / "instep-marked" / "lock").symlink_to(victim / "lock")
+    (place / "instep-link").symlink_to(victim)
+    (place / "instep-file").touch()
+    os.mkfifo(place / "instep-notes" / "pipe")
+    remove_abandoned(str(place))
+    assert len([*tmp_path.rglob("thesis.txt")]) == 3
+    if os.geteuid() == 0:
+        foreign = place / "instep-foreign"
+        shutil.copytree(victim, foreign)
+        os.chown(foreign, 65534, 65534)
+        remove_abandoned(str(place))
+        assert (foreign / "files" / "thesis.txt").exists()
+    made.close()
+
+
+def test_a_folder_whose_process_was_killed_before_it_had_a_lock(tmp_path: Path) -> None:
+    (place := tmp_path / "place").mkdir()
+    old, new, used = (place / f"instep-rows-{name}" for name in ("old", "new", "used"))
+    mark = Path((made := Temporary("rows", str(tmp_path))).path).with_name("lock").read_text()
+    made.close()
+    for folder in (old, new, used):
+        (folder / "files").mkdir(parents=True)
+        (folder / "lock.new").write_text(mark)
+    (used / "files" / "spill").touch()
+    for folder in (old, used):
+        os.utime(folder, (0, 0))
+    remove_abandoned(str(place))
+    assert sorted(one.name for one in place.iterdir()) == ["instep-rows-new", "instep-rows-used"]

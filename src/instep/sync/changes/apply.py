@@ -273,11 +273,12 @@ def _want_backfill(pipe: Pipe, decision: Decision, review: Review, was: Table | 
 def backfill_of(pipe: Pipe, decision: Decision, was: Table | None, made: Plan) -> tuple[Scope, str] | None:
     """Scope and column of the backfill that a decision of a plan leads to; `was` is the accepted table before. A
     rebuild where old rows would mix with new ones, a backfill where policy asks for it, or where the column was kept
-    as JSON so far (not of a stream, which has sent no more than what was kept). What comes back has old values: the
-    whole table is read, and always for a table, whose cursor says nothing about the rows of another one."""
+    as JSON so far (not of a stream, which has sent no more than what was kept). What comes back has old values,
+    which may be those of another table or column: the whole table is read, whatever policy says (of a stream as it
+    says)."""
     change, again = decision.change, not isinstance(pipe.source, Streams)
     late, back = again and was_extra(was, change), comes_back(was, change, made.decisions)
-    if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and change.kind == "table.added"):
+    if (change.kind in REBUILDS and not is_reordered_key(change)) or (back and (again or change.kind == "table.added")):
         return "table", ""
     if (late or decision.modifiers.backfill != "none") and change.kind in ("column.added", "column.retyped"):
         whole = back or decision.modifiers.backfill == "table" or change.kind == "column.retyped"

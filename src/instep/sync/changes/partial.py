@@ -10,7 +10,7 @@ from instep.sync.changes.reselected import reselected_notes
 from instep.sync.choose import choose
 from instep.sync.detection.detect import Detection
 from instep.sync.detection.places import Places
-from instep.sync.detection.swapped import NOTHING, swap_notes, what_stays
+from instep.sync.detection.swapped import comes_back, swap_notes
 from instep.sync.pipe import Pipe
 
 
@@ -25,22 +25,20 @@ def partial_columns(pipe: Pipe, detection: Detection, accepted: Catalog) -> tupl
         if not isinstance(change, ColumnAdded) or decision.modifiers.backfill == "table":
             continue
         table = accepted.get(places.after(change))
-        kept = what_stays(detection, change)
-        if decision.modifiers.backfill == "column":
-            if table is not None and kept != NOTHING:
-                found.append(
-                    f"{table.path}.{change.after.name}: it comes back with old values, so a sync reads the whole table"
-                )
-            elif table is not None and (why := why_whole(pipe, table, change.after.name)):
-                found.append(f"{table.path}.{change.after.name}: {why}, so a sync reads the whole table for it")
-            elif table is not None and (why := held_up(pipe, table)):
-                found.append(f"{table.path}.{change.after.name}: rows loaded before are not filled at once: {why}")
+        if table is None:
             continue
-        if table is not None and _partial(pipe, table):
-            option = _option(pipe, table, change.after.name) if kept == NOTHING else ""
+        path = f"{table.path}.{change.after.name}"
+        if comes_back(detection.accepted.get(places.before(change)), change, detection.decisions):
+            found.append(f"{path}: it comes back with old values, so a sync reads the whole table")
+        elif decision.modifiers.backfill == "column":
+            if why := why_whole(pipe, table, change.after.name):
+                found.append(f"{path}: {why}, so a sync reads the whole table for it")
+            elif why := held_up(pipe, table):
+                found.append(f"{path}: rows loaded before are not filled at once: {why}")
+        elif _partial(pipe, table):
+            option = _option(pipe, table, change.after.name)
             found.append(
-                f"{table.path}.{change.after.name}: rows that do not change keep {kept} in it until "
-                f"`instep backfill {table.path}{option}`"
+                f"{path}: rows that do not change keep NULL in it until `instep backfill {table.path}{option}`"
             )
     return (*found, *swap_notes(pipe, detection, accepted), *reselected_notes(pipe, detection))
 

@@ -18,7 +18,6 @@ from instep.sync.detection.places import Places
 from instep.sync.pipe import Pipe
 
 WHY = "the order of its columns is another one, and without column ids names may have been swapped"
-NOTHING = "NULL"
 
 
 def may_be_swapped(pipe: Pipe, change: Change, table: Table | None) -> bool:
@@ -38,13 +37,6 @@ def swap_notes(pipe: Pipe, detection: Detection, accepted: Catalog) -> Iterator[
         table = accepted.get(places.after(decision.change))
         if table is not None and may_be_swapped(pipe, decision.change, table):
             yield f"{table.path}: {WHY}: the whole table is read again"
-
-
-def what_stays(detection: Detection, change: ColumnAdded) -> str:
-    """What rows that do not change have in an added column: a name that comes back with a fitting type is the column
-    that was kept."""
-    table = detection.accepted.get(Places.of(detection.decisions).before(change))
-    return "what they had" if comes_back(table, change, detection.decisions) else NOTHING
 
 
 def comes_back(table: Table | None, change: Change, decisions: Iterable[Decision]) -> bool:

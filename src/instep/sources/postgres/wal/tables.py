@@ -25,7 +25,7 @@ SELECT n.nspname, c.relname, c.oid::int8, c.relkind, c.relpersistence, c.relrepl
   (SELECT json_agg(json_build_array(a.attnum, a.attname, a.atttypid::int8, a.atttypmod, a.xmin::text) ORDER BY a.attnum)
      FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
   c.relfilenode::int8,
-  k.labels, k.fields,
+  k.labels, k.fields, k.alias, row_security_active(c.oid),
   coalesce(p.oid, 0)::int8, coalesce(r.oid, 0)::int8,
   json_strip_nulls(json_build_object('publication', p.xmin::text, 'membership', r.xmin::text, 'namespace', {schema})),
   (SELECT json_object_agg('formula ' || d.adnum, d.oid::text) FROM pg_attrdef d JOIN pg_attribute a
@@ -41,9 +41,12 @@ CROSS JOIN LATERAL (
     SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     UNION
     SELECT x.oid FROM kinds JOIN pg_type y ON y.oid = kinds.oid
-      LEFT JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0 AND NOT f.attisdropped,
-      LATERAL unnest(ARRAY[y.typelem, y.typbasetype, f.atttypid]) x(oid) WHERE x.oid <> 0)
+      LEFT JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+      LEFT JOIN pg_range g ON y.oid IN (g.rngtypid, (to_jsonb(g) ->> 'rngmultitypid')::oid),
+      LATERAL unnest(ARRAY[y.typelem, y.typbasetype, f.atttypid, g.rngsubtype]) x(oid) WHERE x.oid <> 0)
   SELECT
+    (SELECT min(y.typname) FROM kinds JOIN pg_type y ON y.oid = kinds.oid
+      WHERE y.typnamespace = 'pg_catalog'::regnamespace AND y.typname ~ '^(reg[a-z]+|aclitem)$') AS alias,
     (SELECT json_object_agg(e.oid, e.enumlabel) FROM pg_enum e WHERE e.enumtypid IN (SELECT oid FROM kinds)) AS labels,
     (SELECT json_object_agg('fields ' || f.oid, f.said) FROM (
        SELECT y.oid, json_agg(json_build_array(f.attnum, f.attname, f.atttypid::int8, f.atttypmod) ORDER BY f.attnum)
@@ -63,7 +66,8 @@ class LogTable:
     """A table as the log sees it. `columns`: (number, name, type, modifier, transaction that defined it) in order;
     `file` of its rows; `labels` of its enum types by oid; `identity`: the columns that the log names a row by, None for
     the whole row; `listed`: what the publication says of it, None if it does not; `since`: which transactions wrote the
-    publication's rows in the catalog last, what computes columns, and of what their types consist."""
+    publication's rows in the catalog last, what computes columns, and of what their types consist; `alias`: a type of
+    its columns whose values are the names of other objects; `secured`: policies choose the rows that are shown."""
 
     ref: Ref
     oid: int
@@ -79,6 +83,8 @@ class LogTable:
     membership: int
     since: Mapping[str, str]
     listed: Mapping[str, Any] | None
+    alias: str | None
+    secured: bool
     parts: tuple[Partition, ...] = ()
 
     def why_not(self, key: Sequence[str]) -> str:
@@ -91,6 +97,12 @@ class LogTable:
             return "it is not logged"
         if self.inherited:
             return "other tables inherit from it, and their rows are logged as theirs alone"
+        if self.secured:
+            return (
+                "its row-level security chooses the rows that are shown, and the log does not tell when it is another"
+            )
+        if self.alias:
+            return f"it has values of type {self.alias}, which change unlogged when what they name is renamed"
         own = unnamed(self.ref, self.replica, self.identity, key)
         return own or next((why for part in self.parts if (why := part.why_not(key))), "")
 
@@ -133,7 +145,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
     found = {}
     for row in connection.execute(statement.encode()).fetchall():
         schema, name, oid, kind, persistence, replica, identity, inherited, columns, *rest = row
-        file, labels, fields, pub, member, published, formulas, listed = rest
+        file, labels, fields, alias, secured, pub, member, published, formulas, listed = rest
         made = {kind: hashlib.sha256(json.dumps(of).encode()).hexdigest()[:16] for kind, of in (fields or {}).items()}
         told = published | made | (formulas or {})
         named = None if replica == "f" else frozenset(identity or ())
@@ -142,7 +154,7 @@ def log_tables(connection: psycopg.Connection[Any], publication: str, refs: Iter
             parts = partitions(connection)
         found[ref] = LogTable(
             ref, oid, kind, persistence, replica, named, inherited, tuple(map(tuple, columns or ())), file,
-            labels or {}, pub, member, told, listed, (parts or {}).get(ref, ()),
+            labels or {}, pub, member, told, listed, alias, secured, (parts or {}).get(ref, ()),
         )  # fmt: skip
     return found
 
