@@ -131,6 +131,16 @@ MOVES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("destinations", REST, {"properties": {"oauth2-server-uri": "https://evil"}}, "properties/token"),
     ("destinations", {**SOURCE, "user": "v"}, {"host": "evil"}, "password"),
     ("channels", MAIL, {"host": "evil.example"}, "password"),
+    # the same server by name, which need not prove any more that it is that one
+    ("sources", {**SOURCE, "tls": {"mode": "verify-full"}}, {"tls": {"mode": "disable"}}, "password"),
+    ("sources", {**SOURCE, "type": "mysql"}, {"tls": {"mode": "disable"}}, "password"),
+    ("sources", {**SOURCE, "ssh": {"host": "h", "user": "u", "host_key": "ssh-ed25519 AAAA"}},
+     {"ssh": {"host_key": "ssh-ed25519 BBBB"}}, "password"),
+    ("sources", {"type": "jdbc", "url": "jdbc:postgresql://a/d", "user": "u", "password": PASSWORD,
+                 "options": {"sslmode": "verify-full"}}, {"options": {"sslmode": "disable"}}, "password"),
+    ("sources", {"type": "jdbc", "url": "jdbc:sqlserver://a", "user": "u", "password": PASSWORD},
+     {"options": {"trustServerCertificate": "true"}}, "password"),
+    ("destinations", {**SOURCE, "user": "v"}, {"tls": {"mode": "disable"}}, "password"),
 ]  # fmt: skip
 
 
@@ -138,7 +148,7 @@ MOVES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 def test_a_secret_is_not_sent_to_another_server(
     api: Api, plural: str, spec: dict[str, Any], patch: dict[str, Any], at: str
 ) -> None:
-    """Whoever may write an object could read its secrets by moving it to a server of his own."""
+    """Whoever may write an object could read its secrets by moving it to a server of his own, or to one between."""
     assert put(api, f"/{plural}/mine", spec).status_code == 201
     moved = api.call("PATCH", f"/{plural}/mine", body={"spec": patch})
     assert (moved.status_code, f"/spec/{at}" in [one["at"] for one in moved.json()["errors"]]) == (422, True), (

@@ -264,14 +264,15 @@ ADDRESSES = {
     *(f"{section}.properties" for section in (
         "FilesSource", "IcebergDestination", "DuckDbDestination", "PostgresDestination", "DeltaDestination")),
     *(f"JdbcServer.{key}" for key in ("subprotocol", "url", "host", "port", "options")),
-    "Server.read_replica",
+    "Server.read_replica", "Tls.mode", "Tls.ca", "SshSection.host_key", "SshSection.known_hosts", "EmailChannel.tls",
+    "EmailChannel.ca",
     *(f"{section}.{key}" for section in ("PostgresSource", "MySqlSource", "PostgresDestination")
       for key in ("host", "port")),
 }  # fmt: skip
 
 
 def test_what_decides_where_secrets_go_is_known() -> None:
-    """Every key that is judged as a server is among them: a new one without `address` fails."""
+    """Every key that is judged as a server is among them, and every one of TLS: a new one without `address` fails."""
     found = {f"{cls.__name__}.{key}" for cls, keys in KEYS.items() for key, rule in keys.items() if rule.address}
     assert found == ADDRESSES
     named = {f"{c.__name__}.{k}" for c, keys in KEYS.items() for k, r in keys.items()

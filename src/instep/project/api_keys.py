@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from instep.project import channels, connector, detector, file_options, jdbc, limits, models, policies, reach
@@ -52,18 +52,20 @@ class Reach:
     check: Check = nothing
     """Yields (place within the value, why) of what is refused, given the value, its section and the shelves."""
     address: bool = False
-    """True if the value decides which server is sent the object's secrets."""
+    """True if the value decides which server is sent the object's secrets, or how that server proves who it is."""
 
 
 SETTING = Reach("nothing beside the object itself")
 NAMES = Reach("names and patterns of tables, columns, objects; nothing is opened")
 SECRET = Reach("sealed, shown to nobody; given to the server that the object names")
 HOST = Reach("a server on any network, by TCP; no socket of this machine", host, address=True)
-PORT = Reach("nothing beside the object itself", address=True)
+PORT = replace(SETTING, address=True)
+TRUST = replace(SETTING, address=True)
 SQL = Reach("one condition that the source's database evaluates with the source's login, read-only, over one table")
 PUBLIC = Reach("a public address over TLS, or one that `egress` of instep.yml allows")
 MAIL = Reach(PUBLIC.words, address=True)
 FILE = Reach("a file on a shelf", file)
+TRUSTED = replace(FILE, address=True)
 PLACE = Reach("a folder on a shelf, or a bucket (s3, gs, abfs)", place)
 STORE = Reach("a bucket's address and login, by an allow-list of names", store_properties, address=True)
 INSTEP_YML = Reach("refused: only instep.yml may set it", instep_yml_only)
@@ -92,9 +94,9 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
         "read_replica": Reach("servers on any network, by TCP", hosts, address=True),
         **_each(SETTING, "statement_timeout max_connections rows_per_second"),
     },
-    reach.Tls: {"mode": SETTING, "ca": FILE, "cert": FILE, "key": SECRET},
+    reach.Tls: {"mode": TRUST, "ca": TRUSTED, "cert": FILE, "key": SECRET},
     reach.SshSection: {
-        "host": HOST, "port": PORT, "user": NAMES, "known_hosts": FILE, "host_key": SETTING,
+        "host": HOST, "port": PORT, "user": NAMES, "known_hosts": TRUSTED, "host_key": TRUST,
         "key": Reach("sealed; without it the ssh-agent and the keys in ~/.ssh of the worker's account"),
     },
     models.PostgresSource: {
@@ -157,8 +159,8 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
     policies.RuleSection: {"on": NAMES, "decide": SETTING, "match": NAMES, "tags": NAMES},
     channels.ChannelSection: {"type": SETTING, **_each(SETTING, "digest quiet timezone timeout")},
     channels.EmailChannel: {
-        "to": NAMES, "sender": NAMES, "host": MAIL, "port": PORT, "tls": SETTING, "user": NAMES, "password": SECRET,
-        "ca": FILE,
+        "to": NAMES, "sender": NAMES, "host": MAIL, "port": PORT, "tls": TRUST, "user": NAMES, "password": SECRET,
+        "ca": TRUSTED,
     },
     channels.SlackChannel: {"url": PUBLIC},
     channels.TeamsChannel: {"url": PUBLIC},
@@ -191,9 +193,10 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
 }  # fmt: skip
 
 
-_CALLED = re.compile(r"(?i)host|(^|_)port$|ur[il]|endpoint|server|domain|account|site|address|(^|_)base(_|$)")
+_CALLED = re.compile(r"(?i)host|(^|_)port$|ur[il]|endpoint|server|domain|account|site|address|(^|_)base(_|$)"
+                     r"|ssl|tls|encrypt|trust|verif|certificate")
 _LOOKS = re.compile(r"(?i)://|[\w-]\.[a-z]{2,}|\d+\.\d+\.\d+\.\d+|localhost|::")
-"""Names and texts within a mapping that name a server."""
+"""Names and texts within a mapping that name a server, or say how it proves who it is."""
 
 
 def reach_of(section: type[Section], key: str) -> Reach | None:
@@ -223,8 +226,8 @@ def _inner(value: Any, shelves: Shelves, path: Path) -> Refusals:
 
 
 def addresses(section: Section, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Yield (place, text) of what decides which servers are sent the secrets of a section: of a mapping, what is
-    called an address or looks like one."""
+    """Yield (place, text) of what decides which servers are sent the secrets of a section, and what proves who they
+    are: of a mapping, what is called so or looks like an address."""
     for key in type(section).model_fields:
         value, rule = getattr(section, key), reach_of(type(section), key)
         if isinstance(value, Section):
@@ -236,5 +239,5 @@ def addresses(section: Section, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def is_address(name: str, text: str) -> bool:
-    """Return whether a value within a mapping names a server, by what it is called and how it looks."""
+    """Return whether a value within a mapping names a server or proves it, by what it is called and how it looks."""
     return _CALLED.search(name) is not None or _LOOKS.search(text) is not None
