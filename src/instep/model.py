@@ -119,9 +119,13 @@ class Run:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
+PATTERN = "pattern"
+
+
 @dataclass(frozen=True)
 class TableRun:
-    """What one run did with one table. `status` is done, failed, paused, missing or unchanged."""
+    """What one run did with one table. `status` is done, failed, paused, missing or unchanged. `mode` is PATTERN for a
+    pattern of the project file that fits nothing: `table` is its text."""
 
     run: str
     table: tuple[str, str]

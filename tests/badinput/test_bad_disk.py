@@ -19,6 +19,7 @@ from commands import Place
 from marks import SERVER
 from pyiceberg.catalog.sql import SqlCatalog
 
+from instep.destinations import writable
 from postgres_server import Database
 
 
@@ -234,9 +235,15 @@ DESTINATIONS = {
 }  # fmt: skip
 
 
+CAUSES = {"its disk is mounted read-only": "mount the disk", "this user has no right to write there": "give this user"}
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=["disk", "rights"])
 @pytest.mark.parametrize("kind", DESTINATIONS)
-def test_a_lake_that_may_not_be_written_any_more(place: Place, kind: str) -> None:
-    """What is wrong is said, and no other folder is advised: its tables are there."""
+def test_a_lake_that_may_not_be_written_any_more(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, cause: str
+) -> None:
+    """Of each kind the same is said with the same exit code, no other folder is advised, and what only looks works."""
     place.folder.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(place.folder / "shop.db")) as db:
         db.executescript("create table t (id integer primary key); insert into t values (1)")
@@ -249,13 +256,23 @@ def test_a_lake_that_may_not_be_written_any_more(place: Place, kind: str) -> Non
         with closing(sqlite3.connect(place.folder / "shop.db")) as db:
             db.executescript("insert into t values (2)")
         remount(lake, "ro")
-        for command in (["sync"], ["destination", "test"]):
-            told = place.run(*command)
-            assert told.code in (1, 4), told.all
-            assert "Traceback" not in told.all
-            assert "choose another folder" not in told.all
-            assert "not an Iceberg catalog" not in told.all
-            assert re.search("read-only|Read-only|may not be written", told.all), told.all
+        if cause not in next(iter(CAUSES)):
+            monkeypatch.setattr(writable, "READ_ONLY", writable.MAY_NOT)  # root may write wherever the disk lets it
+        before = sorted(lake.rglob("*"))
+        for command in ("sync", "apply --yes", "backfill t --yes"):
+            told = place.run(*command.split())
+            said = " ".join(told.all.split())
+            if command == "sync":
+                assert told.code == 4, said
+                assert f"destination lake: {lake} cannot be written: {cause} {CAUSES[cause]}" in said
+            assert not re.search("Traceback|another|not an Iceberg catalog", said)
+        told = place.run("destination", "test")
+        assert told.code in (1, 4), told.all
+        assert re.search("[Rr]ead-only|cannot be written", told.all), told.all
+        assert place.run("plan").code == 0
+        told = place.run("verify")
+        assert (told.code, "DIFFERS main.t: 2 rows in the source, 1 in the destination" in told.all) == (1, True), told
+        assert sorted(lake.rglob("*")) == before
 
 
 @pytest.mark.parametrize("began", [False, True], ids=["a new project", "a project that has synced"])

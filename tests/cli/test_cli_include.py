@@ -8,17 +8,49 @@ from cli_world import PROJECT, Shop
 LINE = "  shop: {source: db, destination: lake, policy: careful}\n"
 SOURCE = "{type: sqlite, path: shop.db}"
 OF_CONNECTION, OF_SOURCE = "`include` of connection shop", "`include` of source db"
+SALT = "salt: '${env:SHOP_SALT}'"
 CASES = [
     ("a name", "include: {tables: [main.custmer]}", "", 1, f"'main.custmer' in {OF_CONNECTION}", "main.customer"),
     ("a name beside others", "include: {tables: [main.order, main.custmer]}", "", 6, "'main.custmer'", "main.customer"),
     ("a glob", "include: {tables: ['mian.*']}", "", 1, f"'mian.*' in {OF_CONNECTION}", "main.*"),
     ("an expression", "include: {tables: ['re:x.*', main.order]}", "", 6, "'re:x.*'", "main.customer, main.order"),
+    ("an expression of the file's own beside a glob", "include: {tables: ['re:main\\.custmer', 'main.*']}", "", 6,
+     f"'re:main\\.custmer' in {OF_CONNECTION}", "did you mean main.customer or main.order?"),
+    ("a table that is excluded", "include: {tables: [main.order]}, exclude: {tables: [main.order]}", "", 1,
+     f"nothing is read by 'main.order' in {OF_CONNECTION}: connection shop excludes it by 'main.order'", ""),
+    ("a table that is excluded, beside others", "include: {tables: [main.order, main.customer]}, "
+     "exclude: {tables: ['*.order']}", "", 6, f"'main.order' in {OF_CONNECTION}: connection shop", "by '*.order'"),
+    ("a table that the source excludes", "include: {tables: [main.order]}", "exclude: [order]", 1,
+     f"nothing is read by 'main.order' in {OF_CONNECTION}: source db excludes it by 'order'", ""),
+    ("a source's name that is excluded", "", "include: [order], exclude: [main.order]", 1,
+     f"nothing is read by 'order' in {OF_SOURCE}: source db excludes it by 'main.order'", ""),
+    ("a source's name that its connection excludes", "exclude: {tables: [main.order]}", "include: [main.order]", 1,
+     f"nothing is read by 'main.order' in {OF_SOURCE}: connection shop excludes it by 'main.order'", ""),
+    ("a source's name that its connection excludes, beside others", "exclude: {tables: [main.order]}",
+     "include: [order, customer]", 0, "", ""),
+    ("a glob of which all is excluded", "include: {tables: ['main.*']}, exclude: {tables: ['re:.*']}", "", 1,
+     f"nothing is read by 'main.*' in {OF_CONNECTION}: connection shop excludes it by 're:.*'", ""),
+    ("a source's glob of which all is excluded", "", "include: ['o*'], exclude: [order]", 1,
+     f"nothing is read by 'o*' in {OF_SOURCE}: source db excludes it by 'order'", ""),
+    ("a column to hash", f"hash: [main.customer.nmae], {SALT}", "", 6,
+     "no column of the source fits 'main.customer.nmae' in `hash` of connection shop", "mean main.customer.name or"),
+    ("a column to exclude", "exclude: {columns: [main.customers.name]}", "", 6,
+     "no column of the source fits 'main.customers.name' in `exclude`", "main.customer.name"),
+    ("a pattern for columns to come", f"hash: ['*.ssn'], exclude: {{columns: ['re:.*\\.pin']}}, {SALT}",
+     "", 0, "", ""),
+    ("a column of a table that the source keeps out", f"hash: [main.customer.x], {SALT}",
+     "exclude: [customer]", 0, "", ""),
     ("a table that is set on", "tables: {main.ordr: {enabled: true}}", "", 6, "'main.ordr'", "main.order"),
     ("a source's name", "", "include: [custmer]", 1, f"'custmer' in {OF_SOURCE}", "main.customer"),
     ("a source's name beside others", "", "include: [main.order, customers]", 6, "'customers'", "main.customer"),
     ("a source's glob that all tables are excluded of", "", "include: ['c*', order], exclude: [customer]", 0, "", ""),
     ("a source's name without its schema", "", "include: [customer]", 0, "", ""),
 ]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def salt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_SALT", "pepper")
 
 
 @pytest.mark.sampled
@@ -48,3 +80,22 @@ def test_a_table_that_left_the_source_is_no_slip(shop: Shop) -> None:
     shop.sql("drop table customer")
     for _ in range(3):
         assert "no table of the source" not in shop.ok("sync").out
+
+
+def test_a_column_that_left_the_source_is_no_slip(shop: Shop) -> None:
+    """It was there, whether it was read (`name` as a hash) or not (`city`)."""
+    more = "hash: [main.customer.name], exclude: {columns: [main.customer.city]}, " + SALT
+    shop.write(SOURCE, text=PROJECT.replace(LINE, LINE.replace("}", f", {more}}}")))
+    shop.ok("sync")
+    shop.sql("alter table customer drop column name; alter table customer drop column city")
+    for _ in range(3):
+        assert "no column of the source" not in " ".join(shop.run("sync").out.split())
+        assert not any(t["mode"] == "pattern" for t in shop.json("status")["connections"][0]["tables"])
+
+
+def test_patterns_that_fit_nothing_are_not_counted_as_tables(shop: Shop) -> None:
+    tables = "include: {tables: [main.order, main.custmer, 'x.*']}"
+    shop.write(SOURCE, text=PROJECT.replace(LINE, LINE.replace("}", f", {tables}}}")))
+    assert shop.run("sync").code == 6
+    out = " ".join(shop.ok("status").out.split())
+    assert ("1 tables, last sync partial" in out, "main.custmer: failed" in out) == (True, True), out

@@ -58,6 +58,15 @@ def test_a_column_that_the_source_has_dropped_is_not_chosen(shop: Shop) -> None:
     assert "since it was loaded" not in shop.ok("status").out
 
 
+@pytest.mark.parametrize(("accepted", "is_said"), [("string", False), ("int32", True)])
+def test_a_type_of_the_source_that_was_kept_out_is_no_retype(shop: Shop, accepted: str, is_said: bool) -> None:
+    """The last load has read `city` as another type than the accepted one, into a column of `accepted`."""
+    shop.applied()
+    with shop.store() as store:
+        store.loaded.save("shop", {REF: (LoadedColumn("city", native="integer", type=accepted),)})
+    assert ("is retyped since it was loaded" in shop.ok("status").out) is is_said
+
+
 def test_what_is_read_as_a_whole_anyway_is_said_once(loaded: Shop) -> None:
     with loaded.store() as store:
         store.backfills.want("shop", REF, why="asked for")

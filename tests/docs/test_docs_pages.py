@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -130,6 +131,28 @@ def test_every_global_option_is_documented() -> None:
     text = read("cli.md").partition("| command")[0]
     options = {o for p in get_command(app).params for o in p.opts if o.startswith("--")}
     assert {o for o in options if o not in text} == {"--install-completion", "--show-completion"}
+
+
+def every_option() -> Iterator[tuple[str, str]]:
+    """Every long option with the command that has it, such as (`notify log`, `--number`)."""
+
+    def below(command: Any, path: str) -> Iterator[tuple[str, str]]:
+        for name, one in getattr(command, "commands", {}).items():
+            yield from below(one, f"{path} {name}".strip())
+        if not hasattr(command, "commands") and not command.hidden:
+            shown = (p for p in command.params if not getattr(p, "hidden", False))
+            yield from ((path, o) for p in shown for o in (*p.opts, *p.secondary_opts) if o.startswith("--"))
+
+    return below(get_command(app), "")
+
+
+def test_every_option_of_every_command_is_documented() -> None:
+    """Some section of some page names the option and its command."""
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    sections = [part for page in pages for part in re.split(r"^#+ ", page.read_text(encoding="utf-8"), flags=re.M)]
+    named = [frozenset(re.findall(r"(?<![\w-])(?:--)?\w[\w-]*", section)) for section in sections]
+    missing = [(path, o) for path, o in every_option() if not any(n.issuperset((*path.split(), o)) for n in named)]
+    assert missing == []
 
 
 def test_the_readme_s_project_loads(tmp_path: Path) -> None:

@@ -71,6 +71,35 @@ def test_a_change_is_approved_applied_and_undone(real: Make) -> None:
     assert fleet.json("rollout", "resume", "--all")["counts"] == {"done": 2, "rolled_back": 1}
 
 
+NEAR = "did you mean column.added:main.orders.currency?"
+LOOK = "look at their sources first: --detect"
+
+
+@pytest.mark.parametrize(
+    ("path", "detect", "told", "not_told"),
+    [
+        ("main.orders.curency", False, LOOK, "looked at now"),
+        ("main.orders.curency", True, f"looked at now {NEAR} `instep changes list` shows the open changes", LOOK),
+        ("main.orders.curency", None, f"{NEAR} `instep changes list` shows the open changes; {LOOK}", "looked at now"),
+    ],
+    ids=["before they were looked at", "while they are", "after that"],
+)
+def test_a_change_that_nobody_has_names_the_nearest(
+    real: Make, path: str, detect: bool | None, told: str, not_told: str
+) -> None:
+    fleet = real(2)
+    if detect is None:
+        for name in fleet.names:
+            fleet.run("detect", name)
+    create = ("rollout", "create", "--approve", f"column.added:{path}", "--match", "c*")
+    for more in ((), ("--dry-run",)):
+        said = fleet.run(*create, *more, *(["--detect"] if detect else []))
+        err = " ".join(said.err.split())
+        assert (said.code, f"none of 2 connections has a change column.added of {path}" in err) == (1, True), err
+        assert told in err
+        assert not_told not in err
+
+
 def test_failures_within_the_gate_are_listed_and_exit_with_6(real: Make) -> None:
     fleet = real(4)
     for name in fleet.names:

@@ -52,16 +52,17 @@ def open_project(folder: Path) -> App:
     return App(load(file), reread=lambda: load(file))
 
 
-def open_server(folder: Path, *, insecure_dev: bool = False) -> App:
+def open_server(folder: Path, *, insecure_dev: bool = False, lazy_keys: bool = False) -> App:
     """The project in `folder` together with what its store keeps; an instep.yml is not needed. ProjectError without
-    master keys for secrets, unless `insecure_dev`."""
+    master keys for secrets, unless `insecure_dev`; with `lazy_keys` not before a secret is used."""
     from instep.project.load import load_beside
     from instep.project.served import served
     from instep.store.keyring import keyring
     from instep.store.store import Store
 
     project = load_beside(folder)
-    keys = keyring(project.root, insecure_dev=insecure_dev, variables=project.environment.variables)
+    read = partial(keyring, project.root, insecure_dev=insecure_dev, variables=project.environment.variables)
+    keys = read if lazy_keys else read()
     (project.root / ".instep").mkdir(exist_ok=True)
     store = Store(project.store_url(), keys=keys)
     opening = opens(store.secrets)
@@ -298,7 +299,10 @@ class App:
         def unfiltered() -> Source:
             return kinds.source(name, project, lambda: self.store, start, connection, filtered=False)
 
-        return Scope(name, tuple(getattr(project.model.sources[name], "include", ())), unfiltered)
+        section, own = project.model.sources[name], project.connection(connection)
+        include, exclude = (tuple(getattr(section, key, ())) for key in ("include", "exclude"))
+        columns = dict.fromkeys(own.exclude.columns, "exclude") | dict.fromkeys(own.hash, "hash")
+        return Scope(name, include, unfiltered, exclude, columns)
 
     def log_names(self, connection: str) -> LogNames | None:
         """What the connection's log is called at its source; None if no table of it follows one."""

@@ -29,6 +29,13 @@ def status() -> None:
     emit({"connections": found}, lambda out: _show_status(out, found))
 
 
+def _tables(one: dict[str, Any]) -> int:
+    """Return how many tables there are: a pattern that fits nothing is listed beside them and is none."""
+    from instep.model import PATTERN
+
+    return sum(t["mode"] != PATTERN for t in one["tables"])
+
+
 def _maintained(found: list[dict[str, Any]]) -> str:
     last = max(found, key=lambda m: m["at"])
     return (
@@ -50,7 +57,7 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
         last = f"last {run['kind']} {run['status']} at {run['started']:%Y-%m-%d %H:%M:%S} UTC" if run else "never run"
         out.print(c["connection"], style="bold", end="")
         label = f" ({c['schema_label']})" if c["schema_label"] else ""
-        out.print(f"  schema version {c['schema_version']}{label}, {len(c['tables'])} tables, {last}")
+        out.print(f"  schema version {c['schema_version']}{label}, {_tables(c)} tables, {last}")
         if c["waiting_changes"]:
             out.print(f"  {c['waiting_changes']} change(s) wait for a review: instep changes list", style="yellow")
         for pause in c["pauses"]:

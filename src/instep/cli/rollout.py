@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -72,13 +74,30 @@ def create(
         for name, error in (desk.rollouts.detect(wanted) if detect else {}).items():
             say(f"{name}: {error}")
         if dry_run:
-            drafted, text = desk.rollouts.draft(wanted)
+            with _looked(detect):
+                drafted, text = desk.rollouts.draft(wanted)
             emit(draft_document(drafted), lambda out: show_draft(out, drafted, text))
             return
-        made = desk.rollouts.create(wanted)
+        with _looked(detect):
+            made = desk.rollouts.create(wanted)
         text, document = desk.rollouts.text(made), _document(desk, made, every=True)
     emit(document, lambda out: show_rollout(out, document, text))
     say(f"nothing is touched yet: `instep rollout advance {made.id}` begins wave 1 of {made.of}")
+
+
+@contextmanager
+def _looked(detect: bool) -> Iterator[None]:
+    """Do not advise to look at the sources where that was just done."""
+    from instep.control.rollouts.changes import LOOK_FIRST
+
+    try:
+        yield
+    except InstepError as error:
+        if not detect or not error.hint.endswith(LOOK_FIRST):
+            raise
+        raise InstepError(
+            f"{error.message}, and their sources were looked at now", hint=error.hint.removesuffix(LOOK_FIRST)
+        ) from error
 
 
 def _turns(on: Names, off: Names, hashed: Names) -> list[tuple[Verb, str]]:

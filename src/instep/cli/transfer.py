@@ -27,11 +27,12 @@ def write(
     from instep.bootstrap import open_server
     from instep.control.transfer import export_text, exported
 
-    with open_server(options.project) as app:
+    with open_server(options.project, lazy_keys=True) as app:
         text, data = export_text(app.objects), exported(app.objects)
-        file_name = app.project.file.name
-    if len(data) == 1:
-        say(f"nothing to export: the server keeps nothing beside what {file_name} says")
+        if len(data) == 1:
+            say(f"nothing to export: the server keeps nothing beside what {app.project.file.name} says")
+        else:
+            _ = app.store.secrets.keys  # without them nothing is written
     if file is None:
         emit(data, lambda out: _print(text))
         return

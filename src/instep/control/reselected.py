@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from instep.project.project import Project
@@ -71,7 +71,8 @@ def _turned(
 ) -> Iterator[tuple[Turned, bool]]:
     whole = {b.table for b in waiting if b.scope == "table"}
     tables = (t for t in place.accepted.tables if not t.retained and t.ref not in whole and is_on(place.now, t)[0])
-    found = (one for t in tables for one in turned(_read(place, t), known.get(t.ref, ())))
+    loads = ((known.get(t.ref, ()), t) for t in tables)
+    found = (one for before, t in loads for one in turned(_read(place, t, before), before))
     yield from ((one, _whole(place, one)) for one in found)
 
 
@@ -88,14 +89,18 @@ def decided(project: Project, store: Store, names: Sequence[str]) -> dict[str, d
     }
 
 
-def _read(place: _Place, table: Table) -> TableRead:
-    return TableRead(table, table, tuple(_columns(place, table)))
+def _read(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> TableRead:
+    return TableRead(table, table, tuple(_columns(place, table, before)))
 
 
-def _columns(place: _Place, table: Table) -> Iterator[ColumnRead]:
+def _columns(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> Iterator[ColumnRead]:
+    """The source's types are taken to be those of the last load: what is accepted says nothing of one that was kept
+    out."""
+    natives = {c.name: c.native for c in before}
     for column in table.live:
         on = column_is_on(place.now, table, column)[0]
-        yield ColumnRead(column, column if on else None, hashed(place.now, table.ref, column.name))
+        there = replace(column, native=natives.get(column.name, column.native))
+        yield ColumnRead(column, there if on else None, hashed(place.now, table.ref, column.name))
 
 
 def _has(there: Mapping[Ref, Table] | None, one: Turned) -> bool:

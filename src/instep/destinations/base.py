@@ -341,6 +341,15 @@ class Destination(Protocol):
 
 
 @runtime_checkable
+class OnDisk(Protocol):
+    """A destination of files that this machine may have no right to write."""
+
+    def check_writable(self) -> None:
+        """Raise ConnectError that names the place and the cause if it may not be written; write nothing."""
+        ...
+
+
+@runtime_checkable
 class Opens(Protocol):
     """A destination that is open only while something is done with it."""
 

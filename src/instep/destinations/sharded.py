@@ -30,6 +30,7 @@ from instep.destinations.base import (
     Merge,
     Met,
     Misfits,
+    OnDisk,
     Opens,
     Outcome,
     PartChange,
@@ -101,6 +102,10 @@ class Sharded:
 
     def test(self) -> list[Check]:
         return self.base.test()
+
+    def check_writable(self) -> None:
+        if isinstance(self.base, OnDisk):
+            self.base.check_writable()
 
     def kept_open(self) -> AbstractContextManager[None]:
         return self.base.kept_open() if isinstance(self.base, Opens) else nullcontext()

@@ -21,7 +21,7 @@ _HINTS = {
     errno.EDQUOT: "the quota is used up: free space or raise it, then sync again",
     errno.EFBIG: "the file size limit is reached: raise `ulimit -f` or lower the file size",
     errno.EACCES: "give this user the right to write there",
-    errno.EROFS: "the disk is read-only: choose another location",
+    errno.EROFS: "the disk is mounted read-only: mount it for writing",
 }
 
 

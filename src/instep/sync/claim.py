@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from instep.crash import crashpoint
+from instep.destinations.base import OnDisk
 from instep.errors import Blocked, is_unreachable
 from instep.events import RunEnded, RunStarted
 from instep.logs import bound
@@ -32,6 +33,8 @@ def claimed(pipe: Pipe, kind: RunKind, *, paused_too: bool = False) -> Iterator[
         pipe.store.events.add(RunStarted(pipe.name, run.id, kind))
         try:
             with Heartbeat(pipe.store.runs, run):
+                if kind != "delete" and isinstance(pipe.destination, OnDisk):
+                    pipe.destination.check_writable()
                 yield run
         except BaseException as error:
             text = str(error) or type(error).__name__

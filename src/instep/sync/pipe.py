@@ -32,11 +32,13 @@ def _no_source() -> Source:
 
 @dataclass(frozen=True)
 class Scope:
-    """The tables that the section of a source lets a connection see."""
+    """The tables that the section of a source lets a connection see, and what the connection says of columns."""
 
     source: str = ""
     include: tuple[str, ...] = ()
     unfiltered: Callable[[], Source] = _no_source  # the same source without `include` and `exclude`
+    exclude: tuple[str, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)  # patterns of columns, and the key that has them
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from instep.crash import crashpoint
 from instep.errors import Blocked, Fenced
 from instep.events import TableFailed, TableLoaded
-from instep.model import Run, TableRun
+from instep.model import PATTERN, Run, TableRun
 from instep.schema.change import describe
 from instep.schema.read import TableRead
 from instep.schema.selection import Pattern
@@ -273,13 +273,14 @@ class _Sync:
         crashpoint("sync.recorded")
         hold(pipe, detection, reviews)
         crashpoint("sync.held")
-        plan = plan_and_apply(pipe, self.run, detection, reviews)
-        detection = replace(detection, decisions=plan.decisions, reviews=reviews)
+        plan, failed = plan_and_apply(pipe, self.run, detection, reviews)
+        denied = {**detection.denied, **failed}
+        detection = replace(detection, decisions=plan.decisions, reviews=reviews, denied=denied)
         promote_first(pipe, self.run, detection, outcome)
         outcome.applied += tuple(s.text for s in plan.steps)
         for note in detection.notes:
             outcome.note(note)
-        self.refused(plan.refused, detection)
+        self.refused({ref: why for ref, why in plan.refused.items() if ref not in failed}, detection)
         self.not_there(detection)
         for text in refusals(plan.decisions, plan.refused):
             outcome.note(text)
@@ -304,11 +305,11 @@ class _Sync:
                 self.outcome.others[ref] = TableRun(self.run.id, ref, "failed", error=why)
 
     def not_there(self, detection: Detection) -> None:
-        """Patterns of `include` that no table fits: each has failed as a table does; the last pass counts."""
+        """Patterns of the project file that fit nothing: each has failed as a table does; the last pass counts."""
         if self.wanted.tables:
             return
         self.outcome.missing = {
-            ref: TableRun(self.run.id, ref, "failed", error=why)
+            ref: TableRun(self.run.id, ref, "failed", PATTERN, error=why)
             for text, why in detection.missing.items()
             for ref in (_ref(text),)
         }

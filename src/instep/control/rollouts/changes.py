@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from instep.control.reviews import answer
@@ -16,6 +17,9 @@ from instep.store.reviews import STANDING
 from instep.store.store import Store
 
 Verdict = Literal["approved", "rejected"]
+LOOK_FIRST = "; look at their sources first: --detect"
+"""The end of a hint that is no help to one whose sources were looked at just now."""
+_NEAR = 3
 
 
 @dataclass(frozen=True)
@@ -123,9 +127,19 @@ def change_patch(
     if not found:
         raise InstepError(
             f"none of {len(connections)} connections has a change {kind} of {path}",
-            hint="look at their sources first: --detect",
+            hint=f"{_near(store, text, connections)}{LOOK_FIRST}",
         )
     return replace(wanted, summary=max(sorted(found), key=found.__getitem__))
+
+
+def _near(store: Store, text: str, connections: Sequence[str]) -> str:
+    """Return the open changes whose kind and object are most like `text`, or say that there is none."""
+    known = {f"{r.kind}:{path_of(r)}" for name in connections for r in store.reviews.find(name, ("open",))}
+    if not known:
+        return "none of them has an open change: `instep changes list`"
+    near = get_close_matches(text, sorted(known), _NEAR)
+    shown = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{shown}`instep changes list` shows the open changes"
 
 
 def _seen(store: Store, id: str, sees: Callable[[str], bool]) -> Review:

@@ -39,6 +39,7 @@ from instep.destinations.kept import Kept, Promoted
 from instep.destinations.maintained import Layout, Maintained, Upkeep
 from instep.destinations.savepoints import Savepoint
 from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
+from instep.destinations.writable import check_writable
 from instep.errors import DestinationError
 from instep.model import Check
 from instep.schema.guard import Guards
@@ -97,6 +98,9 @@ class DeltaDestination:
     @property
     def quarantine_days(self) -> int:
         return self.config.quarantine_days
+
+    def check_writable(self) -> None:
+        check_writable(self.config.name, *self.warehouse.places)
 
     def spark_catalog(self) -> Mapping[str, str]:
         """Spark only writes the staged files."""

@@ -95,6 +95,11 @@ class Warehouse(ABC):
     def room(self) -> Place:
         """For files of no table."""
 
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """The folders of this machine that every run writes to."""
+        return ()
+
     @abstractmethod
     def delete(self, folder: AnyPath) -> None:
         """A table and its files; what cannot be deleted raises DestinationError."""
@@ -158,6 +163,11 @@ class Folders(Warehouse):
             return []
         except OSError as error:
             raise ConnectError(f"{folder}: {error.strerror}", hint="check the path and its rights") from error
+
+    @property
+    def places(self) -> tuple[Path, ...]:
+        """The folders of this machine that every run writes to."""
+        return self.root, self.root / OWN
 
     def room(self) -> Place:
         """For files of no table."""

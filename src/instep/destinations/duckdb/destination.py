@@ -39,6 +39,7 @@ from instep.destinations.kept import Kept, Promoted
 from instep.destinations.shared import Whole, is_shared, shard_column, with_shard
 from instep.destinations.sql.ddl import Dialect
 from instep.destinations.sql.staged import Files, StagingArea
+from instep.destinations.writable import check_writable
 from instep.model import Check
 from instep.schema.old_names import View
 from instep.schema.plan import Step
@@ -82,6 +83,10 @@ class DuckDbDestination:
         self.beside = Path(f"{Path(config.path).absolute()}.files")
         folders = [self.beside, *([local(config.staging)] if config.staging and not is_object(config.staging) else [])]
         self.file = DatabaseFile(Path(config.path), config.lock_timeout, part, folders)
+
+    def check_writable(self) -> None:
+        beside = () if self.config.staging else (self.beside,)
+        check_writable(self.config.name, self.file.path.parent, self.file.path, *beside)
 
     def part(self, shard: str) -> DuckDbDestination:
         return DuckDbDestination(self.config, shard)

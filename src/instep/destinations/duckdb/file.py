@@ -23,6 +23,8 @@ from instep.errors import Conflict, ConnectError, DestinationError
 
 _LOCKED = re.compile(r"Conflicting lock is held in (?P<program>\S+).*?\(PID (?P<pid>\d+)\)")
 _WILD = re.compile(r"([*?\[])")
+_REFUSED = re.compile("Permission denied|Read-only file system")
+_RIGHTS = "give this user the right to write the file and its folder, or mount the disk for writing"
 _POLL = 0.05
 _CONFIG: dict[str, Any] = {
     "arrow_lossless_conversion": "true",
@@ -192,6 +194,8 @@ class DatabaseFile:
         except OSError as error:
             raise ConnectError(f"{self.path}: {error.strerror}", hint="check the path and its rights") from error
         except duckdb.Error as error:
+            if write and _REFUSED.search(str(error)):
+                raise self._refused(error) from error
             if (found := _holder(str(error))) is None:
                 hint = "check that it is a DuckDB file of a version that this one reads, and its rights"
                 raise ConnectError(f"{self.path} cannot be opened: {_first(error)}", hint=hint) from error
@@ -232,6 +236,8 @@ class DatabaseFile:
 
     def clear(self, error: duckdb.Error) -> Exception:
         """What the database said, as an error of ours."""
+        if _REFUSED.search(str(error)) and str(self.path) in str(error):
+            return self._refused(error)
         if isinstance(error, duckdb.TransactionException) and "conflict" in str(error).lower():
             return Conflict(f"{self.path.name}: {_first(error)}", hint="another run was faster: run this again")
         if isinstance(error, duckdb.OutOfMemoryException | duckdb.IOException):
@@ -243,6 +249,9 @@ class DatabaseFile:
                 f"{self.path}: {_first(error)}: nothing was written", hint="free disk space, then run it again"
             )
         return DestinationError(f"{self.path.name}: {_first(error)}")
+
+    def _refused(self, error: duckdb.Error) -> ConnectError:
+        return ConnectError(f"{self.path} cannot be written: {_first(error)}", hint=_RIGHTS)
 
 
 def exactly(path: str) -> str:

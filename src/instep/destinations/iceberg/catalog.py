@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sqlite3
@@ -16,9 +15,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from instep.destinations.base import Ref
 from instep.destinations.iceberg.objects import for_java
+from instep.destinations.writable import check_writable, is_writable
 from instep.errors import ConnectError, DestinationError, InstepError
 from instep.sqlite_wal import use_wal
 from instep.stage.names import LOCAL_FILES
@@ -167,9 +168,12 @@ class Lake:
         if self.is_sqlite:
             from instep.destinations.iceberg.sqlite import SqliteCatalog
 
-            uri = f"sqlite:///{self.database}?timeout=60"
+            name, place = self.name, f"{self.database}?timeout=60"
+            if self._is_read_only:
+                place = f"{self._read_only_uri}&uri=true&timeout=60"
+            uri = f"sqlite:///{place}"
             rest = {k: v for k, v in self.config.properties.items() if k != "uri"}
-            catalog = SqliteCatalog(self.name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
+            catalog = SqliteCatalog(name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
             return catalog if self.config.local_files else confined(catalog)
 
         try:
@@ -184,13 +188,12 @@ class Lake:
             ) from error
 
     def _make(self) -> None:
-        """Makes the SQLite catalog where there is nothing; refuses a folder that holds something else."""
+        """Makes the SQLite catalog where there is nothing; refuses a folder that holds something else. One that may
+        not be written stays as it is: it can be read."""
         there = self.exists()
-        if why := self._why_not_written():
-            raise ConnectError(
-                f"lake {self.config.name}: {why} may not be written by this user, or its disk is mounted read-only",
-                hint="let this user write there, or mount it for writing",
-            )
+        if there and self._is_read_only:
+            return
+        self.check_writable()
         if not there:
             self.database.parent.mkdir(parents=True, exist_ok=True)
         with self.open_database() as db, db:
@@ -199,18 +202,32 @@ class Lake:
             if not any(row[1] == "iceberg_type" for row in db.execute("PRAGMA table_info(iceberg_tables)")):
                 db.execute("ALTER TABLE iceberg_tables ADD COLUMN iceberg_type VARCHAR(5)")
 
-    def _why_not_written(self) -> str:
-        """Return the file or folder of the catalog that may not be written, "" for none."""
-        folder = next(place for place in self.database.parents if place.exists())
-        if not os.access(folder, os.W_OK):
-            return str(folder)
-        return str(self.database) if self.database.exists() and not os.access(self.database, os.W_OK) else ""
+    def check_writable(self) -> None:
+        """Raise ConnectError if the catalog's file or the tables' folder may not be written; of another catalog its
+        server knows."""
+        if self.is_sqlite:
+            tables = (local_path(self.warehouse),) if self.warehouse.startswith("file://") else ()
+            check_writable(self.config.name, self.database.parent, self.database, *tables)
+
+    @property
+    def _is_read_only(self) -> bool:
+        """Whether the catalog's file is there and may not be written."""
+        return self.database.exists() and not (is_writable(self.database) and is_writable(self.database.parent))
+
+    @property
+    def _read_only_uri(self) -> str:
+        """The catalog's file for SQLite: one without a write-ahead log is read as what nobody changes, as SQLite has
+        no place for the index of a log then."""
+        log = self.database.with_name(f"{self.database.name}-wal")
+        return f"file:{quote(str(self.database))}?mode=ro{'' if log.exists() else '&immutable=1'}"
 
     @contextmanager
     def open_database(self) -> Iterator[sqlite3.Connection]:
         """The catalog's file; ConnectError if it cannot be opened, read or written."""
         try:
-            with closing(sqlite3.connect(self.database, timeout=_BUSY_SECONDS)) as db:
+            read_only = self._is_read_only
+            place = self._read_only_uri if read_only else self.database
+            with closing(sqlite3.connect(place, timeout=_BUSY_SECONDS, uri=read_only)) as db:
                 yield db
         except sqlite3.Error as error:
             raise ConnectError(
@@ -236,7 +253,7 @@ class Lake:
                     hint="bring the catalog's file to that path (property uri), or choose an empty place",
                 )
             return False
-        if not self._why_not_written() and not _is_catalog(self.database):
+        if not self._is_read_only and not _is_catalog(self.database):
             raise DestinationError(
                 f"lake {self.config.name}: {self.database} is not an Iceberg catalog",
                 hint="choose another folder for the warehouse",
@@ -250,6 +267,7 @@ class Lake:
         with self._namespaces:
             if self.catalog.namespace_exists((namespace,)):
                 return
+            self.check_writable()
             try:
                 self.catalog.create_namespace((namespace,))
             except NamespaceAlreadyExistsError:

@@ -93,6 +93,9 @@ class IcebergDestination:
         self.capabilities = replace(CAPABILITIES, views=self.lake.holds_views)
         self._read: dict[Ref, tuple[Metadata, Table]] = {}
 
+    def check_writable(self) -> None:
+        self.lake.check_writable()
+
     def part(self, shard: str) -> IcebergDestination:
         return IcebergDestination(self.config, part_of(self.lake, shard))
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 
 from instep.crash import crashpoint
 from instep.destinations.base import Commit, Guarded
-from instep.errors import IllegalChange, StalePlan
+from instep.errors import DestinationError, IllegalChange, InstepError, SparkNeeded, StageError, StalePlan
 from instep.events import ChangeApplied, ChangeDetected
 from instep.model import Review, Run
 from instep.schema.accept import accept
@@ -28,7 +28,7 @@ from instep.schema.change import (
 from instep.schema.extra import was_extra
 from instep.schema.guard import Guards, offences, spared
 from instep.schema.names import assign, destination_ref, with_given
-from instep.schema.plan import Plan, check_base, desired, plan
+from instep.schema.plan import Group, Plan, check_base, desired, plan
 from instep.schema.policy import Decision, Modifiers, is_reordered_key
 from instep.schema.selection import column_is_on
 from instep.schema.table import Catalog, Table, by_names, fingerprint
@@ -62,9 +62,13 @@ REBUILDS = ("table.replaced", "key.changed", "key.removed", "cursor.changed", "c
 """Kinds after which the whole table is read into a new generation, so that no two keys are ever mixed."""
 
 
-def make_plan(pipe: Pipe, detection: Detection, stuck: Mapping[Ref, str] = NONE) -> Plan:
+def make_plan(
+    pipe: Pipe, detection: Detection, stuck: Mapping[Ref, str] = NONE, failing: Mapping[Ref, str] = NONE
+) -> Plan:
     """What applying the decisions does; touches nothing. What the destination cannot take waits in it for a review.
-    `stuck`: destination tables that are left as they are, and why."""
+    `stuck`: destination tables that are left as they are, and why; of those that are `failing` the next sync tries
+    again."""
+    stuck = {**stuck, **failing}
     check_unmoved(pipe)
     before, guards = detection.accepted, _guards(pipe, detection.accepted)
     decisions, kept = spared(detection.decisions, before, pipe.naming, guards)
@@ -80,8 +84,8 @@ def make_plan(pipe: Pipe, detection: Detection, stuck: Mapping[Ref, str] = NONE)
     made = replace(made, notes=(*made.notes, *(DestinationDrifted(ref, text) for (ref, _), text in kept.items())))
     made = with_shards(pipe, made)
     made = repaired(pipe, with_layouts(pipe, made), detection.drift, detection.decisions)
-    drifted = detection.drift.held(made.decisions).keys()
-    return replace(made, decisions=hold_tables(made.decisions, made.refused, drifted))
+    waiting = {*detection.drift.held(made.decisions), *_accepted(pipe, failing, detection.accepted, made.after)}
+    return replace(made, decisions=hold_tables(made.decisions, made.refused, waiting))
 
 
 def _drawn(
@@ -139,6 +143,12 @@ def _refs(pipe: Pipe, *catalogs: Catalog) -> set[Ref]:
     return {destination_ref(t, pipe.naming) for c in catalogs for t in c.tables}
 
 
+def _accepted(pipe: Pipe, by_place: Mapping[Ref, str], *catalogs: Catalog) -> dict[Ref, str]:
+    """The same by the accepted names of the destination's tables."""
+    places = {t.ref: destination_ref(t, pipe.naming) for c in catalogs for t in c.tables}
+    return {ref: by_place[place] for ref, place in places.items() if place in by_place}
+
+
 def apply_plan(
     pipe: Pipe,
     run: Run,
@@ -154,10 +164,10 @@ def apply_plan(
         for group in made.groups():
             crashpoint("apply.table.before")
             with span("apply.table", table=".".join(group.ref), steps=len(group.steps)), record.taking(group.steps):
-                pipe.destination.claim(group.ref, run.fence)
                 changes = tuple(s.id for s in group.steps)
                 commit = Commit(run.id, run.fence, changes=changes)
-                with _named(group.ref):
+                with _named(group):
+                    pipe.destination.claim(group.ref, run.fence)
                     pipe.destination.execute(group.ref, group.steps, group.after, commit)
                 crashpoint("apply.table.after")
         confirm(pipe, made)
@@ -167,33 +177,57 @@ def apply_plan(
 class TableStuck(IllegalChange):
     """A destination table that could not be changed as its plan says; it is as it was."""
 
-    def __init__(self, ref: Ref, why: IllegalChange) -> None:
+    def __init__(self, group: Group, why: IllegalChange) -> None:
         super().__init__(why.message, hint=why.hint)
-        self.ref = ref
+        self.ref = group.after.ref if group.after else group.ref
+
+
+class TableFailing(DestinationError):
+    """A destination table that could not be written while its schema was changed. The change may be there by now.
+    `refs`: what it is called, and what it was to be called."""
+
+    def __init__(self, group: Group, why: InstepError) -> None:
+        super().__init__(why.message, hint=why.hint)
+        self.refs = {group.ref, group.after.ref if group.after else group.ref}
 
 
 @contextmanager
-def _named(ref: Ref) -> Iterator[None]:
+def _named(group: Group) -> Iterator[None]:
     try:
         yield
     except IllegalChange as why:
-        raise TableStuck(ref, why) from why
+        raise TableStuck(group, why) from why
+    except SparkNeeded:
+        raise
+    except (DestinationError, StageError) as why:
+        raise TableFailing(group, why) from why
 
 
-def plan_and_apply(pipe: Pipe, run: Run, detection: Detection, reviews: Mapping[str, Review]) -> Plan:
-    """Apply what was decided and return the plan that was carried out: a table whose values turn out not to fit while
-    they are written again keeps its columns, and the others go on."""
-    stuck: dict[Ref, str] = {}
+_MOST = 10
+"""Tables that fail before the destination itself is taken for the trouble."""
+
+
+def plan_and_apply(
+    pipe: Pipe, run: Run, detection: Detection, reviews: Mapping[str, Review]
+) -> tuple[Plan, Mapping[Ref, str]]:
+    """Apply what was decided; return the plan that was carried out, and the accepted tables that failed, with why. A
+    table whose values turn out not to fit while they are written again keeps its columns, and the others go on; so they
+    do where one cannot be written."""
+    stuck, failing = dict[Ref, str](), dict[Ref, str]()
     while True:
-        made = make_plan(pipe, detection, stuck)
+        made = make_plan(pipe, detection, stuck, failing)
         try:
             apply_plan(pipe, run, made, reviews, detection)
         except TableStuck as error:
             if error.ref in stuck:
                 raise
             stuck[error.ref] = f"{error.message} ({error.hint})"
+        except TableFailing as error:
+            if error.refs <= failing.keys() or len(failing) >= _MOST:
+                raise
+            failing |= dict.fromkeys(error.refs, str(error))
         else:
-            return made
+            return made, _accepted(pipe, failing, detection.accepted, made.after)
 
 
 def check(pipe: Pipe, made: Plan, reviews: Mapping[str, Review]) -> None:

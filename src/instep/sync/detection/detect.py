@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 
+from instep.errors import one_line
 from instep.events import (
     ChangeDetected,
     ChangeIgnored,
@@ -70,7 +71,7 @@ from instep.sync.detection.drift import Drift, compare, remembered
 from instep.sync.detection.fill_since import note_cursors
 from instep.sync.detection.four_eyes import out_of_sight, own_word, second_person
 from instep.sync.detection.identity import moved, rebind
-from instep.sync.detection.included import missing_includes
+from instep.sync.detection.included import missing_columns, missing_includes
 from instep.sync.detection.places import Places
 from instep.sync.detection.privacy import Guard
 from instep.sync.detection.protect import hold as hold_personal
@@ -91,9 +92,9 @@ class Detection:
     what was accepted as `version`; `denied` the accepted tables that may no longer be read, `hidden` what never
     could, or has a name that no destination can hold. `rebound`: the source is another server, ids were taken anew by
     name. `stored`: the store has the discovery. `unmatched`: patterns of the selection that match nothing,
-    `missing`: those of `include`, each with an error (`others`: some table is switched on), `unheeded`: what else the
-    project file says in vain. `stale`: content keys of approvals that do not count any more, because their table has
-    moved since."""
+    `missing`: those of `include` and exact names of columns, each with an error (`others`: some table is switched on),
+    `unheeded`: what else the project file says in vain. `stale`: content keys of approvals that do not count any more,
+    because their table has moved since."""
 
     source: Catalog
     accepted: Catalog
@@ -121,7 +122,8 @@ class Detection:
     def notes(self) -> tuple[str, ...]:
         """What is left out without anybody having said so: people want to know why it is not there."""
         hidden = (f"{'.'.join(filter(None, path))} is not synced: {why}" for path, why in sorted(self.hidden.items()))
-        patterns = (f"the pattern {text!r} in the project file matches nothing" for text in self.unmatched)
+        noted = (one_line(text) for text in self.unmatched if text not in self.missing)
+        patterns = (f"the pattern '{text}' in the project file matches nothing" for text in noted)
         as_text = text_sentences(added_columns(d.change for d in self.applied))
         return (*hidden, *patterns, *self.unheeded, *as_text, *waits_for_rebuild(self.decisions, self.accepted))
 
@@ -231,7 +233,7 @@ def detect(
         doubt=doubt,
         drift=drift,
         unheeded=unheeded(pipe, discovery.catalog, source, discovery.denied),
-        missing=missing_includes(pipe, discovery, accepted, recalled=recalled),
+        missing={**missing_includes(pipe, discovery, accepted, recalled=recalled), **missing_columns(pipe, discovery)},
         others=any(is_on(pipe.selection, t)[0] for t in source.tables),
         born=() if stored or rebound else left_out_at_birth(pipe, last, discovery, accepted, listing, decisions),
     )  # fmt: skip
