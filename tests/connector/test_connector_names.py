@@ -44,9 +44,20 @@ def test_updates_deletes_and_keys_of_a_system_name(make_connector: MakeConnector
         ("op.truncate('')", "cannot be empty or blank"),
         ("op.upsert('t', {'id': 1, '  ': 2})", "a blank one"),
         ("op.upsert('t', {'id': 1, '\\u00a0\\u2003': 2})", "a blank one"),
+        ("op.upsert('t', {'id': 1, '\\u2800': 2})", "a blank one"),
+        ("op.upsert('t', {'id': 1, '\\u3164\\uffa0': 2})", "a blank one"),
+        ("op.upsert('\\u115f', {'id': 1})", "cannot be empty or blank"),
         ("op.upsert('t', {'id': 1, 'a\\0b': 2})", "has a NUL"),
         ("op.checkpoint({'at': float('nan')})", "state['at'] is NaN"),
         ("op.checkpoint({'a': {'b': [1, float('-inf')]}})", "state['a']['b'][1] is NaN or Infinity"),
+        ("op.checkpoint({float('nan'): 1})", "state has the key nan, NaN or Infinity"),
+        ("op.checkpoint({'a': [{float('inf'): 1}]})", "state['a'][0] has the key inf"),
+        ("op.checkpoint({'a': {1}})", "state['a'] is of the type set, which JSON does not have: keep a list"),
+        ("from decimal import Decimal; op.checkpoint({'a': [Decimal(1)]})", "state['a'][0] is of the type Decimal"),
+        ("op.checkpoint({'a': {(1, 2): 3}})", "state['a'] has the key (1, 2) of the type tuple"),
+        ("op.checkpoint({1: 'x', '1': 'y'})", "state has the key '1' and the key 1, which are one key in JSON"),
+        ("op.checkpoint({'m': [{None: 1, 'null': 2}]})", "state['m'][0] has the key 'null' and the key None"),
+        ("s = {}; s['a'] = s; op.checkpoint(s)", "op.checkpoint(state): Circular reference"),
     ],
 )
 def test_what_is_refused_where_it_is_called(world: World, call: str, part: str) -> None:
@@ -55,7 +66,7 @@ def test_what_is_refused_where_it_is_called(world: World, call: str, part: str) 
         def update(configuration, state):
             try:
                 {call}
-            except ValueError as error:
+            except (ValueError, TypeError) as error:
                 log.info("refused: " + str(error))
             op.upsert("t", {{"id": 1}})
         """
@@ -66,7 +77,15 @@ def test_what_is_refused_where_it_is_called(world: World, call: str, part: str) 
     assert sync.records("t") == [{"id": 1}], "the sync goes on, and nothing of the refused operation is there"
 
 
-@pytest.mark.parametrize("declared", ["{'table': ' '}", "{'table': 't', 'columns': {' ': 'INT'}}"])
+def test_keys_that_are_no_texts_are_kept_as_texts(world: World) -> None:
+    sync = world.sync(
+        "def update(configuration, state):\n    op.checkpoint({1: {2.5: 'a', True: 'b'}, '2': [(1, None)]})"
+    )
+    assert sync.error is None
+    assert sync.segments[-1].state == {"1": {"2.5": "a", "true": "b"}, "2": [[1, None]]}
+
+
+@pytest.mark.parametrize("declared", ["{'table': ' '}", "{'table': 't', 'columns': {'\u2800': 'INT'}}"])
 def test_blank_names_in_a_schema(world: World, declared: str) -> None:
     sync = world.sync(
         f"def update(configuration, state):\n    pass\ndef schema(configuration):\n    return [{declared}]\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 from fivetran_connector_sdk import Connector, outlet
 from fivetran_connector_sdk.connector import failure
-from fivetran_connector_sdk.unrun import check_calls
+from fivetran_connector_sdk.unrun import check_calls, watch
 
 
 def main(frames: int, answers: int, folder: str) -> None:
@@ -24,6 +24,7 @@ def main(frames: int, answers: int, folder: str) -> None:
     out = outlet.use(outlet.Outlet(wire))
     sys.argv[:] = [os.path.join(folder, "connector.py")]
     sys.path.insert(0, folder)
+    watch(folder)
     try:
         connector = _loaded(folder)
     except BaseException as error:

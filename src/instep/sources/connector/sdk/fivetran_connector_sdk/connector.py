@@ -50,6 +50,7 @@ class Connector:
             out.declare(self.tables(configuration))
             self._check_signature(configuration, state)
             run_through(self.update_method(configuration=configuration, state=state))
+            out.check_lost()
             out.end({"frame": "end"})
         except BaseException as error:
             out.end(failure(error))

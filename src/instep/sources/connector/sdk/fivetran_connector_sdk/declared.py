@@ -12,6 +12,8 @@ from . import convert
 Named = tuple[str, str]
 _DECIMAL = "DECIMAL"
 _UNSEEN = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
+_NO_INK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+"""Characters of other categories that show nothing: fillers of Hangul and Khmer, blank Braille, joiners, variants."""
 MAX_PRECISION = 38
 RESERVED = frozenset({"__op", "__seq", "__given"})
 
@@ -65,7 +67,7 @@ class TableSpec:
 
 def is_blank(name: str) -> bool:
     """True if the name has no visible character."""
-    return not any(category(c) not in _UNSEEN for c in name)
+    return all(c in _NO_INK or "\ufe00" <= c <= "\ufe0f" or category(c) in _UNSEEN for c in name)
 
 
 def tables_of(said: Any) -> dict[Named, TableSpec]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 import os
 import struct
 import threading
@@ -17,9 +18,12 @@ from typing import Any, Protocol
 from . import rows
 from .declared import Named, TableSpec
 from .file_upload import FileUpload, chunks
+from .unrun import check_coroutines
 
 Bytes = bytes | memoryview
 LARGEST_STATE = 10 << 20
+_OPERATIONS = {rows.UPSERT: "op.upsert", rows.UPDATE: "op.update", rows.DELETE: "op.delete"}
+_NOT_HERE = "operations belong into the process in which update() runs, not into one that it started"
 _LENGTHS = struct.Struct("<IQ")
 
 
@@ -73,10 +77,11 @@ class Outlet:
         self._checkpoints = 0
         self._uploads = 0
         self._ended = ""
+        self._refused = mmap.mmap(-1, mmap.PAGESIZE)  # shared with processes that are forked from this one
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        self._ended = "operations belong into the process in which update() runs, not into one that it started"
+        self._ended = _NOT_HERE
         self._lock = threading.RLock()
 
     def declare(self, tables: Mapping[Named, TableSpec]) -> None:
@@ -101,7 +106,27 @@ class Outlet:
             if not self._ended:
                 self._wire.send(head)
 
+    def check_lost(self) -> None:
+        """Raise for what the connector meant to send and nobody will: no state may be kept after it."""
+        if self._refused[0]:
+            called = self._refused[:].rstrip(b"\0").decode(errors="replace")
+            raise RuntimeError(
+                f"{called} was called in a process that update() started, and refused: {_NOT_HERE}. Let that process "
+                "return the rows and send them here, or start a thread instead"
+            )
+        check_coroutines()
+
+    def _refuse(self, operation: str, schema: str = "", table: str = "") -> None:
+        """Raise RuntimeError; a forked process lets the one that it came from know."""
+        if self._ended == _NOT_HERE and not self._refused[0]:
+            text = operation + (f" of table {TableSpec(schema, table).label}" if table else "()")
+            data = text.encode(errors="replace")[:200]
+            self._refused[: len(data)] = data
+        raise RuntimeError(self._ended)
+
     def row(self, operation: int, schema: str, table: str, data: Mapping[str, Any]) -> None:
+        if self._ended:
+            self._refuse(_OPERATIONS[operation], schema, table)
         with self._lock:
             bucket = self._buckets.get((schema, table)) or self._bucket(schema, table)
             shape, values, size = bucket.looked_at(data)
@@ -114,6 +139,8 @@ class Outlet:
     def upload(self, operation: int, schema: str, table: str, data: Mapping[str, Any], file: FileUpload) -> None:
         """The file, then its row, if the row can be sent. Other threads may go on meanwhile, but no checkpoint comes
         between the end of a file and its row."""
+        if self._ended:
+            self._refuse(_OPERATIONS[operation], schema, table)
         with self._lock:
             bucket = self._buckets.get((schema, table)) or self._bucket(schema, table)
             bucket.looked_at(data)
@@ -136,6 +163,8 @@ class Outlet:
         return spec.key if spec else ()
 
     def truncate(self, schema: str, table: str) -> None:
+        if self._ended:
+            self._refuse("op.truncate", schema, table)
         with self._lock:
             bucket = self._buckets.get((schema, table)) or self._bucket(schema, table)
             self._sequence += 1
@@ -144,7 +173,10 @@ class Outlet:
     def checkpoint(self, state: Mapping[str, Any]) -> None:
         """Returns when what came before it is kept. Other threads may go on meanwhile. The state is read when its turn
         has come: threads share it, and what one has kept must not be taken back by another that has waited."""
+        if self._ended:
+            self._refuse("op.checkpoint")
         with self._turn:
+            self.check_lost()
             text = _state_text(state)
             if len(text) > LARGEST_STATE:
                 raise ValueError(f"the state has {len(text):,} bytes; at most {LARGEST_STATE:,} can be kept")
@@ -177,26 +209,77 @@ class Outlet:
 
 
 def _state_text(state: Mapping[str, Any]) -> str:
-    """The state as JSON. Raises ValueError for numbers that JSON has not: the next sync could not read them."""
+    """The state as JSON. Raises ValueError, or TypeError for types, with the place, for what JSON does not have: the
+    next sync could not read it."""
     try:
-        return json.dumps(dict(state), allow_nan=False)
-    except ValueError as error:
-        if "JSON compliant" not in str(error):
-            raise
-        raise ValueError(
-            f"op.checkpoint(state): {_not_a_number(state, 'state')} is NaN or Infinity, which JSON does not have: keep "
-            "None or a text instead"
-        ) from None
+        text = json.dumps(dict(state), allow_nan=False)
+    except (ValueError, TypeError) as error:
+        refused = TypeError if isinstance(error, TypeError) else ValueError
+        raise refused(f"op.checkpoint(state): {_unfit(state) or error}") from None
+    if _mixes_keys(state) and (problem := _unfit(state)):
+        raise ValueError(f"op.checkpoint(state): {problem}")
+    return text
 
 
-def _not_a_number(value: Any, place: str) -> str:
-    """Where the first such number stands, "" if there is none."""
-    if isinstance(value, float):
-        return "" if math.isfinite(value) else place
-    inner = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, (list, tuple)) else ()
-    )
-    return next((found for key, part in inner if (found := _not_a_number(part, f"{place}[{key!r}]"))), "")
+def _mixes_keys(state: Mapping[str, Any]) -> bool:
+    """True if a dict in it has texts and others as keys, of which two may be one in JSON."""
+    try:
+        json.dumps(dict(state), sort_keys=True)
+    except TypeError:
+        return True
+    return False
+
+
+def _unfit(state: Mapping[str, Any]) -> str:
+    """What in it is no JSON, and what to do; "" if all is. A value within itself is left to `json`."""
+    left: list[tuple[Any, Any]] = [(state, None)]
+    seen = {id(state)}
+    while left:
+        value, place = left.pop()
+        parts = list(value.items() if isinstance(value, Mapping) else enumerate(value))  # threads may change it
+        if isinstance(value, Mapping) and (problem := _unfit_key([key for key, _ in parts], place)):
+            return problem
+        for key, part in parts:
+            here = (place, key)
+            if isinstance(part, (dict, list, tuple)):
+                if part and id(part) not in seen:
+                    seen.add(id(part))
+                    left.append((part, here))
+            elif isinstance(part, float):
+                if not math.isfinite(part):
+                    return f"{_path(here)} is NaN or Infinity, which JSON does not have: keep None or a text instead"
+            elif part is not None and not isinstance(part, (str, int)):
+                what = "a list" if isinstance(part, (set, frozenset)) else "a text, such as str(value)"
+                return (
+                    f"{_path(here)} is of the type {type(part).__name__}, which JSON does not have: keep {what} instead"
+                )
+    return ""
+
+
+def _unfit_key(keys: Sequence[Any], place: Any) -> str:
+    """What is wrong with a key of the dict at this place."""
+    if set(map(type, keys)) <= {str}:
+        return ""
+    texts: dict[str, Any] = {}
+    for key in keys:
+        where = f"{_path(place)} has the key {key!r:.100}"
+        if isinstance(key, float) and not math.isfinite(key):
+            return f"{where}, NaN or Infinity, which JSON does not have: use a text instead"
+        if key is not None and not isinstance(key, (str, int, float)):
+            return f"{where} of the type {type(key).__name__}, and keys in JSON are texts: use a text instead"
+        text = key if isinstance(key, str) else next(iter(json.loads(json.dumps({key: 0}))))
+        if text in texts:
+            return f"{where} and the key {texts[text]!r:.100}, which are one key in JSON: use one of them"
+        texts[text] = key
+    return ""
+
+
+def _path(place: Any) -> str:
+    keys = []
+    while place is not None:
+        place, key = place
+        keys.append(f"[{key!r:.100}]")
+    return "state" + "".join(reversed(keys))
 
 
 _current: Outlet | None = None
