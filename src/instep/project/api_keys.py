@@ -193,8 +193,10 @@ KEYS: Mapping[type[Section], Mapping[str, Reach]] = {
 }  # fmt: skip
 
 
-_CALLED = re.compile(r"(?i)host|(^|_)port$|ur[il]|endpoint|server|domain|account|site|address|(^|_)base(_|$)"
-                     r"|ssl|tls|encrypt|trust|verif|certificate")
+_CALLED = re.compile(
+    r"(?i)host|(^|_)port$|ur[il]|endpoint|server|domain|account|site|address|(^|_)base(_|$)"
+    r"|ssl|tls|encrypt|trust|verif|certificate"
+)
 _LOOKS = re.compile(r"(?i)://|[\w-]\.[a-z]{2,}|\d+\.\d+\.\d+\.\d+|localhost|::")
 """Names and texts within a mapping that name a server, or say how it proves who it is."""
 
