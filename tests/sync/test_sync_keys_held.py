@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from events.shows import shows
 from instep.model import TableSettings
+from instep.schema.policy import Rule
 from instep.sync.changes import recursor
 from sync_world import MakeWorld, World, by_key, cursor, preset
 
@@ -156,3 +158,23 @@ def test_a_chosen_cursor_that_goes_pauses_and_is_settled_by_another(cursored: Wo
     recursor.carry_out(cursored.pipe, recursor.prepare(cursored.pipe, "public.t", None))
     assert (cursored.accepted("t").cursor, cursored.store.choices.of("shop")) == (None, {})
     assert cursored.preview().detection.decisions == ()
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["a new name", "a name that another table takes"])
+@pytest.mark.parametrize("action", ["pause_table", "ignore"])
+def test_a_table_that_is_renamed_and_has_lost_its_key(make_world: MakeWorld, taken: bool, action: Any) -> None:
+    """It waits under its new name, and the table that takes its old one is loaded."""
+    world = make_world()
+    world.policy = preset("allow_all", Rule(("key",), action))
+    world.run(
+        SINGLE, "CREATE TABLE u (a int PRIMARY KEY)", "INSERT INTO t VALUES (1, 1, 1)", "INSERT INTO u VALUES (1)"
+    )
+    world.sync()
+    world.run(DROP["postgres"], "ALTER TABLE t RENAME TO v", "INSERT INTO v VALUES (1, 2, 2)")
+    if taken:
+        world.run("ALTER TABLE u RENAME TO t")
+    world.run(f"INSERT INTO {'t' if taken else 'u'} VALUES (2)")  # noqa: S608
+    other = "t" if taken else "u"
+    assert world.statuses(world.sync()) == {"v": "paused", other: "done"}
+    assert world.rows(other, "a") == [(1,), (2,)]
+    assert world.rows("v", "a", "b") == [(1, 1)]

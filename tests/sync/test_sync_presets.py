@@ -164,7 +164,7 @@ def test_everything_rejected_keeps_everything_out(world: World, name: str) -> No
     assert world.pauses() == {}
     found = world.preview()
     assert found.plan.steps == ()
-    assert set(found.detection.unkeyed) == {("public", "k_changed"), ("public", "k_removed")}
+    assert set(found.detection.unkeyed(moved=False)) == {("public", "k_changed"), ("public", "k_removed")}
 
 
 def test_a_connection_that_was_stopped_runs_when_the_source_takes_it_back(make_world: MakeWorld) -> None:

@@ -119,7 +119,7 @@ def _waiting(pipe: Pipe, detection: Detection) -> dict[Ref, str]:
     places = Places.of(detection.decisions)
     paused = {p.table: p for p in pipe.store.pauses.active(pipe.name) if p.table and p.change}
     found = {ref: f"held change {p.change}: {p.reason}" for ref, p in paused.items() if ref is not None}
-    stopped = {*detection.unkeyed, *detection.replaced, *detection.drift.held(detection.decisions)}
+    stopped = {*detection.unkeyed(moved=False), *detection.replaced, *detection.drift.held(detection.decisions)}
     kinds = ("table.removed", "table.replaced", "destination.drifted", *KEYS)
     for one in detection.decisions:
         ref = places.before(one.change)

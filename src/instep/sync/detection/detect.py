@@ -134,14 +134,14 @@ class Detection:
         held = (d.change for d in self.decisions if d.change.kind == "table.replaced" and not d.applied)
         return frozenset(map(places.before, held))
 
-    @property
-    def unkeyed(self) -> Mapping[Ref, str]:
+    def unkeyed(self, *, moved: bool) -> Mapping[Ref, str]:
         """Accepted tables whose key is not the source's any more, which has not been let in: rows that differ would
-        meet as one."""
+        meet as one. `moved`: by the names that renames give them, once they are applied."""
         places = Places.of(self.decisions)
         held = [d for d in self.decisions if d.change.kind in KEYS and not d.applied]
-        found = {places.before(d.change): f"{describe(d.change)}: it is not let in, {self.state_of(d)}" for d in held}
-        return {ref: why for ref, why in found.items() if (t := self.accepted.get(ref)) and t.key}
+        keyed = [d for d in held if (t := self.accepted.get(places.before(d.change))) and t.key]
+        place = places.after if moved else places.before
+        return {place(d.change): f"{describe(d.change)}: it is not let in, {self.state_of(d)}" for d in keyed}
 
     def state_of(self, decision: Decision) -> str:
         """Say how a change stands that is not let in."""

@@ -128,7 +128,7 @@ class Pass:
 
     def _stopped(self) -> dict[Ref, tuple[str, str]]:
         """Tables that do not run now: (status, why)."""
-        held = {ref: ("paused", why) for ref, why in self.detection.unkeyed.items()}
+        held = {ref: ("paused", why) for ref, why in self.detection.unkeyed(moved=True).items()}
         paused = self.pipe.store.pauses.tables(self.pipe.name)
         held |= {ref: ("paused", pause.reason) for ref, pause in paused.items()}
         held |= self._drifted()

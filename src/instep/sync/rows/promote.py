@@ -33,7 +33,7 @@ def promote_first(pipe: Pipe, run: Run, detection: Detection, outcome: Outcome) 
     if wanted := waiting(pipe):
         once = isinstance(pipe.source, Streams)
         reads = {r.table.ref: r for r in selected_reads(pipe, detection)[0]}
-        stopped = {*pipe.store.pauses.tables(pipe.name), *detection.unkeyed, *detection.denied}
+        stopped = {*pipe.store.pauses.tables(pipe.name), *detection.unkeyed(moved=True), *detection.denied}
         only_here = [b for b in wanted if b.table not in stopped and (once or not is_read(b, reads))]
         _promote(pipe, run, only_here, outcome)
 
