@@ -154,7 +154,8 @@ class Filling:
     def _works(self, found: Sequence[Wish], detection: Detection, snapshot: Snapshot) -> dict[int, _Work]:
         reads = {r.table.ref: r for r in selected_reads(self.pipe, detection)[0]}
         drifted = detection.drift.held(detection.decisions)
-        stopped = {*self.pipe.store.pauses.tables(self.pipe.name), *detection.unkeyed(moved=True), *detection.denied, *drifted}
+        held = {*detection.unkeyed(moved=True), *detection.denied, *drifted}
+        stopped = {*self.pipe.store.pauses.tables(self.pipe.name), *held}
         dead, works = dead_runs(self.pipe, self.run), {}
         for number, wish in enumerate(found):
             read = reads.get(wish.table.ref)
