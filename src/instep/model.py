@@ -124,8 +124,8 @@ PATTERN = "pattern"
 
 @dataclass(frozen=True)
 class TableRun:
-    """What one run did with one table. `status` is done, failed, paused, missing or unchanged. `mode` is PATTERN for a
-    pattern of the project file that fits nothing: `table` is its text."""
+    """Say what one run did with one table. `status` is done, failed, paused, missing or unchanged. `mode` is PATTERN
+    for a pattern of the project file that fits nothing: `table` is its text."""
 
     run: str
     table: tuple[str, str]

@@ -1,4 +1,4 @@
-"""Whether files and folders of this machine may be written: told by name before anything is begun."""
+"""Check that files and folders of this machine may be written, before anything is begun."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ def check_writable(name: str, *places: Path) -> None:
     """Raise ConnectError for the first file or folder of the destination that may not be written; one that is not
     there yet counts as the folder that it would be made in."""
     for place in places:
-        there = next(found for found in (place, *place.parents) if found.exists())
-        if why := why_not(there):
+        if why := why_not(there := _nearest(place)):
             raise ConnectError(f"destination {name}: {there} cannot be written: {why}", hint=_NEXT[why])
 
 
 def is_writable(place: Path) -> bool:
-    return not why_not(next(found for found in (place, *place.parents) if found.exists()))
+    return not why_not(_nearest(place))
+
+
+def _nearest(place: Path) -> Path:
+    """Return the file or folder itself, or the first folder above it that is there."""
+    return next(found for found in (place, *place.parents) if found.exists())
 
 
 def why_not(place: Path) -> str:

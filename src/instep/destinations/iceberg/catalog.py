@@ -168,12 +168,10 @@ class Lake:
         if self.is_sqlite:
             from instep.destinations.iceberg.sqlite import SqliteCatalog
 
-            name, place = self.name, f"{self.database}?timeout=60"
-            if self._is_read_only:
-                place = f"{self._read_only_uri}&uri=true&timeout=60"
-            uri = f"sqlite:///{place}"
+            place = f"{self._read_only_uri}&uri=true&" if self._is_read_only else f"{self.database}?"
+            uri = f"sqlite:///{place}timeout=60"
             rest = {k: v for k, v in self.config.properties.items() if k != "uri"}
-            catalog = SqliteCatalog(name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
+            catalog = SqliteCatalog(self.name, **{**rest, **self._reach, "uri": uri, "warehouse": self.warehouse})
             return catalog if self.config.local_files else confined(catalog)
 
         try:
@@ -211,13 +209,13 @@ class Lake:
 
     @property
     def _is_read_only(self) -> bool:
-        """Whether the catalog's file is there and may not be written."""
+        """Return True if the catalog's file is there and may not be written."""
         return self.database.exists() and not (is_writable(self.database) and is_writable(self.database.parent))
 
     @property
     def _read_only_uri(self) -> str:
-        """The catalog's file for SQLite: one without a write-ahead log is read as what nobody changes, as SQLite has
-        no place for the index of a log then."""
+        """Return the catalog's file as SQLite opens it to read. One without a write-ahead log is read as what nobody
+        changes, because SQLite has no place for the index of a log then."""
         log = self.database.with_name(f"{self.database.name}-wal")
         return f"file:{quote(str(self.database))}?mode=ro{'' if log.exists() else '&immutable=1'}"
 

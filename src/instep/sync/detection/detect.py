@@ -89,9 +89,10 @@ KEYS = ("key.changed", "key.removed")
 @dataclass(frozen=True)
 class Detection:
     """`source` is the source catalog, as far as it may be read, with the keys and cursors of the settings; `accepted`
-    what was accepted as `version`; `denied` the accepted tables that may no longer be read, `hidden` what never
-    could, or has a name that no destination can hold. `rebound`: the source is another server, ids were taken anew by
-    name. `stored`: the store has the discovery. `unmatched`: patterns of the selection that match nothing,
+    what was accepted as `version`; `denied` the accepted tables that fail, because they may no longer be read or could
+    not be changed, `hidden` what could never be read, or has a name that no destination can hold. `rebound`: the source
+    is another server, ids were taken anew by name. `stored`: the store has the discovery. `unmatched`: patterns of the
+    selection that match nothing,
     `missing`: those of `include` and exact names of columns, each with an error (`others`: some table is switched on),
     `unheeded`: what else the project file says in vain. `stale`: content keys of approvals that do not count any more,
     because their table has moved since."""

@@ -154,8 +154,8 @@ class Filling:
     def _works(self, found: Sequence[Wish], detection: Detection, snapshot: Snapshot) -> dict[int, _Work]:
         reads = {r.table.ref: r for r in selected_reads(self.pipe, detection)[0]}
         drifted = detection.drift.held(detection.decisions)
-        held = {*detection.unkeyed(moved=True), *detection.denied, *drifted}
-        stopped = {*self.pipe.store.pauses.tables(self.pipe.name), *held}
+        paused = self.pipe.store.pauses.tables(self.pipe.name)
+        stopped = {*paused, *detection.unkeyed(moved=True), *detection.denied, *drifted}
         dead, works = dead_runs(self.pipe, self.run), {}
         for number, wish in enumerate(found):
             read = reads.get(wish.table.ref)

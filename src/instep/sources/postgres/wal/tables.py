@@ -42,7 +42,7 @@ CROSS JOIN LATERAL (
     UNION
     SELECT x.oid FROM kinds JOIN pg_type y ON y.oid = kinds.oid
       LEFT JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0 AND NOT f.attisdropped
-      LEFT JOIN pg_range g ON y.oid IN (g.rngtypid, (to_jsonb(g) ->> 'rngmultitypid')::oid),
+      LEFT JOIN pg_range g ON y.typtype IN ('r', 'm') AND y.oid IN (g.rngtypid, (to_jsonb(g) ->> 'rngmultitypid')::oid),
       LATERAL unnest(ARRAY[y.typelem, y.typbasetype, f.atttypid, g.rngsubtype]) x(oid) WHERE x.oid <> 0)
   SELECT
     (SELECT min(y.typname) FROM kinds JOIN pg_type y ON y.oid = kinds.oid

@@ -231,7 +231,7 @@ def _mixes_keys(state: Mapping[str, Any]) -> bool:
 
 
 def _unfit(state: Mapping[str, Any]) -> str:
-    """What in it is no JSON, and what to do; "" if all is. A value within itself is left to `json`."""
+    """Return what in the state is no JSON, and what to do; "" if all is. A value within itself is left to `json`."""
     left: list[tuple[Any, Any]] = [(state, None)]
     seen = {id(state)}
     while left:
@@ -257,7 +257,7 @@ def _unfit(state: Mapping[str, Any]) -> str:
 
 
 def _unfit_key(keys: Sequence[Any], place: Any) -> str:
-    """What is wrong with a key of the dict at this place."""
+    """Return what is wrong with a key of the dict at this place, "" if nothing is."""
     if set(map(type, keys)) <= {str}:
         return ""
     texts: dict[str, Any] = {}

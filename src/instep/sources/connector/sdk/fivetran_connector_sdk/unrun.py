@@ -18,7 +18,7 @@ from typing import Any
 _BY_TEXT = frozenset({"locals", "vars", "eval", "exec"})
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _unawaited: list[str] = []
-"""What was told of coroutines that ended before they began."""
+"""An error for each coroutine that ended before it began."""
 
 
 def watch(folder: str) -> None:
@@ -85,8 +85,8 @@ def _functions(tree: ast.AST, owner: str = "") -> Iterator[tuple[ast.AST, str]]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, _Function):
             yield node, owner
-        top = isinstance(node, ast.ClassDef) and isinstance(tree, ast.Module)
-        yield from _functions(node, node.name if top and isinstance(node, ast.ClassDef) else "")
+        of_module = isinstance(node, ast.ClassDef) and isinstance(tree, ast.Module)
+        yield from _functions(node, getattr(node, "name", "") if of_module else "")
 
 
 def _dropped(function: ast.AST) -> Iterator[ast.Call]:
@@ -111,8 +111,8 @@ def _unread(function: ast.AST) -> Iterator[ast.Call]:
 
 
 def _called(folder: str, module: ModuleType, function: ast.expr, own: set[str], owner: str) -> object:
-    """What is called by a name of the module or of another one of the connector, as a method of an object that is made
-    there and then, or as one of `owner` on its own `self`; None for all else."""
+    """Return the function that is called by a name of the module or of another one of the connector, as a method of an
+    object that is made there and then, or as one of `owner` on its own `self`; None for all else."""
     if isinstance(function, ast.Name):
         return None if function.id in own else getattr(module, function.id, None)
     if not isinstance(function, ast.Attribute):
@@ -136,7 +136,7 @@ def _method(owner: object, name: str) -> object:
 
 
 def _kind(value: object) -> str:
-    """How Python calls what a function makes, "" if it runs at once. Decorated ones are what they are made into."""
+    """Return how Python calls what a function makes, "" if it runs at once. A decorated one is what that made."""
     value = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
     if inspect.isgeneratorfunction(value):
         return "generator"
