@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import psycopg
@@ -164,6 +165,29 @@ def test_a_server_killed_in_mid_read_is_a_read_error(own_server: Server) -> None
                 _read_all(batches, *map(session.read, chunks[1:]))  # buffers on the way may hold all of the first
     with pytest.raises(ConnectError):
         PostgresSource(database.config).fingerprint()
+
+
+@pytest.mark.parametrize("met", ["by the read", "by the watch over its locks"])
+def test_each_statement_after_the_server_s_last_word_says_that_word(table: Database, met: str) -> None:
+    with PostgresSource(table.config).snapshot() as snapshot:
+        [found] = snapshot.discover().catalog.tables
+        read = TableRead(found, found, tuple(ColumnRead(c, c) for c in found.columns))
+        with snapshot._watch.turn:
+            table.execute(f"SELECT pg_terminate_backend({snapshot._connection.info.backend_pid})")
+            _wait_for_the_end(table, snapshot)
+            if met == "by the watch over its locks":
+                with suppress(psycopg.Error):
+                    snapshot._connection.execute("SELECT 1")
+        for _ in range(3):
+            with pytest.raises(ReadError, match="public.t: terminating connection due to administrator command"):
+                snapshot.count(read)
+
+
+def _wait_for_the_end(table: Database, snapshot: PostgresSnapshot) -> None:
+    """The session's last word is on its way once the server does not list it any more."""
+    asked = f"SELECT count(*) FROM pg_stat_activity WHERE pid = {snapshot._connection.info.backend_pid}"  # noqa: S608
+    while table.execute(asked) != [(0,)]:
+        time.sleep(0.05)
 
 
 def test_an_ended_snapshot_is_refused_not_replaced(table: Database) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instep.schema.types import DataType, Json, String, parse
+from instep.schema.types import DataType, String, parse
 from instep.stage.cast import cast, original
 from instep.stage.constants import value_of, with_value
 from instep.stage.names import STORED, file_name, stored_name, stored_schema
@@ -111,10 +111,11 @@ DOCUMENTS: list[tuple[str, pa.Array, str, list[str | None]]] = [
 
 @pytest.mark.parametrize(("values", "source", "expected"), [c[1:] for c in DOCUMENTS], ids=[c[0] for c in DOCUMENTS])
 @pytest.mark.parametrize("target", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("accepted", ["json", "string", "as it is"])
 def test_nested_values_become_json_that_is_json(
-    values: pa.Array, source: str, expected: list[str | None], target: pa.DataType
+    values: pa.Array, source: str, expected: list[str | None], target: pa.DataType, accepted: str
 ) -> None:
-    done = cast(values, parse(source), target, Json())
+    done = cast(values, parse(source), target, parse(source if accepted == "as it is" else accepted))
     assert (done.values.to_pylist(), done.values.type, done.misfits) == (expected, target, {})
 
 

@@ -75,9 +75,9 @@ class _Work:
                 return pa.nulls(len(values), self.target), {}
             if not pa.types.is_nested(values.type):
                 raise pa.ArrowInvalid("JSON is checked value by value")
-            out, notes = exact(values, self.source, self.target, _inner)
-            return documents(out), notes
-        return exact(values, self.source, self.target, _inner)
+        out, notes = exact(values, self.source, self.target, _inner)
+        is_document = pa.types.is_nested(values.type) and is_text(self.target)
+        return (documents(out) if is_document else out), notes
 
     def one_by_one(self, values: pa.Array, start: int) -> pa.Array:
         out = []

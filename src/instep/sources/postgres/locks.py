@@ -78,8 +78,18 @@ def unlocked(
         except psycopg.errors.QueryCanceled:
             if config.is_over(at) or tried >= TRIES:
                 raise
+        except psycopg.OperationalError as error:
+            if error.sqlstate or not connection.closed:
+                raise
+            raise psycopg.OperationalError(_last_words(connection) or str(error)) from None
         time.sleep(PAUSE)
     raise AssertionError
+
+
+def _last_words(connection: psycopg.Connection[Any]) -> str:
+    """Return what the server said when it ended the session: the first statement after it fails with that, or the
+    watch's does, and each later one says only that the connection is lost."""
+    return connection.pgconn.error_message.decode(errors="replace").removeprefix("FATAL:").strip()
 
 
 @contextmanager
