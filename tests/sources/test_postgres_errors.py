@@ -179,7 +179,7 @@ def test_each_statement_after_the_server_s_last_word_says_that_word(table: Datab
                 with suppress(psycopg.Error):
                     snapshot._connection.execute("SELECT 1")
         for _ in range(3):
-            with pytest.raises(ReadError, match="public.t: terminating connection due to administrator command"):
+            with pytest.raises(ReadError, match=r"public\.t: terminating connection due to administrator command"):
                 snapshot.count(read)
 
 
