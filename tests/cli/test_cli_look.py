@@ -14,7 +14,7 @@ def test_status_before_the_first_run(shop: Shop) -> None:
         {
             "connection": "shop", "last_run": None, "schema_version": 0, "schema_label": "", "waiting_changes": 0,
             "pauses": [], "backfills": [], "copies": [], "old_names": [], "maintained": [], "tables": [],
-            "quarantine": {}, "reselected": [], "log": None,
+            "quarantine": {}, "reselected": [], "partial": [], "log": None,
         }
     ]  # fmt: skip
 

@@ -82,3 +82,20 @@ def test_another_namespace_is_refused(loaded: Shop, command: tuple[str, ...]) ->
     assert "write `namespace: shop` under it in instep.yml" in said.err
     written(loaded, "namespace: shop")
     loaded.ok("plan")
+
+
+def test_status_goes_on_saying_that_older_rows_lack_a_column(shop: Shop) -> None:
+    text = PROJECT.replace("policy: careful}", "policy: careful, tables: {main.customer: {cursor: id}}}")
+    shop.write(text=text)
+    shop.ok("sync")
+    shop.sql("alter table customer add column tier int default 3; insert into customer values (9, 'Cy', 'Rome', 4)")
+    for _ in range(2):
+        shop.ok("sync")
+        assert shop.json("status")["connections"][0]["partial"] == [
+            {"table": "main.customer", "column": "tier", "command": "instep backfill main.customer --column tier"}
+        ]
+    said = shop.ok("status").out
+    assert "main.customer.tier: rows loaded before it came lack its values until they change, or until" in said
+    assert "`instep backfill main.customer --column tier`" in said.replace("\n", " ")
+    shop.ok("backfill", "main.customer", "--column", "tier")
+    assert shop.json("status")["connections"][0]["partial"] == []

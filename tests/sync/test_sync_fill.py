@@ -253,3 +253,41 @@ def test_a_person_hears_what_was_not_filled(make_world: MakeWorld) -> None:
         world.sync(**asked)
     assert world.sync().status == "done"
     assert waiting(world) == []
+
+
+def lacking(world: World) -> list[str]:
+    """Columns that are on record as having no values in older rows."""
+    return [c.name for columns in world.store.loaded.of("shop").values() for c in columns if c.partial]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_that_is_not_filled_stays_on_record_until_it_is(make_world: MakeWorld, kind: str) -> None:
+    world = begun(make_world(kind), backfill="none")
+    world.run(ADD, "UPDATE t SET at = 9 WHERE id = 2")
+    world.sync()
+    assert (sizes(world), lacking(world)) == ({1: None, 2: 7, 3: 7}, ["size"])
+    world.run("ALTER TABLE t RENAME COLUMN size TO weight")
+    world.policy = preset("allow_all", backfill="none")
+    world.sync()
+    world.sync()
+    assert lacking(world) == ["weight"]
+    world.store.backfills.want("shop", (world.case.schema, "t"), column="weight")
+    report = world.sync(kind="backfill", tables=frozenset({f"{world.case.schema}.t"}), columns=("weight",))
+    assert report.status == "done"
+    assert dict(world.rows("t", "id", "weight")) == {1: 7, 2: 7, 3: 7}  # type: ignore[arg-type]
+    assert lacking(world) == []
+    world.sync()
+    assert lacking(world) == []
+
+
+@pytest.mark.parametrize("fills", ["the policy", "a whole read"])
+def test_a_column_that_is_filled_is_not_on_record(make_world: MakeWorld, fills: str) -> None:
+    world = begun(make_world("postgres"), backfill="column" if fills == "the policy" else "none")
+    world.run(ADD)
+    if fills == "a whole read":
+        world.sync()
+        assert lacking(world) == ["size"]
+        world.sync(kind="backfill", full=True, tables=frozenset({"public.t"}))
+    else:
+        world.sync()
+    assert (set(sizes(world).values()), lacking(world)) == ({7}, [])

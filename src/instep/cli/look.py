@@ -51,6 +51,10 @@ def _then(one: dict[str, Any]) -> str:
     return f"is {one['is']} since it was loaded: {then}"
 
 
+def _lack(one: dict[str, Any]) -> str:
+    return f"rows loaded before it came lack its values until they change, or until `{one['command']}`"
+
+
 def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
     for c in found:
         run = c["last_run"]
@@ -69,6 +73,8 @@ def _show_status(out: Screen, found: list[dict[str, Any]]) -> None:
             out.write(f"  backfill wanted: {what}: {b['why']}{waits}", "yellow")
         for one in c["reselected"]:
             out.write(f"  {one['column']} {_then(one)}", "yellow")
+        for one in c["partial"]:
+            out.write(f"  {one['table']}.{one['column']}: {_lack(one)}", "yellow")
         if c["maintained"]:
             out.write(f"  {_maintained(c['maintained'])}", "dim")
         if c["log"]:

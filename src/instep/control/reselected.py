@@ -16,6 +16,7 @@ from instep.schema.switch import Switch, with_switches
 from instep.schema.table import Catalog, Table
 from instep.store.backfills import Backfill
 from instep.store.discoveries import CachedDiscovery
+from instep.store.several import by_connection
 from instep.store.store import Store
 
 
@@ -77,16 +78,44 @@ def _turned(
 
 
 def decided(project: Project, store: Store, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What `status` says of decisions, by connection: how many changes wait for one, and what was chosen since the
-    last load."""
+    """What `status` says of decisions, by connection: how many changes wait for one, what was chosen since the last
+    load, and which columns have no values in older rows."""
     chosen, waiting = reselected(project, store, names), store.pages.waiting(names)
+    lacking = _partial(store, names)
     return {
         name: {
             "waiting_changes": waiting.get(name, 0),
             "reselected": [{"column": t.path, "is": t.what, "reads_table": whole} for t, whole in chosen[name]],
+            "partial": [
+                {"table": table.path, "column": column, "command": _filling(table, column)}
+                for table, column in lacking[name]
+            ],
         }
         for name in names
     }
+
+
+def _filling(table: Table, column: str) -> str:
+    """Return the command that brings the values: of the column alone where rows can be told apart."""
+    alone = table.key and column not in table.key and not table.history
+    return f"instep backfill {table.path}{f' --column {column}' if alone else ''}"
+
+
+def _partial(store: Store, names: Sequence[str]) -> dict[str, list[tuple[Table, str]]]:
+    """Columns of accepted tables whose old rows lack values that no recorded backfill is to bring, by connection."""
+    known, waiting = store.loaded.of_several(names), store.backfills.waiting_of(names)
+    loaded = ((name, ref, c) for name in names for ref, columns in known[name].items() for c in columns)
+    some = by_connection(names, ((name, (ref, c.name)) for name, ref, c in loaded if c.partial))
+    accepted = store.accepted.latest_of([name for name, found in some.items() if found])
+    asked = {name: {(b.table, b.column) for b in waiting[name] if b.scope != "since"} for name in names}
+    found: dict[str, list[tuple[Table, str]]] = {name: [] for name in names}
+    for name, (_, catalog) in accepted.items():
+        for ref, column in some[name]:
+            table = catalog.get(ref)
+            is_live = table is not None and not table.retained and column in {c.name for c in table.live}
+            if table is not None and is_live and not asked[name] & {(ref, column), (ref, "")}:
+                found[name].append((table, column))
+    return found
 
 
 def _read(place: _Place, table: Table, before: Sequence[LoadedColumn]) -> TableRead:

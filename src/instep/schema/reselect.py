@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -23,7 +23,8 @@ _TEXTS = frozenset({"text", "character varying", "varchar", "tinytext", "mediumt
 @dataclass(frozen=True)
 class LoadedColumn:
     """How a destination table has a column since its last load: `read` by it or left out, its values `hashed` or in
-    clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known)."""
+    clear. The id is the source's, `native` its type there and `type` the accepted one ("": not known). `partial`: rows
+    that were loaded before the column came or was on, and have not changed since, lack its values."""
 
     name: str
     id: str | None = None
@@ -31,6 +32,7 @@ class LoadedColumn:
     hashed: bool = False
     native: str = ""
     type: str = ""
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,13 @@ class Turned:
         return f"{self.path} is {self.what}"
 
 
-def loaded_columns(read: TableRead, before: Sequence[LoadedColumn] = ()) -> tuple[LoadedColumn, ...]:
-    """The columns after a load of this read. One that is left out keeps the values that it had."""
-    return tuple(_loaded(one, before) for one in read.columns)
+def loaded_columns(
+    read: TableRead, before: Sequence[LoadedColumn] = (), *, whole: bool = True, filled: Collection[str] = ()
+) -> tuple[LoadedColumn, ...]:
+    """The columns after a load of this read. One that is left out keeps the values that it had. `whole`: the load had
+    every row; the columns `filled` have a value in every row anyway."""
+    full = {c.column.name for c in read.columns} if whole or not before else filled
+    return tuple(_loaded(one, before, one.column.name not in full) for one in read.columns)
 
 
 def _holds_hashes(one: ColumnRead) -> bool:
@@ -73,11 +79,13 @@ def _holds_hashes(one: ColumnRead) -> bool:
     return one.hashed and one.column.type == String()
 
 
-def _loaded(one: ColumnRead, before: Sequence[LoadedColumn]) -> LoadedColumn:
-    column = one.column
+def _loaded(one: ColumnRead, before: Sequence[LoadedColumn], some: bool) -> LoadedColumn:
+    column, old = one.column, _known(before, one.column)
     if one.source is not None:
-        return LoadedColumn(column.name, column.id, True, _holds_hashes(one), one.source.native, str(column.type))
-    old = _known(before, column) or LoadedColumn("", hashed=_holds_hashes(one))
+        partial = some and (old is None or old.partial or not old.read)
+        kinds = one.source.native, str(column.type)
+        return LoadedColumn(column.name, column.id, True, _holds_hashes(one), *kinds, partial)
+    old = old or LoadedColumn("", hashed=_holds_hashes(one))
     return replace(old, name=column.name, id=column.id, read=False)
 
 

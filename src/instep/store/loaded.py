@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 
 from sqlalchemy import ColumnElement, delete, insert, select
 
@@ -58,6 +58,20 @@ class LoadedColumns:
         with self._db.read() as transaction:
             rows = transaction.execute(query).all()
         return {(r.table_schema, r.table_name): LoadedRules(**r.filter) for r in rows if r.filter}
+
+    def rename(self, connection: str, names: Mapping[tuple[Ref, str], str]) -> None:
+        """What is known of renamed columns, by table and old name, goes on under their new names; all at once."""
+        self._change(connection, lambda table, c: replace(c, name=names.get((table, c.name), c.name)))
+
+    def fill(self, connection: str, table: Ref, column: str) -> None:
+        """Every row of the table has the column's value now."""
+        self._change(connection, lambda t, c: replace(c, partial=False) if (t, c.name) == (table, column) else c)
+
+    def _change(self, connection: str, act: Callable[[Ref, LoadedColumn], LoadedColumn]) -> None:
+        with self._db.write():
+            known = self.of(connection)
+            changed = {table: tuple(act(table, c) for c in columns) for table, columns in known.items()}
+            self.save(connection, {table: columns for table, columns in changed.items() if columns != known[table]})
 
     def move(self, connection: str, moves: Mapping[Ref, Ref]) -> None:
         """What is known of renamed tables goes on under their new names; all at once, names may be swapped."""

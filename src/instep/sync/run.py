@@ -325,7 +325,8 @@ class _Sync:
             cursors = {d.table.ref: d.cursor for d in loaded} | dict(self.follow.saved)
             pipe.store.cursors.save(pipe.name, cursors, run=run.id, fence=run.fence)
             waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if b.scope != EXTRA]
-            remember_loaded(pipe, [*(load.read for load in loaded), *self.silent(waiting)])
+            silent, whole = self.silent(waiting), {load.table.ref for load in loaded if load.complete}
+            remember_loaded(pipe, [*(load.read for load in loaded), *silent], whole)
             served = self.served(waiting, loaded)
             for backfill in waiting:
                 if backfill.number in served:

@@ -119,12 +119,15 @@ def gone(pipe: Pipe, accepted: Catalog) -> list[Backfill]:
 
 
 def follow_columns(pipe: Pipe, applied: Iterable[Decision], places: Places) -> None:
-    """Backfills of renamed columns go on under the new names; all at once, because names may be swapped."""
+    """Backfills of renamed columns, and what was loaded of these, go on under the new names; all at once, because names
+    may be swapped."""
     moves = {
         (places.after(d.change), d.change.before.name): d.change.after.name
         for d in applied
         if isinstance(d.change, ColumnRenamed)
     }
+    if moves:
+        pipe.store.loaded.rename(pipe.name, moves)
     waiting = [b for b in pipe.store.backfills.waiting(pipe.name) if (b.table, b.column) in moves]
     for b in waiting:
         pipe.store.backfills.cancel(b.number)

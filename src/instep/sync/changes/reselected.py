@@ -8,7 +8,7 @@ What the last load of each table had is recorded with its cursor and compared wh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -27,11 +27,19 @@ from instep.sync.pipe import Pipe, Ref
 _LATER = "rows that the source has deleted and older snapshots of the destination"
 
 
-def remember_loaded(pipe: Pipe, reads: Sequence[TableRead]) -> None:
-    """What these reads have brought. Belongs into the transaction that records their cursors."""
+def remember_loaded(pipe: Pipe, reads: Sequence[TableRead], whole: Collection[Ref]) -> None:
+    """Record what these reads have brought, those of the tables in `whole` every row. Belongs into the transaction that
+    records their cursors."""
     known = pipe.store.loaded.of(pipe.name)
     filters = {r.table.ref: _rules(pipe, r) for r in reads}
-    columns = {r.table.ref: loaded_columns(r, known.get(r.table.ref, ())) for r in reads}
+    filled: dict[Ref, set[str]] = {}
+    for backfill in pipe.store.backfills.find(pipe.name, ["done"]) if len(whole) < len(reads) else ():
+        if backfill.scope != "since":
+            filled.setdefault(backfill.table, set()).add(backfill.column)
+    columns = {
+        ref: loaded_columns(r, known.get(ref, ()), whole=ref in whole, filled=filled.get(ref, ()))
+        for ref, r in ((r.table.ref, r) for r in reads)
+    }
     pipe.store.loaded.save(pipe.name, columns, filters)
 
 

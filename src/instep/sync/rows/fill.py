@@ -232,6 +232,8 @@ class Filling:
             with self.pipe.transaction():
                 for backfill in wish.backfills:
                     self.pipe.store.backfills.done(backfill.number)
+                    if backfill.scope == "column":
+                        self.pipe.store.loaded.fill(self.pipe.name, backfill.table, backfill.column)
             crashpoint("fill.done")
         self._tell(work, staged, done, time.monotonic() - started)
 

@@ -129,5 +129,6 @@ def _end(pipe: Pipe, backfills: Iterable[Backfill], how: str) -> None:
         for backfill in backfills:
             if how == "done":
                 pipe.store.backfills.done(backfill.number)
+                pipe.store.loaded.fill(pipe.name, backfill.table, backfill.column)
             else:
                 pipe.store.backfills.cancel(backfill.number)

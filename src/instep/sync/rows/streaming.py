@@ -255,7 +255,8 @@ class Streaming:
         self._taken |= cursors.keys()
         with self.pipe.transaction():
             self.pipe.store.cursors.save(self.pipe.name, cursors, run=self.run.id, fence=self.run.fence)
-            remember_loaded(self.pipe, [load.read for load in loads])
+            whole = {load.table.ref for load in loads if load.complete}
+            remember_loaded(self.pipe, [load.read for load in loads], whole)
 
     def _failed(self, left: set[Ref]) -> bool:
         """Whether a table that should run does not have its operations: the next run begins with them."""
