@@ -160,7 +160,7 @@ def test_what_a_report_is_printed_with_is_loaded_beside_the_run(output: str, loa
     assert python(BESIDE, output) == [loaded]
 
 
-STORED = {"errors", "redaction", "crash", "sqlite_wal", "schema", "model", "events", "store"}
+STORED = {"errors", "redaction", "crash", "sqlite_wal", "schema", "operations", "model", "events", "store"}
 IMPORTS = [
     ("instep.errors", {"errors", "redaction"}),
     ("instep.schema.plan", {"errors", "redaction", "schema"}),
@@ -179,6 +179,7 @@ IMPORTS = [
             "sqlite_wal",
             "logs",
             "schema",
+            "operations",
             "model",
             "events",
             "store",

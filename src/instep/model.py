@@ -19,30 +19,8 @@ RunStatus = Literal["running", "done", "failed", "partial", "blocked", "cancelle
 ReviewStatus = Literal["open", "approved", "rejected", "applied", "obsolete"]
 Mode = Literal["full_refresh", "append", "upsert", "log", "stream"]
 Deletes = Literal["soft", "hard", "ignore"]
-JobKind = Literal[
-    "sync",
-    "detect",
-    "backfill",
-    "refresh",
-    "maintain",
-    "verify",
-    "test",
-    "reload",
-    "plan",
-    "apply",
-    "undo",
-    "delete",
-    "rollout",
-    "map",
-    "replay",
-    "discard",
-    "set_key",
-    "set_cursor",
-    "restore",
-    "savepoints",
-    "impact",
-    "erase",
-]
+JobKind = str
+"""The name of an operation (`instep.operations`)."""
 JobStatus = Literal["queued", "running", "done", "failed", "dead", "cancelled"]
 
 

@@ -18,7 +18,7 @@ from instep.schema.types import parse
 # bodies that are right, by the end of a route
 BODIES: dict[str, dict[str, Any]] = {
     "/pause": {"reason": "x"}, "/apply": {"plan": "j-1"}, "/undo": {"what": "c-1"},
-    "/map": {"old": "a.b", "new": "a.c"},
+    "/declare-rename": {"old": "a.b", "new": "a.c"},
     "/set-key": {"table": "a.b", "key": ["id"]}, "/set-cursor": {"table": "a.b"},
     "/matches": {"table": "a.b", "key": {"id": "7"}}, "/erase": {"table": "a.b", "ids": ["q-1"]},
     "/savepoints": {"table": "a.b"}, "/restore": {"table": "a.b", "snapshot": "7"},
@@ -214,7 +214,7 @@ SENSELESS: list[tuple[str, dict[str, Any]]] = [
     ("plans", {"sample": -1}), ("plans", {"sample": 100_001}), ("plans", {"why": "x" * 1001}), ("undo", {"what": ""}),
     ("impact", {"models": []}), ("quarantine/matches", {"table": "a.b", "key": {}}),
     ("quarantine/matches", {"table": "a.b", "key": {"id": [7]}}), ("quarantine/erase", {"table": "a.b", "ids": []}),
-    ("map", {"old": "a.b"}), ("map", {"old": "a.b", "new": ""}), ("sync", {"tables": [""]}),
+    ("declare-rename", {"old": "a.b"}), ("declare-rename", {"old": "a.b", "new": ""}), ("sync", {"tables": [""]}),
     ("sync", {"tables": ["a.b"] * 101}), ("sync", {"full": "perhaps"}), ("quarantine/discard", {}),
     ("quarantine/discard", {"tables": [], "ids": []}), ("quarantine/replay", {"tables": "main.item"}),
     ("set-key", {"table": "a.b", "key": []}), ("set-key", {"table": "a.b", "key": ["id"], "way": "swap"}),

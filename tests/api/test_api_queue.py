@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from api_world import Api
 
-from instep.api.matrix import DEEDS, NEEDS
+from instep.api.matrix import NEEDS
 from instep.control.keys import ROLES
 from instep.model import Job, JobKind
-from instep.store.jobs import ONE_S_OWN, TWO_PEOPLE
+from instep.operations.registry import policy_of, specs
 
 
 def ask(api: Api, kind: str, body: dict[str, Any] | None = None, name: str = "eu", **more: Any) -> Any:
@@ -114,7 +114,7 @@ def failed(api: Api, kind: JobKind, **more: Any) -> Job:
 
 
 AGAIN_TAKES: list[tuple[JobKind, dict[str, Any], str]] = [
-    *((kind, {}, NEEDS[route]) for kind, route in DEEDS.items()),
+    *((name, {}, spec.role) for name, spec in specs().items()),
     ("sync", {"drop_columns": ["main.a.b"]}, "approver"),
 ]
 
@@ -131,10 +131,11 @@ def test_trying_again_takes_what_asking_takes(api: Api, kind: JobKind, options: 
         assert (entry.action, entry.detail) == ("access.refused", {"role": less, "needed": role})
     assert api.store.jobs.get(job.id).status == "cancelled"
     said = api.call("POST", at, role)
-    assert said.status_code == (409 if kind in ONE_S_OWN else 200), said.text
-    if kind in ONE_S_OWN:
+    command = policy_of(kind).retry_command
+    assert said.status_code == (409 if command else 200), said.text
+    if command:
         assert "was asked for by eve (k-1)" in said.json()["detail"]
-        assert ONE_S_OWN[kind] in said.json()["hint"]
+        assert command in said.json()["hint"]
 
 
 def test_whoever_asked_may_try_again(api: Api) -> None:
@@ -146,10 +147,8 @@ def test_whoever_asked_may_try_again(api: Api) -> None:
     assert api.call("POST", f"/queue/{job}/retry", "approver").json()["job"]["status"] == "queued"
 
 
-def test_every_kind_of_job_has_its_route() -> None:
-    assert set(DEEDS) == set(get_args(JobKind))
-    assert set(DEEDS.values()) <= set(NEEDS)
-    assert set(ONE_S_OWN) == {*TWO_PEOPLE, "delete"}
+def test_every_operation_has_its_route_and_its_role() -> None:
+    assert {spec.route: spec.role for spec in specs().values()}.items() <= NEEDS.items()
 
 
 def test_what_a_job_has_answered_is_in_the_job_alone(api: Api) -> None:

@@ -98,7 +98,8 @@ def change(text: str) -> dict[str, Any]:
 
 
 BODIES: dict[str, Any] = {
-    "pause": {"reason": "x"}, "undo": {"what": "c-1"}, "apply": {"plan": "j-1"}, "map": {"old": "a.b", "new": "a.c"},
+    "pause": {"reason": "x"}, "undo": {"what": "c-1"}, "apply": {"plan": "j-1"},
+    "declare-rename": {"old": "a.b", "new": "a.c"},
     "set-key": {"table": "a.b", "key": ["id"]}, "set-cursor": {"table": "a.b"}, "savepoints": {"table": "a.b"},
     "restore": {"table": "a.b", "snapshot": "7"}, "selection": {"verb": "off", "objects": ["main"]},
     "backfills": {"table": "main.orders"}, "backfills/cancel": {"table": "main.orders"}, "settings": {"spec": {}},

@@ -164,7 +164,9 @@ def status(api: Api, change: dict[str, Any]) -> str:
 
 
 def test_a_job_cannot_get_around_it(api: Api) -> None:
-    job, _ = api.store.jobs.enqueue("mine", "delete", options={"tables": "keep", "named": "mine"}, who="mallory")
+    job, _ = api.store.jobs.enqueue(
+        "mine", "delete_connection", options={"tables": "keep", "named": "mine"}, who="mallory"
+    )
     claimed = api.store.jobs.claim("test")
     assert claimed is not None
     assert claimed.id == job.id

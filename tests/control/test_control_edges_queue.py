@@ -61,8 +61,9 @@ def test_what_waits_already_is_answered(
 
 
 WORDS: list[tuple[JobKind, bool]] = [
-    ("undo", True), ("discard", True), ("verify", False), ("replay", False), ("delete", False),
-    ("set_key", True), ("set_cursor", True), ("restore", True), ("savepoints", False),
+    ("undo", True), ("discard_quarantine", True), ("verify", False), ("replay_quarantine", False),
+    ("delete_connection", False), ("set_key", True), ("set_cursor", True), ("restore", True),
+    ("list_savepoints", False),
 ]  # fmt: skip
 
 
@@ -76,7 +77,7 @@ def test_where_people_are_counted_each_has_a_job(store: Store, kind: JobKind, ow
 
 def test_only_syncs_are_told_of(store: Store) -> None:
     for kind in ("detect", "backfill", "plan"):
-        assert ask(store, "shop", kind, "ann").new  # type: ignore[arg-type]
+        assert ask(store, "shop", kind, "ann").new
     assert "sync.asked" not in told(store)
 
 

@@ -119,7 +119,7 @@ def test_db_prune_forgets_by_the_projects_settings(
     place = f"sqlite:///{tmp_path / '.instep' / 'state.db'}"
     with Store(place, now=lambda: utc_now() - timedelta(days=days)) as store:
         for number in range(3):
-            store.jobs.enqueue("shop", "test", key=str(number))
+            store.jobs.enqueue("shop", "test_connection", key=str(number))
         while job := store.jobs.claim("w-1"):
             store.jobs.finish(job)
         store.jobs.enqueue("shop", "sync")

@@ -130,7 +130,7 @@ def test_what_goes_with_a_connection_and_what_outlives_it(filled: Store) -> None
 def test_what_waits_for_a_connection_that_is_gone_is_cancelled(any_store: Store) -> None:
     waits, _ = any_store.jobs.enqueue("c", "sync")
     other, _ = any_store.jobs.enqueue("d", "sync")
-    runs, _ = any_store.jobs.enqueue("c", "test", priority=100)
+    runs, _ = any_store.jobs.enqueue("c", "test_connection", priority=100)
     assert any_store.jobs.claim("w") is not None
     any_store.connections.forget("c")
     assert any_store.jobs.get(waits.id).status == "cancelled"

@@ -81,7 +81,7 @@ def test_one_runs_for_a_connection_and_tests_run_beside_it(any_store: Store) -> 
     any_store.jobs.enqueue("c", "maintain")
     assert any_store.jobs.claim("w2") is None
     for number in "12":
-        any_store.jobs.enqueue("c", "test", key=number)
+        any_store.jobs.enqueue("c", "test_connection", key=number)
         assert any_store.jobs.claim("w2")
     assert any_store.jobs.running("c") == running
     any_store.jobs.finish(running)
@@ -91,7 +91,7 @@ def test_one_runs_for_a_connection_and_tests_run_beside_it(any_store: Store) -> 
 
 def test_work_about_no_connection_waits_for_nobody(store: Store) -> None:
     for key in "12":
-        store.jobs.enqueue("", "test", key=key)
+        store.jobs.enqueue("", "test_connection", key=key)
     assert len([store.jobs.claim("w") for _ in range(2)]) == len(store.jobs.find(status=["running"])) == 2
 
 
@@ -107,10 +107,11 @@ def test_a_paused_connection_moves_no_row(any_store: Store) -> None:
     any_store.pauses.pause("c", "why")
     any_store.pauses.pause("d", "why", table=("public", "order"))
     for connection in "cd":
-        for kind in ("sync", "backfill", "maintain", "detect", "test"):
+        for kind in ("sync", "backfill", "maintain", "detect", "test_connection"):
             any_store.jobs.enqueue(connection, kind)
     assert sorted(ids(any_store)) == [
-        "c detect", "c maintain", "c test", "d backfill", "d detect", "d maintain", "d sync", "d test",
+        "c detect", "c maintain", "c test_connection", "d backfill", "d detect", "d maintain", "d sync",
+        "d test_connection",
     ]  # fmt: skip
     any_store.pauses.resume("c", who="me")
     assert sorted(ids(any_store)) == ["c backfill", "c sync"]

@@ -18,7 +18,7 @@ from instep.model import Job
 from instep.store.store import Store
 
 CONNECTIONS = st.sampled_from(["a", "b", ""])
-KINDS = st.sampled_from(["sync", "detect", "test"])
+KINDS = st.sampled_from(["sync", "detect", "test_connection"])
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -127,7 +127,9 @@ class QueueMachine(RuleBasedStateMachine):
     def one_runs_and_one_waits(self) -> None:
         if not hasattr(self, "store"):
             return
-        running = [j.connection for j in self.store.jobs.find(status=["running"], limit=1000) if j.kind != "test"]
+        running = [
+            j.connection for j in self.store.jobs.find(status=["running"], limit=1000) if j.kind != "test_connection"
+        ]
         assert len(set(filter(None, running))) == len(list(filter(None, running)))
         queued = [(j.connection, j.kind, j.key) for j in self.store.jobs.find(status=["queued"], limit=1000)]
         assert len(set(queued)) == len(queued)

@@ -61,7 +61,7 @@ class TestKinds:
         assert shop.perform("maintain").error == ""
         assert [t["equal"] for t in shop.perform("verify").result["tables"]] == [True, True]
         for options in ({}, {"source": "shop_db"}, {"destination": "shop_lake"}):
-            assert shop.perform("test", **options).result["ok"] is True
+            assert shop.perform("test_connection", **options).result["ok"] is True
 
     def test_what_no_attempt_mends_and_what_one_may(self, shop: Shop) -> None:
         assert shop.perform("sync", tables=["main.nothing"]).transient is False
@@ -73,7 +73,7 @@ class TestKinds:
         def interrupted(*_: object) -> Ended:
             raise KeyboardInterrupt
 
-        monkeypatch.setitem(__import__("instep.worker.perform", fromlist=["_WORK"])._WORK, "sync", interrupted)
+        monkeypatch.setattr("instep.worker.perform.sync", interrupted)
         assert shop.perform("sync").interrupted
 
 

@@ -95,7 +95,7 @@ def test_a_lane_that_is_killed_takes_its_jvm_with_it(shop: Shop, monkeypatch: py
 
 def test_a_lane_that_holds_too_much_makes_way(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("instep.worker.worker.WEIGHED", 1)
-    jobs = asked(shop, "test", 2, source="shop_db")
+    jobs = asked(shop, "test_connection", 2, source="shop_db")
     watched = Watched(shop.worker(lanes=1, memory=1))
     watched.worker.run(drain=True)
     assert {job(shop, one.id).status for one in jobs} == {"done"}

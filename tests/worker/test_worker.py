@@ -53,7 +53,7 @@ def alive(pid: int) -> bool:
 
 
 def test_draining_does_all_that_waits(shops: Shop) -> None:
-    jobs = [ask(shops, kind, name) for name in shops.names for kind in ("sync", "detect", "test")]
+    jobs = [ask(shops, kind, name) for name in shops.names for kind in ("sync", "detect", "test_connection")]
     shops.worker().run(drain=True)
     assert {job(shops, one.id).status for one in jobs} == {"done"}
     assert [shops.rows("select count(*) from item".replace("item", f"{n}.item"), n) for n in shops.names] == [
@@ -67,7 +67,7 @@ def test_one_process_does_one_after_the_other_and_is_replaced_in_time(shop: Shop
     jobs = []
     with shop.store() as store:
         for number in range(5):
-            jobs.append(queue.ask(store, "shop", "test", "ann", {"source": "shop_db", "n": number}).job)
+            jobs.append(queue.ask(store, "shop", "test_connection", "ann", {"source": "shop_db", "n": number}).job)
     worker, pids = shop.worker(lanes=1, runs=3), set()
     save = worker._save
     worker._save = lambda lane, ended: (pids.add(lane.pid), save(lane, ended))[1]  # type: ignore[method-assign]

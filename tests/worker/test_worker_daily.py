@@ -84,7 +84,7 @@ def test_a_file_that_is_broken_for_a_moment_loses_no_notice(told: Shop, post: Po
     file = told.folder / "instep.yml"
     kept = file.read_text()
     with told.store() as store, told.working(grace=30.0, lanes=1):
-        warm = store.jobs.enqueue("shop", "test", options={"destination": "shop_lake"})[0].id
+        warm = store.jobs.enqueue("shop", "test_connection", options={"destination": "shop_lake"})[0].id
         until(lambda: store.jobs.get(warm).over)
         told.put("connections: [")
         until(lambda: any("holds on" in said for said in told.said))
@@ -153,7 +153,7 @@ def finished(shop: Shop, at: datetime, count: int) -> None:
     """So many jobs that ended then."""
     with Store(f"sqlite:///{shop.folder / '.instep' / 'state.db'}", now=lambda: at) as store:
         for number in range(count):
-            store.jobs.enqueue("shop", "test", key=f"{at}{number}")
+            store.jobs.enqueue("shop", "test_connection", key=f"{at}{number}")
         while job := store.jobs.claim("w-1"):
             store.jobs.finish(job)
 
@@ -185,4 +185,4 @@ def test_a_day_is_forgotten_in_slices_and_once(shop: Shop, monkeypatch: pytest.M
             Clock.at += timedelta(**later)
             finished(shop, Clock.at - timedelta(days=40), more)
             worker._schedule(False)
-            assert len(store.jobs.find(kind="test", limit=100)) == left, name
+            assert len(store.jobs.find(kind="test_connection", limit=100)) == left, name

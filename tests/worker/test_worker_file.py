@@ -26,7 +26,7 @@ def test_a_worker_takes_it_in_and_leaves_what_is_wrong(shop: Shop) -> None:
         until(lambda: {s.kind for s in store.schedules.all()} == {"detect"})
         worker._scheduled = float("-inf")
         shop.write(SYNCED)
-        warm = store.jobs.enqueue("shop", "test", options={"source": "shop_db"})[0]
+        warm = store.jobs.enqueue("shop", "test_connection", options={"source": "shop_db"})[0]
         until(lambda: {s.kind for s in store.schedules.all()} == {"detect", "sync"})
         until(lambda: store.jobs.get(warm.id).over)
         broken(shop)

@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from instep.api import problems
+from instep.api import operations, problems
 from instep.api.compat.envelope import refused_as
 from instep.api.compat.mount import PATH, compatible
 from instep.api.description import describe
@@ -38,8 +38,6 @@ from instep.api.routes import (
     selections,
     settings,
     standing,
-    tables,
-    upkeep,
     work,
 )
 from instep.api.server import Opened, Server
@@ -47,7 +45,7 @@ from instep.errors import InstepError
 
 _ROOMS = (
     health, connections, detectors, settings, work, changes, runs, schemas, policies, objects, channels, events,
-    quarantine, keys, metrics, queue, standing, rollouts, upkeep, tables, selections,
+    quarantine, keys, metrics, queue, standing, rollouts, selections, operations,
 )  # fmt: skip
 ROUTES = tuple(room.routes for room in _ROOMS)
 _TITLE = "instep API"

@@ -7,22 +7,27 @@ The keys of objects within them (`spec`, `config`) have a table of their own, wi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
 from instep.api.compat import bodies, destinations, groups, schemas, state, syncs, tree, users, webhooks
+from instep.api.requests import request_model
 from instep.api.wire import (
     changes,
     connections,
+    detectors,
     keys,
     objects,
     policies,
     quarantine,
     rollouts,
     selections,
-    tables,
     work,
 )
+from instep.operations.registry import specs
+from instep.operations.spec import Request
+from instep.operations.values import leads_to
 from instep.project.api_keys import NAMES, PARTS, PUBLIC, SECRET, SETTING
 
 SPEC = "the object's keys, above"
@@ -39,6 +44,11 @@ Words = Mapping[str, str]
 def _each(**words: str) -> Words:
     """Words by the names that have them, which are separated by spaces."""
     return {name: KINDS[kind] for kind, names in words.items() for name in names.split()}
+
+
+def _of_record(record: Any) -> Words:
+    """Words by the fields of an operation's request: their types say what they lead to."""
+    return {name: KINDS[leads_to(hint)] for name, hint in get_type_hints(record, include_extras=True).items()}
 
 
 KINDS = {
@@ -99,14 +109,12 @@ OWN: Mapping[type[BaseModel], Words] = {
     keys.Rotation: _each(setting="overlap_hours days"),
     changes.Answers: _each(setting="answer hash", name="ids connection patterns kinds tables"),
     changes.Snooze: _each(setting="duration until"),
+    detectors.EnableDetectorRequest: _each(reason="why"),
     connections.Pausing: _each(reason="reason", name="table"),
     connections.Resuming: _each(name="table"),
     policies.Cases: _each(name="cases"),
     policies.Another: _each(name="name", spec="policy", setting="since"),
-    quarantine.Replaying: _each(name="tables column", setting="preview", reason="why"),
     quarantine.Matching: _each(name="table key"),
-    quarantine.Erasing: _each(name="table", consent="ids", reason="why"),
-    quarantine.Discarding: _each(consent="tables ids", reason="why"),
     rollouts.NewGroup: _WAVES,
     rollouts.Turn: _each(setting="verb", name="object"),
     rollouts.NewChange: _each(name="change", setting="verdict"),
@@ -117,20 +125,11 @@ OWN: Mapping[type[BaseModel], Words] = {
     rollouts.Skip: _each(name="connections", reason="reason"),
     rollouts.RollBack: _each(setting="wave", name="connections"),
     selections.Switching: _each(setting="verb", name="objects matching"),
-    tables.Keying: _each(name="table key", setting="way preview", consent="allow", reason="why"),
-    tables.Cursoring: _each(name="table column", setting="start preview", reason="why"),
-    tables.OneTable: _each(name="table", reason="why"),
-    tables.Restoring: _each(name="table", setting="snapshot at preview base", consent="allow", reason="why"),
-    work.Work: _each(name="tables", setting="full", consent="drop_retained", reason="why"),
-    work.Look: _each(reason="why"),
-    work.Planning: _each(setting="sample all current", reason="why"),
-    work.Applying: _each(name="plan", consent="allow", reason="why"),
-    work.Undoing: _each(name="what", consent="allow", setting="preview", reason="why"),
-    work.Filling: _each(name="table columns", reason="why"),
     work.Leaving: _each(name="table columns"),
-    work.Pairing: _each(name="old new", setting="preview", reason="why"),
-    work.Impacting: _each(name="change", setting="configured dialect", reason="why"),
-    work.Comparing: _each(name="tables", reason="why"),
-    work.Maintaining: _each(name="table", setting="preview", reason="why"),
+    **{
+        request_model(spec.request): _of_record(spec.request)
+        for spec in specs().values()
+        if spec.request is not Request
+    },
 }
 """What each key of a body of `/api/v1` may lead to, by the body's class."""

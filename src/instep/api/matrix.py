@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from instep.control.keys import ROLES, Role
-from instep.model import Job, JobKind
+from instep.control.keys import ROLES
+from instep.model import Job
+from instep.operations.registry import spec_of, specs
+from instep.operations.spec import Role
 
 PREFIX = "/api/v1"
 
@@ -33,8 +35,6 @@ NEEDS: Mapping[str, Role] = {
     "PATCH /connections/{connection}/settings": "approver",
     "POST /connections/{connection}/pause": "operator",
     "POST /connections/{connection}/resume": "operator",
-    "POST /connections/{connection}/sync": "operator",
-    "POST /connections/{connection}/detect": "operator",
     "GET /connections/{connection}/detector": "viewer",
     "POST /connections/{connection}/detector/enable": "operator",
     "GET /connections/{connection}/policy": "viewer",
@@ -44,29 +44,13 @@ NEEDS: Mapping[str, Role] = {
     "GET /connections/{connection}/history": "viewer",
     "GET /connections/{connection}/history/{version}": "viewer",
     "GET /connections/{connection}/plans": "viewer",
-    "POST /connections/{connection}/plans": "operator",
-    "POST /connections/{connection}/impact": "operator",
-    "POST /connections/{connection}/apply": "operator",
-    "POST /connections/{connection}/undo": "approver",
     "GET /connections/{connection}/backfills": "viewer",
-    "POST /connections/{connection}/backfills": "operator",
     "GET /connections/{connection}/backfills/estimate": "viewer",
     "POST /connections/{connection}/backfills/cancel": "operator",
-    "POST /connections/{connection}/map": "approver",
-    "POST /connections/{connection}/set-key": "approver",
-    "POST /connections/{connection}/set-cursor": "approver",
     "GET /connections/{connection}/selection": "viewer",
     "POST /connections/{connection}/selection": "approver",
-    "POST /connections/{connection}/savepoints": "operator",
-    "POST /connections/{connection}/restore": "approver",
-    "POST /connections/{connection}/verify": "operator",
-    "POST /connections/{connection}/maintain": "operator",
-    "DELETE /connections/{connection}": "admin",
     "GET /connections/{connection}/quarantine": "operator",
-    "POST /connections/{connection}/quarantine/replay": "operator",
-    "POST /connections/{connection}/quarantine/discard": "approver",
     "POST /connections/{connection}/quarantine/matches": "approver",
-    "POST /connections/{connection}/quarantine/erase": "approver",
     **_objects("sources", "admin"),
     **_objects("destinations", "admin"),
     **_objects("policies", "approver"),
@@ -103,7 +87,6 @@ NEEDS: Mapping[str, Role] = {
     "GET /rollouts/{rollout}": "viewer",
     "GET /rollouts/{rollout}/connections": "viewer",
     "POST /rollouts/{rollout}/advance": "approver",
-    "POST /rollouts/{rollout}/resume": "approver",
     "POST /rollouts/{rollout}/rollback": "approver",
     "POST /rollouts/{rollout}/stop": "operator",
     "POST /rollouts/{rollout}/skip": "operator",
@@ -114,20 +97,8 @@ NEEDS: Mapping[str, Role] = {
     "POST /keys/{key}/rotate": "admin",
     "GET /audit": "admin",
     "GET /audit/check": "admin",
+    **{spec.route: spec.role for spec in specs().values()},
 }
-_AT = "POST /connections/{connection}"
-DEEDS: Mapping[JobKind, str] = {
-    "sync": f"{_AT}/sync", "backfill": f"{_AT}/backfills", "maintain": f"{_AT}/maintain", "verify": f"{_AT}/verify",
-    "detect": f"{_AT}/detect", "refresh": f"{_AT}/detect", "reload": f"{_AT}/detect", "test": f"{_AT}/detect",
-    "plan": f"{_AT}/plans", "impact": f"{_AT}/impact", "apply": f"{_AT}/apply", "undo": f"{_AT}/undo",
-    "map": f"{_AT}/map", "set_key": f"{_AT}/set-key", "set_cursor": f"{_AT}/set-cursor",
-    "savepoints": f"{_AT}/savepoints", "restore": f"{_AT}/restore", "replay": f"{_AT}/quarantine/replay",
-    "discard": f"{_AT}/quarantine/discard", "erase": f"{_AT}/quarantine/erase",
-    "delete": "DELETE /connections/{connection}", "rollout": "POST /rollouts/{rollout}/resume",
-}  # fmt: skip
-"""The route that asks for each kind of job, or for what is most like it."""
-
-
 CONSENTS = ("drop_columns", "drop_retained", "allow")
 """The options of jobs that say what may be dropped, which takes an approver."""
 
@@ -136,7 +107,7 @@ def again(job: Job) -> Role:
     """What trying a job again takes: what asking for it takes. Some are told what may be dropped, too."""
     if any(job.options.get(name) for name in CONSENTS):
         return "approver"
-    return NEEDS[DEEDS[job.kind]]
+    return spec_of(job.kind).role
 
 
 OPEN = frozenset(

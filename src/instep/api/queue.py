@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from instep import model
 from instep.api.server import Opened, Queued
 from instep.control import detector
 from instep.control.queue import ask, asked_key
 from instep.errors import InstepError
-from instep.model import JobKind
-from instep.store.jobs import PAUSED_TOO, SHARED, serves
+from instep.operations.registry import policy_of
+from instep.store.jobs import serves
 from instep.store.store import Store
 
 NO_WORKER = "no worker is running: it begins once one is (`instep worker`, or `instep server --with-worker`)"
@@ -27,21 +27,20 @@ class StoredQueue:
         """The same work that waits or runs already is answered instead. `note` says if nobody is there to do it."""
         said = {name: value for name, value in options.items() if value}
         with self._store.transaction():
-            work = cast(JobKind, kind)
-            running = self._store.jobs.running(connection, work)
-            if running and not running.stop and self._same(running, asked_key(work, who, said), who):
+            running = self._store.jobs.running(connection, kind)
+            if running and not running.stop and self._same(running, asked_key(kind, who, said), who):
                 return shown(self._store, running, fresh=False)
-            if work == "detect":
+            if kind == "detect":
                 asked = detector.ask(self._store, self._opened.project, connection, who)
             else:
-                asked = ask(self._store, connection, work, who, said)
+                asked = ask(self._store, connection, kind, who, said)
             return shown(self._store, asked.job, fresh=asked.new)
 
     def _same(self, running: model.Job, key: str, who: str) -> bool:
         """Whether what runs does it."""
         if running.kind == "detect":
             return True
-        four_eyes = running.kind in SHARED and self._opened.project.model.four_eyes
+        four_eyes = policy_of(running.kind).shared and self._opened.project.model.four_eyes
         return running.key == key and (not four_eyes or serves(running.who, who))
 
     def get(self, job: str) -> Queued | None:
@@ -56,7 +55,7 @@ def shown(store: Store, job: model.Job, *, fresh: bool) -> Queued:
     """As the API tells of it, with what keeps it waiting."""
     note = ""
     if job.status == "queued":
-        pause = store.pauses.connection(job.connection) if job.kind not in PAUSED_TOO else None
+        pause = store.pauses.connection(job.connection) if not policy_of(job.kind).runs_while_paused else None
         note = f"connection {job.connection} is paused, so it waits: {pause.reason}" if pause else ""
         note = note or ("" if store.workers.live() else NO_WORKER)
     return Queued(job.id, job.connection, job.kind, job.status, fresh, note)

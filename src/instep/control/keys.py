@@ -10,13 +10,12 @@ import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
 
 from instep.errors import Conflict, InstepError
+from instep.operations.spec import Role
 from instep.store.api_keys import ApiKey
 from instep.store.store import Store
 
-Role = Literal["viewer", "operator", "approver", "admin"]
 ROLES: tuple[Role, ...] = ("viewer", "operator", "approver", "admin")
 PREFIX = "instep_sk_"
 OVERLAP = timedelta(days=7)

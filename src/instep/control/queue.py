@@ -12,7 +12,8 @@ from instep.control.detector import Asked
 from instep.errors import ConnectError, RunInProgress
 from instep.events import SyncAsked
 from instep.model import Job, JobKind
-from instep.store.jobs import ASKED, TWO_PEOPLE, asked_by
+from instep.operations.registry import policy_of
+from instep.store.jobs import ASKED, asked_by
 from instep.store.store import Store
 
 POLL = 0.1
@@ -59,7 +60,7 @@ def ask_sync(
 
 def asked_key(kind: JobKind, who: str, options: Mapping[str, Any] | None) -> str:
     """What tells work of a kind from other work, and where two people are needed each one's from the other's."""
-    return key_of({"options": options, "who": who} if kind in TWO_PEOPLE else options)
+    return key_of({"options": options, "who": who} if policy_of(kind).two_person else options)
 
 
 def key_of(options: Mapping[str, Any] | None) -> str:

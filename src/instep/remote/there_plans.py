@@ -64,13 +64,13 @@ class PlansThere:
         return int(self.works.done(made.connection, "undo", asked).result["version"])
 
     def pairing(self, connection: str, old: str, new: str) -> Pairing:
-        result = dict(self.works.done(connection, "map", {"old": old, "new": new, "preview": True}).result)
+        result = dict(self.works.done(connection, "declare-rename", {"old": old, "new": new, "preview": True}).result)
         lines = result.pop("lines")
         return Pairing(connection, result, lines)
 
     def pair(self, made: Pairing) -> int:
         asked = {name: made.document[name] for name in ("old", "new")}
-        return int(self.works.done(made.connection, "map", asked).result["version"])
+        return int(self.works.done(made.connection, "declare-rename", asked).result["version"])
 
     def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
         """Models of this machine are judged here: the server tells what is going to happen to the tables."""

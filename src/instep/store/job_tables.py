@@ -41,7 +41,9 @@ jobs = Table(
 Index("ix_jobs_queue", jobs.c.status, jobs.c.priority, jobs.c.due)
 Index("ix_jobs_connection", jobs.c.connection, jobs.c.created)
 Index("ix_jobs_created", jobs.c.created)
-one_while("uq_jobs_running", jobs, ("connection",), "status = 'running' AND connection <> '' AND kind <> 'test'")
+one_while(
+    "uq_jobs_running", jobs, ("connection",), "status = 'running' AND connection <> '' AND kind <> 'test_connection'"
+)
 one_while("uq_jobs_queued", jobs, ("connection", "kind", "key"), "status = 'queued'")
 
 workers = Table(

@@ -17,6 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, fun
 from instep.errors import Conflict, Fenced, InstepError
 from instep.events import JobDead
 from instep.model import Job, JobKind, JobStatus
+from instep.operations.registry import names_with, policy_of
 from instep.store.connections import ensure
 from instep.store.database import Database
 from instep.store.events import Events
@@ -31,33 +32,10 @@ WAITED_FOR = 100
 """The priority of a job whose answer somebody waits for; some lanes run nothing else."""
 ASKED = 50
 SCHEDULED = 0
-PAUSED_TOO: frozenset[JobKind] = frozenset(
-    ("detect", "refresh", "reload", "test", "plan", "undo", "delete", "apply", "map", "replay", "discard", "verify",
-     "maintain", "set_key", "set_cursor", "restore", "savepoints",
-     "impact", "erase")
-)  # fmt: skip
-"""What a pause of the connection does not keep waiting: it looks, keeps what is loaded in order, ends the connection,
-or is a person's own decision, which runs, or is refused because of the pause, while that person waits."""
-TWO_PEOPLE: frozenset[JobKind] = frozenset(("apply", "undo", "discard", "set_key", "set_cursor", "restore"))
-"""What may be carried out only for the second person who asks for it, so that everybody's request is a job of its own:
-one that runs for another person would count for that one alone."""
-ONE_S_OWN: Mapping[JobKind, str] = {
-    "apply": "instep apply", "undo": "instep undo", "discard": "instep quarantine discard",
-    "set_key": "instep table set-key", "set_cursor": "instep table set-cursor", "restore": "instep restore",
-    "delete": "instep connection delete",
-}  # fmt: skip
-"""What counts for whoever asked for it, so that nobody else tries it again, and the command that asks anew."""
-SHARED: frozenset[JobKind] = frozenset(("sync", "backfill"))
-"""Work that is the same whoever asks for it, but for changes which their approver may not carry out: it is everybody's
-who has asked for it."""
-LOOKS: frozenset[JobKind] = frozenset(("detect", "refresh", "reload", "plan", "impact"))
 LOOKS_AT_A_TIME = 2
 """How many jobs read the catalog of one source at the same time; one of them may be a detection."""
-ATTEMPTS: Mapping[JobKind, int] = {
-    "sync": 5, "backfill": 5, "maintain": 3, "verify": 3, "detect": 3, "refresh": 3, "reload": 1, "test": 1,
-    "plan": 3, "apply": 1, "undo": 3, "delete": 5, "rollout": 20, "map": 1, "replay": 3, "discard": 3,
-    "set_key": 1, "set_cursor": 1, "restore": 1, "savepoints": 3, "impact": 3, "erase": 3,
-}  # fmt: skip
+CONNECTION_TEST = "test_connection"
+"""Runs beside other jobs of its connection."""
 
 
 class Jobs:
@@ -93,13 +71,13 @@ class Jobs:
                 ensure(transaction, connection, now)
             job = Job(
                 _job_id(now), connection, kind, "queued", due, now, dict(options or {}), priority, key,
-                attempts=attempts or ATTEMPTS[kind], why=why, who=who, source=source,
+                attempts=attempts or policy_of(kind).attempts, why=why, who=who, source=source,
             )  # fmt: skip
             transaction.execute(insert(jobs).values(**vars(job)))
             return job, True
 
     def _join(self, transaction: Connection, job: Job, who: str) -> None:
-        if not who or job.kind not in SHARED or asked_by(job.who, who):
+        if not who or not policy_of(job.kind).shared or asked_by(job.who, who):
             return
         people = f"{job.who or job.why or 'the schedule'}, {who}"
         transaction.execute(update(jobs).where(jobs.c.id == job.id).values(who=people))
@@ -226,17 +204,18 @@ class Jobs:
                 raise Conflict(
                     f"job {job.id} is {job.status}: there is nothing to try again", hint="see `instep queue`"
                 )
-            if job.kind in ONE_S_OWN and who != job.who:
+            command = policy_of(job.kind).retry_command
+            if command and who != job.who:
                 raise Conflict(
                     f"job {job.id} ({job.kind}) was asked for by {job.who or 'nobody'}, for whom alone it counts",
-                    hint=f"ask for it again: `{ONE_S_OWN[job.kind]}`",
+                    hint=f"ask for it again: `{command}`",
                 )
             if twin := _waiting(transaction, job.connection, job.kind, job.key):
                 self._join(transaction, twin, who)
                 return self._get(transaction, twin.id)
             values = {
                 "status": "queued", "attempt": 0, "due": self._db.now(), "ended": None, "owner": "", "stop": "",
-                "why": f"tried again by {who}", "who": who if job.kind in SHARED else job.who,
+                "why": f"tried again by {who}", "who": who if policy_of(job.kind).shared else job.who,
             }  # fmt: skip
             transaction.execute(update(jobs).where(jobs.c.id == job.id).values(**values))
             return self._get(transaction, job.id)
@@ -282,7 +261,7 @@ class Jobs:
             return [_job(row) for row in transaction.execute(_in_turn(query))]
 
     def _one(self, connection: str, status: JobStatus, kind: JobKind | None) -> Job | None:
-        of_kind = jobs.c.kind == kind if kind else jobs.c.kind != "test"
+        of_kind = jobs.c.kind == kind if kind else jobs.c.kind != CONNECTION_TEST
         query = select(jobs).where(jobs.c.connection == connection, jobs.c.status == status, of_kind)
         with self._db.read() as transaction:
             row = transaction.execute(_in_turn(query).limit(1)).first()
@@ -351,10 +330,12 @@ def _most_urgent(
 
 def _next(now: datetime, priority: int, kinds: Collection[JobKind]) -> Select[Any]:
     other, c = jobs.alias("other"), jobs.c
+    while_paused, looks = sorted(names_with("runs_while_paused")), sorted(names_with("reads_catalog"))
     busy = exists().where(
-        other.c.connection == c.connection, other.c.status == "running", c.connection != "", other.c.kind != "test"
-    )
-    same = (other.c.source == c.source, other.c.status == "running", other.c.kind.in_(sorted(LOOKS)))
+        other.c.connection == c.connection, other.c.status == "running", c.connection != "",
+        other.c.kind != CONNECTION_TEST,
+    )  # fmt: skip
+    same = (other.c.source == c.source, other.c.status == "running", other.c.kind.in_(looks))
     looking = select(func.count()).where(*same).scalar_subquery()
     detecting = exists().where(other.c.source == c.source, other.c.status == "running", other.c.kind == "detect")
     paused = exists().where(
@@ -363,8 +344,8 @@ def _next(now: datetime, priority: int, kinds: Collection[JobKind]) -> Select[An
     )  # fmt: skip
     query = select(jobs).where(
         c.status == "queued", c.priority == priority, c.due <= now,
-        or_(c.kind == "test", ~busy), or_(c.kind.in_(sorted(PAUSED_TOO)), ~paused),
-        or_(c.source == "", c.kind.not_in(sorted(LOOKS)), looking < LOOKS_AT_A_TIME),
+        or_(c.kind == CONNECTION_TEST, ~busy), or_(c.kind.in_(while_paused), ~paused),
+        or_(c.source == "", c.kind.not_in(looks), looking < LOOKS_AT_A_TIME),
         or_(c.source == "", c.kind != "detect", ~detecting),
     )  # fmt: skip
     if kinds:

@@ -78,7 +78,7 @@ def undo(app: App, job: Job) -> Mapping[str, Any]:
     return found if preview else {**found, "version": takeback(pipe, made, tuple(said.get("allow", ())))}
 
 
-def map_(app: App, job: Job) -> Mapping[str, Any]:
+def declare_rename(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: old and new (paths), preview (only say what it would do)."""
     from instep.sync.changes.mapping import carry_out, prepare
 
@@ -88,23 +88,23 @@ def map_(app: App, job: Job) -> Mapping[str, Any]:
     return found if said.get("preview") else {**found, "version": carry_out(pipe, made)}
 
 
-def replay(app: App, job: Job) -> Mapping[str, Any]:
+def replay_quarantine(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (paths), column, preview (only say what it would do)."""
-    from instep.sync.held.replay import replay as replay_held
+    from instep.sync.held.replay import replay
 
     said = job.options
-    done = replay_held(
+    done = replay(
         pipe_of(app, job), list(said.get("tables", ())), str(said.get("column", "")), dry_run=bool(said.get("preview"))
     )
     return {"tables": [one.document() for one in done]}
 
 
-def discard(app: App, job: Job) -> Mapping[str, Any]:
+def discard_quarantine(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: ids, or tables (paths) of which all that is held goes."""
-    from instep.sync.held.quarantine import discard as discard_held
+    from instep.sync.held.quarantine import discard
 
     said = job.options
-    return {"discarded": [e.id for e in discard_held(pipe_of(app, job), said.get("tables", ()), said.get("ids", ()))]}
+    return {"discarded": [e.id for e in discard(pipe_of(app, job), said.get("tables", ()), said.get("ids", ()))]}
 
 
 def erase(app: App, job: Job) -> Mapping[str, Any]:
@@ -115,7 +115,7 @@ def erase(app: App, job: Job) -> Mapping[str, Any]:
     return {"erased": erase_entries(pipe_of(app, job), str(said.get("table", "")), frozenset(said.get("ids", ())))}
 
 
-def delete(app: App, job: Job) -> Mapping[str, Any]:
+def delete_connection(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (keep or drop), named (the connection's name again), abandon."""
     from instep.control.connectors import forget_operations
     from instep.sync.leave import leave

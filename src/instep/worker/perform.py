@@ -6,17 +6,19 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from instep.bootstrap import App
 from instep.control import detector
 from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress, is_unreachable
 from instep.logs import bound
-from instep.model import Check, Job, JobKind
+from instep.model import Check, Job
+from instep.operations.registry import spec_of
 from instep.redaction import blot
 from instep.spans import span, tell
 from instep.sync.pipe import Pipe
-from instep.worker import decided, rollouts, tables
+from instep.worker import rollouts
 
 if TYPE_CHECKING:
     from instep.sync.detection.detect import Detection
@@ -52,7 +54,7 @@ def perform(app: App, job: Job) -> Ended:
 def _perform(app: App, job: Job) -> Ended:
     before = _last_run(app, job)
     try:
-        return _WORK[job.kind](app, job)
+        return _carried_out(app, job)
     except KeyboardInterrupt:
         ended = Ended("interrupted", interrupted=True)
     except RunInProgress as error:  # of a person, or of a lane that dies a moment after its worker
@@ -112,17 +114,17 @@ def _pipe(app: App, job: Job) -> Pipe:
     return replace(app.pipe(job.connection), who=job.who or job.why or "worker")
 
 
-def _sync(app: App, job: Job) -> Ended:
+def sync(app: App, job: Job) -> Ended:
     """`options`: tables (paths), full, drop_retained, columns, drop_columns (paths); nothing of it: all tables as
     their cursors say."""
-    from instep.sync.run import Wanted, sync
+    from instep.sync import run
 
     said = job.options
     if said.get("measured"):
         outcome = rollouts.measured(app, job, _pipe(app, job))
         failed = outcome.error if outcome.status == "failed" else ""
         return Ended(failed, run=outcome.run, result=asdict(outcome))
-    wanted = Wanted(
+    wanted = run.Wanted(
         tables=frozenset(said.get("tables", ())),
         full=bool(said.get("full", job.kind == "backfill" and not said.get("columns"))),
         drop_retained=bool(said.get("drop_retained", False)),
@@ -131,7 +133,7 @@ def _sync(app: App, job: Job) -> Ended:
         drop_columns=frozenset(said.get("drop_columns", ())),
     )
     engine = app.engine(job.connection)
-    report = sync(_pipe(app, job), wanted, engine=engine)
+    report = run.sync(_pipe(app, job), wanted, engine=engine)
     errors = [f"{'.'.join(filter(None, t.table))}: {t.error}" for t in report.tables if t.status == "failed"]
     result = {
         "run": report.run, "status": report.status, "tables": len(report.tables), "failed": errors,
@@ -145,7 +147,7 @@ def _sync(app: App, job: Job) -> Ended:
     return Ended(failed, bool(failed), run=report.run, result=result)
 
 
-def _detect(app: App, job: Job) -> Ended:
+def detect(app: App, job: Job) -> Ended:
     """Looks, decides, holds, and propagates if its `options` say `apply`."""
     from instep.sync.detection.detect import asked, record
     from instep.sync.detection.pause import hold
@@ -173,13 +175,13 @@ def _detect(app: App, job: Job) -> Ended:
 
 def _seen(app: App, pipe: Pipe, job: Job) -> tuple[Detection, bool]:
     """(the detection, whether another connection of the source had looked for it)."""
-    from instep.sync.detection.detect import detect, look, look_at
+    from instep.sync.detection import detect as detection
 
     if job.kind != "detect":
-        return detect(pipe, pipe.source.discover()), False
+        return detection.detect(pipe, pipe.source.discover()), False
     if known := detector.shared(app.store, app.project, job):
-        return look_at(pipe, known), True
-    return look(pipe), False
+        return detection.look_at(pipe, known), True
+    return detection.look(pipe), False
 
 
 def _propagate(pipe: Pipe, job: Job) -> int:
@@ -197,28 +199,28 @@ def _propagate(pipe: Pipe, job: Job) -> int:
         raise
 
 
-def _maintain(app: App, job: Job) -> Ended:
+def maintain(app: App, job: Job) -> Ended:
     """`options`: table (a pattern), preview (only say what it would do)."""
-    from instep.sync.maintain import maintain
+    from instep.sync import maintain as maintenance
     from instep.sync.progress import Silent
 
     told = Silent()
     session = partial(app.engine(job.connection).spark, told.step)
     table, preview = str(job.options.get("table", "")), bool(job.options.get("preview"))
-    done = maintain(_pipe(app, job), table, told, session, dry_run=preview)
+    done = maintenance.maintain(_pipe(app, job), table, told, session, dry_run=preview)
     errors = [f"{t.table}: {t.error}" for t in done.tables if t.error]
     return Ended("\n".join(errors), True, run=done.run, result=asdict(done))
 
 
-def _verify(app: App, job: Job) -> Ended:
+def verify(app: App, job: Job) -> Ended:
     """`options`: tables (paths). Viewers read results, so that no key of a row is in them."""
-    from instep.sync.verify import verify
+    from instep.sync import verify as verification
 
-    verdicts = verify(_pipe(app, job), frozenset(job.options.get("tables", ())), keys=False)
+    verdicts = verification.verify(_pipe(app, job), frozenset(job.options.get("tables", ())), keys=False)
     return Ended(result={"tables": [asdict(v) for v in verdicts]})
 
 
-def _test(app: App, job: Job) -> Ended:
+def test_connection(app: App, job: Job) -> Ended:
     """`options`: source or destination (a name); neither: those of the connection."""
     source, destination = job.options.get("source"), job.options.get("destination")
     if whole := not (source or destination):
@@ -248,30 +250,25 @@ def _wrong(checks: list[Check]) -> str:
     return "; ".join(": ".join(filter(None, (c.name, c.detail))) for c in checks if c.needed and not c.ok)
 
 
-def _rollout(app: App, job: Job) -> Ended:
+def rollout(app: App, job: Job) -> Ended:
     """`key`: its id; `options`: a course (control/rollouts/course.py)."""
     result = rollouts.turn(app, job)
     return Ended(again=rollouts.TURN) if result is None else Ended(result=result)
 
 
-def _decided(does: Callable[[App, Job], Mapping[str, Any]]) -> Callable[[App, Job], Ended]:
-    """What people have decided, with the run that it made."""
+def _carried_out(app: App, job: Job) -> Ended:
+    """Do a job by the function that its operation names: it answers the job's end, or the result of what people have
+    decided, with the run that it made."""
+    work: Callable[[App, Job], Ended | Mapping[str, Any]] = _function(spec_of(job.kind).work)
+    before = _last_run(app, job)
+    done = work(app, job)
+    if isinstance(done, Ended):
+        return done
+    run = _last_run(app, job)
+    return Ended(run=run if run != before else "", result=done)
 
-    def work(app: App, job: Job) -> Ended:
-        before = _last_run(app, job)
-        result = does(app, job)
-        run = _last_run(app, job)
-        return Ended(run=run if run != before else "", result=result)
 
-    return work
-
-
-_WORK: Mapping[JobKind, Callable[[App, Job], Ended]] = {
-    "sync": _sync, "backfill": _sync, "detect": _detect, "refresh": _detect, "reload": _detect,
-    "maintain": _maintain, "verify": _verify, "test": _test, "rollout": _rollout, "plan": _decided(decided.make_plan),
-    "apply": _decided(decided.apply), "undo": _decided(decided.undo), "delete": _decided(decided.delete),
-    "map": _decided(decided.map_), "replay": _decided(decided.replay), "discard": _decided(decided.discard),
-    "set_key": _decided(tables.set_key), "set_cursor": _decided(tables.set_cursor),
-    "restore": _decided(tables.restore), "savepoints": _decided(tables.savepoints),
-    "impact": _decided(decided.impact), "erase": _decided(decided.erase),
-}  # fmt: skip
+def _function(place: str) -> Any:
+    """Return the function at `module:name`."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

@@ -37,11 +37,11 @@ def set_cursor(app: App, job: Job) -> Mapping[str, Any]:
     return found if said.get("preview") else {**found, "version": carry_out(pipe, made)}
 
 
-def savepoints(app: App, job: Job) -> Mapping[str, Any]:
+def list_savepoints(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: table (a path)."""
-    from instep.sync.changes.restore import savepoints as of_table
+    from instep.sync.changes.restore import savepoints
 
-    table, points = of_table(pipe_of(app, job), str(job.options.get("table", "")))
+    table, points = savepoints(pipe_of(app, job), str(job.options.get("table", "")))
     times = ("at", "made")
     found = [asdict(p) | {t: moment.isoformat() for t in times if (moment := getattr(p, t))} for p in points]
     return {"table": table.path, "savepoints": [{**one, "id": str(one["id"])} for one in found]}

@@ -146,9 +146,9 @@ def _leave_log(desk: Desk, name: str) -> None:
     """A worker takes its slot away at the source, which would keep its log for ever, and then the connection."""
     source = desk.ports.project(name).source_of(name)
     for job in desk.ports.jobs.unfinished([name])[name]:
-        if job.status == "running" and job.kind != "delete":
+        if job.status == "running" and job.kind != "delete_connection":
             raise RunInProgress(f"connection {name}: job {job.id} is running", hint="stop it first")
-    desk.run(name, "delete", {"tables": "keep", "named": name}, recorded=True)
+    desk.run(name, "delete_connection", {"tables": "keep", "named": name}, recorded=True)
     with suppress(Blocked, Conflict):  # others use it, or the file says it
         desk.ports.objects.delete("source", source, desk.caller.name)
 

@@ -15,9 +15,10 @@ from instep.api.compat.envelope import Refusal, not_found
 from instep.api.compat.ports import Caller, Item, Job, Ports
 from instep.api.compat.services import no_source
 from instep.api.matrix import Need
-from instep.control.keys import Role, in_scope, may
+from instep.control.keys import in_scope, may
 from instep.control.selections import Place, place_of
 from instep.model import JobKind
+from instep.operations.spec import Role
 from instep.project.project import Project
 from instep.schema.names import Naming
 

@@ -13,8 +13,9 @@ from instep import model
 from instep.api.compat.ports import Job
 from instep.errors import Conflict
 from instep.model import JobKind
+from instep.operations.registry import policy_of
 from instep.project.project import Project
-from instep.store.jobs import ASKED, LOOKS, WAITED_FOR
+from instep.store.jobs import ASKED, CONNECTION_TEST, WAITED_FOR
 from instep.store.store import Store
 
 POLL = 0.05
@@ -40,8 +41,8 @@ class StoredJobs:
         who: str,
     ) -> Job:
         """Some lanes are for what somebody waits for: rows do not move in them."""
-        looks = kind in LOOKS
-        priority = WAITED_FOR if urgent and (looks or kind == "test") else ASKED
+        looks = policy_of(kind).reads_catalog
+        priority = WAITED_FOR if urgent and (looks or kind == CONNECTION_TEST) else ASKED
         source = self.project(connection).source_of(connection) if looks else ""
         job, _ = self.store.jobs.enqueue(
             connection, kind, key=key, options=options, priority=priority, why="asked for", who=who, source=source

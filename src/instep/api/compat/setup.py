@@ -8,15 +8,16 @@ from typing import Any
 from instep.api.compat.desk import Desk
 from instep.api.compat.envelope import Refusal
 from instep.api.compat.ports import Job
+from instep.store.jobs import CONNECTION_TEST
 
 
 def connection_tests(desk: Desk, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
     """What they find, one entry a check. Refusal as `Desk.run`."""
-    return _found(desk.run(name, "test", {}, key="test", recorded=recorded))
+    return _found(desk.run(name, CONNECTION_TEST, {}, key="test", recorded=recorded))
 
 
 def destination_tests(desk: Desk, name: str, *, recorded: bool = False) -> list[dict[str, Any]]:
-    return _found(desk.run("", "test", {"destination": name}, key=f"destination/{name}", recorded=recorded))
+    return _found(desk.run("", CONNECTION_TEST, {"destination": name}, key=f"destination/{name}", recorded=recorded))
 
 
 def at_once(test: Callable[[Desk, str], list[dict[str, Any]]], desk: Desk, name: str) -> list[dict[str, Any]]:

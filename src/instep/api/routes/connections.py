@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from instep.api import kept
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
+from instep.api.requests import requested
 from instep.api.routes.work import STARTED, check_drop, located, wait_for_second
 from instep.api.server import Server
 from instep.api.shown import pauses_of, shown, whole
 from instep.api.wire.base import Page
 from instep.api.wire.connections import ConnectionOut, ConnectionWithPauses, Paused, Pausing, Resuming
-from instep.api.wire.work import JobOut, Look, Work
+from instep.api.wire.work import JobOut
 from instep.api.writes import Answer, Matched, Write, Writes, tagged
 from instep.control import pauses
+from instep.operations.detect import DetectRequest
+from instep.operations.sync import SyncRequest
 
 routes = router("connections")
 
@@ -78,7 +81,13 @@ def _table(given: list[str] | None) -> tuple[str, str] | None:
 
 
 @routes.post("/connections/{connection}/sync", status_code=202, response_model=JobOut, responses=STARTED)
-def sync(the: The, who: Who, connection: ConnectionName, asked: Work, writes: Writes) -> Response:
+def sync(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    asked: Annotated[SyncRequest, Depends(requested(SyncRequest))],
+    writes: Writes,
+) -> Response:
     """202 with the work; 200 with what is under way. `drop_retained` decides what is dropped, which takes the role
     approver; with four_eyes, where it drops a column, the first person who asks is answered 409, and the same request
     of a second one within a week is carried out."""
@@ -87,7 +96,7 @@ def sync(the: The, who: Who, connection: ConnectionName, asked: Work, writes: Wr
         check_drop(who, "drop_retained")
         if (waits := _alone(the, writes, name, asked.tables)) is not None:
             return waits
-    return _work(the, writes, name, "sync", asked.model_dump(exclude={"why"}), asked.why)
+    return _work(the, writes, name, "sync", asked.options(), asked.why)
 
 
 def _alone(the: Server, writes: Write, name: str, tables: Sequence[str]) -> Response | None:
@@ -99,7 +108,13 @@ def _alone(the: Server, writes: Write, name: str, tables: Sequence[str]) -> Resp
 
 
 @routes.post("/connections/{connection}/detect", status_code=202, response_model=JobOut, responses=STARTED)
-def detect(the: The, who: Who, connection: ConnectionName, asked: Look, writes: Writes) -> Response:
+def detect(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    asked: Annotated[DetectRequest, Depends(requested(DetectRequest))],
+    writes: Writes,
+) -> Response:
     """202 with a new detection; 200 with the one that is under way."""
     return _work(the, writes, the.connection(who, connection), "detect", {}, asked.why)
 

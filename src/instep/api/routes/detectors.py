@@ -10,8 +10,7 @@ from starlette.responses import Response
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.server import Server
-from instep.api.wire.detectors import DetectionOut, DetectorOut, Enabled
-from instep.api.wire.work import Look
+from instep.api.wire.detectors import DetectionOut, DetectorOut, Enabled, EnableDetectorRequest
 from instep.api.writes import Answer, Matched, tagged
 from instep.control.detector import Standing, standing, switch_on
 from instep.model import Job
@@ -26,7 +25,9 @@ def get_detector(request: Request, the: The, who: Who, connection: ConnectionNam
 
 
 @routes.post("/connections/{connection}/detector/enable", response_model=Enabled)
-def enable_detector(the: The, who: Who, connection: ConnectionName, asked: Look, writes: Matched) -> Response:
+def enable_detector(
+    the: The, who: Who, connection: ConnectionName, asked: EnableDetectorRequest, writes: Matched
+) -> Response:
     """After it has switched itself off. Refused while the connection is paused: what it was off for is decided
     first."""
     name = the.connection(who, connection)

@@ -6,16 +6,11 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Query
-from starlette.responses import Response
 
 from instep.api.access import The, Who
 from instep.api.common import ConnectionName, router
 from instep.api.paging import Cursor, Limit, paged, place
-from instep.api.problems import Problem
-from instep.api.routes.work import STARTED, ask
-from instep.api.wire.quarantine import Discarding, Erasing, HeldOut, HeldPage, Matches, Matching, Replaying
-from instep.api.wire.work import JobOut
-from instep.api.writes import Writes
+from instep.api.wire.quarantine import HeldOut, HeldPage, Matches, Matching
 
 if TYPE_CHECKING:
     from instep.stage.entries import Entry
@@ -46,20 +41,6 @@ def list_held(
     return {**paged(left[: limit + 1], limit, _place, lambda one: one), "unreadable": broken}
 
 
-@routes.post("/connections/{connection}/quarantine/replay", status_code=202, response_model=JobOut, responses=STARTED)
-def replay_held(the: The, who: Who, connection: ConnectionName, asked: Replaying, writes: Writes) -> Response:
-    """What fits by now is written into its rows, unless a newer value is there. The job's result counts it by table."""
-    return ask(the, writes, the.connection(who, connection), "replay", asked.model_dump(exclude={"why"}), asked.why)
-
-
-@routes.post("/connections/{connection}/quarantine/discard", status_code=202, response_model=JobOut, responses=STARTED)
-def discard_held(the: The, who: Who, connection: ConnectionName, asked: Discarding, writes: Writes) -> Response:
-    """Deletes originals for good; the rows stay as they are."""
-    if not (asked.tables or asked.ids):
-        raise Problem(422, "invalid", "nothing is named to be discarded", "send tables or ids")
-    return ask(the, writes, the.connection(who, connection), "discard", asked.model_dump(exclude={"why"}), asked.why)
-
-
 @routes.post("/connections/{connection}/quarantine/matches", response_model=Matches)
 def match_held(the: The, who: Who, connection: ConnectionName, asked: Matching) -> Any:
     """The ids of what is held of a row, settled entries too; 409 while a run of the connection is alive, which may hold
@@ -67,13 +48,6 @@ def match_held(the: The, who: Who, connection: ConnectionName, asked: Matching) 
     from instep.sync.held.quarantine import of_row
 
     return {"ids": of_row(the.app.pipe(the.connection(who, connection)), asked.table, asked.key)}
-
-
-@routes.post("/connections/{connection}/quarantine/erase", status_code=202, response_model=JobOut, responses=STARTED)
-def erase_held(the: The, who: Who, connection: ConnectionName, asked: Erasing, writes: Writes) -> Response:
-    """Removes every trace of entries, where a discarded one is remembered without its original. The job's result counts
-    them as `erased`."""
-    return ask(the, writes, the.connection(who, connection), "erase", asked.model_dump(exclude={"why"}), asked.why)
 
 
 def _place(one: HeldOut) -> tuple[str, str]:

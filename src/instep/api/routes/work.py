@@ -4,10 +4,10 @@ Every request answers 202 with the job, or 200 with the same job that waits alre
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import Query
+from fastapi import Depends, Query
 from starlette.responses import Response
 
 from instep.api.access import The, Who
@@ -16,28 +16,24 @@ from instep.api.matrix import PREFIX
 from instep.api.paging import Cursor, Limit, paged, place
 from instep.api.problems import Problem, of_error, unknown
 from instep.api.queue import shown
+from instep.api.requests import requested
 from instep.api.server import Caller, Server
 from instep.api.shown import whole
 from instep.api.wire.base import Page
 from instep.api.wire.work import (
-    Applying,
     BackfillOut,
     BackfillsLeft,
     EstimateOut,
-    Filling,
-    Impacting,
     JobDone,
     JobOut,
     Leaving,
-    Pairing,
-    Planning,
-    Undoing,
 )
 from instep.api.writes import Answer, Matched, Write, Writes
 from instep.control import backfills, queue
 from instep.control.keys import may
 from instep.errors import InstepError
 from instep.model import Job, JobKind, Review, Run
+from instep.operations.backfill import BackfillRequest
 from instep.schema.table import Table
 from instep.store.backfills import BackfillStatus
 from instep.store.plans import StoredPlan
@@ -50,48 +46,6 @@ STARTED: dict[int | str, dict[str, Any]] = {
     200: {"model": JobOut, "description": f"It was there before this request. {REHEARSED}"},
     202: {"model": JobOut, "description": "It waits for a worker."},
 }
-
-
-@routes.post("/connections/{connection}/plans", status_code=202, response_model=JobOut, responses=STARTED)
-def make_plan(the: The, who: Who, connection: ConnectionName, asked: Planning, writes: Writes) -> Response:
-    """What applying the open changes does. The job's result has the plan; `apply` takes the job's id."""
-    said = asked.model_dump(exclude={"why"})
-    options = {name: value for name, value in said.items() if value is not None and value is not False}
-    return ask(the, writes, the.connection(who, connection), "plan", options, asked.why)
-
-
-@routes.post("/connections/{connection}/apply", status_code=202, response_model=JobOut, responses=STARTED)
-def apply(the: The, who: Who, connection: ConnectionName, asked: Applying, writes: Writes) -> Response:
-    """A plan exactly as it was shown: refused once schemas or decisions have moved. `allow` decides what may be
-    dropped, which takes the role approver."""
-    name = the.connection(who, connection)
-    _check_allow(who, asked.allow)
-    made = _job(the, who, asked.plan)
-    if made is None or (made.connection, made.kind, made.status) != (name, "plan", "done"):
-        raise Problem(422, "invalid", f"job {asked.plan!r} has made no plan for connection {name}", "make a plan first")
-    return ask(the, writes, name, "apply", {"plan": made.id, "allow": asked.allow}, asked.why)
-
-
-@routes.post("/connections/{connection}/undo", status_code=202, response_model=JobOut, responses=STARTED)
-def undo(the: The, who: Who, connection: ConnectionName, asked: Undoing, writes: Writes) -> Response:
-    """Takes back an applied change, or all of a run's or a plan's; with `preview` the job only says what that does."""
-    name = the.connection(who, connection)
-    _check_theirs(the, name, asked.what)
-    return ask(the, writes, name, "undo", asked.model_dump(exclude={"why"}), asked.why)
-
-
-@routes.post("/connections/{connection}/map", status_code=202, response_model=JobOut, responses=STARTED)
-def pair(the: The, who: Who, connection: ConnectionName, asked: Pairing, writes: Writes) -> Response:
-    """A removal and an addition, of columns or tables, become one rename; with `preview` the job only says what that
-    does."""
-    return ask(the, writes, the.connection(who, connection), "map", asked.model_dump(exclude={"why"}), asked.why)
-
-
-@routes.post("/connections/{connection}/impact", status_code=202, response_model=JobOut, responses=STARTED)
-def impact(the: The, who: Who, connection: ConnectionName, asked: Impacting, writes: Writes) -> Response:
-    """What open and planned changes do to those who read the tables: the job's result has the verdicts on models that
-    are configured, else `changes` and `relations`, for a client to judge its own."""
-    return ask(the, writes, the.connection(who, connection), "impact", asked.model_dump(exclude={"why"}), asked.why)
 
 
 @routes.get("/connections/{connection}/backfills", response_model=Page[BackfillOut])
@@ -111,11 +65,17 @@ def list_backfills(
 
 
 @routes.post("/connections/{connection}/backfills", status_code=202, response_model=JobOut, responses=STARTED)
-def backfill(the: The, who: Who, connection: ConnectionName, asked: Filling, writes: Writes) -> Response:
+def backfill(
+    the: The,
+    who: Who,
+    connection: ConnectionName,
+    asked: Annotated[BackfillRequest, Depends(requested(BackfillRequest))],
+    writes: Writes,
+) -> Response:
     """A table again as a whole, or only the values of `columns` where rows have NULL in them."""
     name = the.connection(who, connection)
     table = _table(the, name, asked)
-    options = {"tables": [asked.table], "columns": asked.columns}
+    options = {"tables": [asked.table], "columns": list(asked.columns)}
 
     def before() -> None:
         for column in asked.columns:
@@ -124,7 +84,7 @@ def backfill(the: The, who: Who, connection: ConnectionName, asked: Filling, wri
     return ask(the, writes, name, "backfill", options, asked.why, before)
 
 
-def _table(the: Server, name: str, asked: Filling | Leaving) -> Table:
+def _table(the: Server, name: str, asked: BackfillRequest | Leaving) -> Table:
     """The accepted table; Problem 404 if it or a column is not there."""
     table = next((t for t in the.store.accepted.catalog(name).tables if t.path == asked.table), None)
     if table is None:
@@ -190,7 +150,7 @@ def delete_connection(
     if the.project.model.four_eyes and (waits := wait_for_second(the, writes, act, "connection.delete")) is not None:
         return waits
     options = {"tables": tables, "named": confirm, "abandon": abandon}
-    return ask(the, writes, name, "delete", options, "", lambda: _check_unmoved(the, who, name, writes))
+    return ask(the, writes, name, "delete_connection", options, "", lambda: _check_unmoved(the, who, name, writes))
 
 
 def _check_unmoved(the: Server, who: Caller, name: str, writes: Write) -> None:
@@ -255,9 +215,18 @@ def located(answer: Response) -> Response:
     return answer
 
 
-def _check_allow(who: Caller, allow: Sequence[str]) -> None:
-    if allow:
+def check_allow(the: Server, who: Caller, name: str, requested: Any) -> None:
+    """Problem 403 for who may not say what is dropped."""
+    if requested.allow:
         check_drop(who, "allow")
+
+
+def check_plan(the: Server, who: Caller, name: str, requested: Any) -> None:
+    """Problem 422 for a job that has made no plan for this connection."""
+    made = _job(the, who, requested.plan)
+    if made is None or (made.connection, made.kind, made.status) != (name, "plan", "done"):
+        why = f"job {requested.plan!r} has made no plan for connection {name}"
+        raise Problem(422, "invalid", why, "make a plan first")
 
 
 def check_drop(who: Caller, field: str) -> None:
@@ -268,9 +237,10 @@ def check_drop(who: Caller, field: str) -> None:
         raise Problem(403, "forbidden", why, "leave it out, or use another key")
 
 
-def _check_theirs(the: Server, name: str, what: str) -> None:
+def check_owner(the: Server, who: Caller, name: str, requested: Any) -> None:
     """Problem 404 for a change, run or plan of another connection."""
-    store, kind = the.store, what[:2]
+    store, what = the.store, requested.what
+    kind = what[:2]
     found: Run | StoredPlan | Review
     try:
         found = (

@@ -5,7 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from instep.api.wire.base import Dry, Said
+from instep.api.wire.base import Asked, Dry, Said, Text
+
+
+class EnableDetectorRequest(Asked):
+    why: Text = ""
 
 
 class DetectionOut(Said):

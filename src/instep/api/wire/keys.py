@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from instep.api.wire.base import Asked, Dry, Few, Said
-from instep.control.keys import Role
+from instep.operations.spec import Role
 
 
 class Me(Said):

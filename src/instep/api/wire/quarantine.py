@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from instep.api.wire.base import Asked, Few, Name, Page, Said, Text
+from instep.api.wire.base import Asked, Name, Page, Said
 
 
 class HeldOut(Said):
@@ -31,16 +31,6 @@ class HeldPage(Page[HeldOut]):
     unreadable: list[str]
 
 
-class Replaying(Asked):
-    """Of these `tables` (schema.table), or all; only values of `column` if it is named. `preview`: only say what would
-    be written."""
-
-    tables: Few = Field([])
-    column: Text = ""
-    preview: bool = False
-    why: Text = ""
-
-
 class Matching(Asked):
     """Rows of `table` (schema.table) with this `key`: texts by column, as they are held; null for NULL."""
 
@@ -50,19 +40,3 @@ class Matching(Asked):
 
 class Matches(Said):
     ids: list[str]
-
-
-class Erasing(Asked):
-    """Entries of `table` (schema.table) by whole `ids`."""
-
-    table: Name
-    ids: Annotated[list[Name], Field(min_length=1, max_length=10_000)]
-    why: Text = ""
-
-
-class Discarding(Asked):
-    """What is held of these `tables` (schema.table), or under these `ids`."""
-
-    tables: Few = Field([])
-    ids: Annotated[list[Name], Field(max_length=10_000)] = Field([])
-    why: Text = ""

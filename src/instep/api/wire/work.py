@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
-from instep.api.wire.base import Asked, Dry, Few, Name, Said, Text
-
-
-class Work(Asked):
-    """`tables`: only these (schema.table); `full`: all rows again; `drop_retained`: lets go of columns that the source
-    dropped, where that is needed."""
-
-    tables: Few = Field([])
-    full: bool = False
-    drop_retained: bool = False
-    why: Text = ""
-
-
-class Look(Asked):
-    why: Text = ""
+from instep.api.wire.base import Asked, Dry, Few, Name, Said
 
 
 class JobOut(Dry):
@@ -48,81 +34,11 @@ class JobDone(JobOut):
     result: dict[str, Any] = Field({})
 
 
-class Planning(Asked):
-    """`sample`: also what it costs, with type changes tried on so many rows; `all`: how every table is synced, not only
-    new ones; `current`: refused if an approval does not count any more."""
-
-    sample: Annotated[int, Field(ge=0, le=100_000)] | None = None
-    all: bool = False
-    current: bool = False
-    why: Text = ""
-
-
-class Applying(Asked):
-    """`plan`: the job that made the plan; `allow`: patterns of what may be dropped."""
-
-    plan: Name
-    allow: Few = Field([])
-    why: Text = ""
-
-
-class Undoing(Asked):
-    """`what`: a change, run or plan; `preview`: only say what it would do."""
-
-    what: Name
-    allow: Few = Field([])
-    preview: bool = False
-    why: Text = ""
-
-
-class Filling(Asked):
-    """`table` is schema.table by its accepted name; no `columns`: all of it."""
-
-    table: Name
-    columns: Few = Field([])
-    why: Text = ""
-
-
-class Pairing(Asked):
-    """`old` and `new` (schema.table twice, or schema.table.column twice) are one that was renamed; `preview`: only say
-    what that does."""
-
-    old: Name
-    new: Name
-    preview: bool = False
-    why: Text = ""
-
-
-class Impacting(Asked):
-    """`change`: the first characters of its id; none: all that are open or planned. `configured`: the models are those
-    that the connection's `downstream` names, with SQL of this `dialect` (none: as it says there), and are judged."""
-
-    change: Text = ""
-    configured: bool = False
-    dialect: Text = ""
-    why: Text = ""
-
-
 class Leaving(Asked):
     """`table` is schema.table by its accepted name; no `columns`: all that is wanted of it."""
 
     table: Name
     columns: Few = Field([])
-
-
-class Comparing(Asked):
-    """`tables`: only these (schema.table)."""
-
-    tables: Few = Field([])
-    why: Text = ""
-
-
-class Maintaining(Asked):
-    """`table`: only tables (schema.table) of this pattern; `preview`: only say what would be done."""
-
-    table: Text = ""
-    preview: bool = False
-    why: Text = ""
 
 
 class EstimateOut(Said):

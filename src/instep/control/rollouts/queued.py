@@ -11,7 +11,8 @@ from instep.control.rollouts.course import Course, to_advance, to_resume, to_rol
 from instep.control.rollouts.patch import Later
 from instep.errors import Conflict, ProjectError
 from instep.model import Job, JobKind, Measure, RunOutcome, TableHealth
-from instep.store.jobs import ASKED, PAUSED_TOO, WAITED_FOR
+from instep.operations.registry import policy_of
+from instep.store.jobs import ASKED, WAITED_FOR
 from instep.store.store import Store
 
 ATTEMPTS = 3
@@ -55,7 +56,7 @@ class QueuedRuns:
                     connection, kind, key=key, options=options, priority=ASKED, attempts=ATTEMPTS,
                     why=f"rollout {self.rollout}", who=self.who, source=source,
                 )  # fmt: skip
-            pause = self.store.pauses.connection(connection) if kind not in PAUSED_TOO else None
+            pause = self.store.pauses.connection(connection) if not policy_of(kind).runs_while_paused else None
             if pause and job.status == "queued":  # it would wait for as long as the pause lasts
                 self.store.jobs.cancel(job.id, self.who)
                 return RunOutcome("", "failed", f"connection {connection} is paused: {pause.reason}")

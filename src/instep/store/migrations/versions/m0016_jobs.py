@@ -9,7 +9,7 @@ from instep.store.columns import Utc
 
 revision = "0016"
 down_revision = "0015"
-_ALONE = sa.text("status = 'running' AND connection <> '' AND kind <> 'test'")
+_ALONE = sa.text("status = 'running' AND connection <> '' AND kind <> 'test_connection'")
 _QUEUED = sa.text("status = 'queued'")
 
 

@@ -1,0 +1,28 @@
+"""Reload a table, or fill single columns in rows that were loaded before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from instep.operations.spec import JobPolicy, OperationSpec, Request
+from instep.operations.values import NameList, TableName
+
+
+@dataclass(frozen=True)
+class BackfillRequest(Request):
+    """Which table, and which of its columns."""
+
+    table: TableName
+    """The accepted table."""
+    columns: NameList = ()
+    """Only these columns, where rows have NULL in them; none: the whole table."""
+
+
+SPEC = OperationSpec(
+    "backfill",
+    role="operator",
+    route="POST /connections/{connection}/backfills",
+    request=BackfillRequest,
+    work="instep.worker.perform:sync",
+    job=JobPolicy(attempts=5, runs_while_paused=False, shared=True),
+)

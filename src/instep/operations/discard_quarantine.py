@@ -1,0 +1,35 @@
+"""Delete the originals of quarantined values; their rows stay as they are.
+
+The job's result has the ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from instep.operations.spec import JobPolicy, OperationSpec, Request
+from instep.operations.values import ConsentIds, ConsentList
+
+
+@dataclass(frozen=True)
+class DiscardQuarantineRequest(Request):
+    """Which entries to discard: of tables, or by ids."""
+
+    tables: ConsentList = ()
+    """All entries of these tables (`schema.table`)."""
+    ids: ConsentIds = ()
+    """The entries with these ids."""
+
+    def __post_init__(self) -> None:
+        if not (self.tables or self.ids):
+            raise ValueError("name `tables` or `ids` to be discarded")
+
+
+SPEC = OperationSpec(
+    "discard_quarantine",
+    role="approver",
+    route="POST /connections/{connection}/quarantine/discard",
+    request=DiscardQuarantineRequest,
+    work="instep.worker.decided:discard_quarantine",
+    job=JobPolicy(two_person=True, retry_command="instep quarantine discard"),
+)

@@ -1,0 +1,30 @@
+"""Compact files, remove deleted rows, expire snapshots and delete orphan files.
+
+No row changes. The job's result has what became of each table; with `preview` it only says what would be done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from instep.operations.spec import OperationSpec, Request
+from instep.operations.values import NameText
+
+
+@dataclass(frozen=True)
+class MaintainRequest(Request):
+    """Which tables to maintain."""
+
+    table: NameText = ""
+    """Only tables (`schema.table`) of this pattern; none: all."""
+    preview: bool = False
+    """Only say what it would do."""
+
+
+SPEC = OperationSpec(
+    "maintain",
+    role="operator",
+    route="POST /connections/{connection}/maintain",
+    request=MaintainRequest,
+    work="instep.worker.perform:maintain",
+)

@@ -1,0 +1,46 @@
+"""All operations by name: each module of this room that has a `SPEC`, or several `SPECS`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from instep import operations
+from instep.errors import InstepError
+from instep.operations.spec import JobPolicy, OperationSpec
+
+
+@cache
+def specs() -> Mapping[str, OperationSpec]:
+    """Return every specification by the operation's name."""
+    found = {}
+    for spec in _found():
+        if spec.name in found:
+            raise ValueError(f"two operations are called {spec.name}")
+        found[spec.name] = spec
+    return found
+
+
+def _found() -> Iterator[OperationSpec]:
+    for module in iter_modules(operations.__path__):
+        loaded = import_module(f"{operations.__name__}.{module.name}")
+        yield from getattr(loaded, "SPECS", (loaded.SPEC,) if hasattr(loaded, "SPEC") else ())
+
+
+def spec_of(name: str) -> OperationSpec:
+    """Return the specification of an operation; InstepError for a name that none has."""
+    if (found := specs().get(name)) is None:
+        raise InstepError(f"there is no operation {name!r}", hint=f"there are {', '.join(sorted(specs()))}")
+    return found
+
+
+def policy_of(name: str) -> JobPolicy:
+    """Return how the queue treats the jobs of an operation."""
+    return spec_of(name).job
+
+
+def names_with(attribute: str) -> frozenset[str]:
+    """Return the names of the operations whose job policy has a true value under this attribute."""
+    return frozenset(name for name, spec in specs().items() if getattr(spec.job, attribute))

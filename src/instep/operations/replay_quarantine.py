@@ -1,0 +1,32 @@
+"""Write quarantined values that fit by now into their rows.
+
+A newer value stays. The job's result counts the values by table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from instep.operations.spec import OperationSpec, Request
+from instep.operations.values import NameList, NameText
+
+
+@dataclass(frozen=True)
+class ReplayQuarantineRequest(Request):
+    """Which values to replay."""
+
+    tables: NameList = ()
+    """Only these tables (`schema.table`); none: all."""
+    column: NameText = ""
+    """Only values of this column; none: all."""
+    preview: bool = False
+    """Only say what it would do."""
+
+
+SPEC = OperationSpec(
+    "replay_quarantine",
+    role="operator",
+    route="POST /connections/{connection}/quarantine/replay",
+    request=ReplayQuarantineRequest,
+    work="instep.worker.decided:replay_quarantine",
+)

@@ -1,0 +1,13 @@
+"""Carry a rollout on by one turn."""
+
+from __future__ import annotations
+
+from instep.operations.spec import JobPolicy, OperationSpec
+
+SPEC = OperationSpec(
+    "rollout",
+    role="approver",
+    route="POST /rollouts/{rollout}/resume",
+    work="instep.worker.perform:rollout",
+    job=JobPolicy(attempts=20, runs_while_paused=False),
+)

@@ -1,0 +1,97 @@
+"""The values that requests are made of: their bounds, and what they may lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+Leads = Literal["name", "setting", "consent", "reason"]
+"""A `name` is looked up; a `setting` chooses among what the product does; a `consent` says what may be lost; a `reason`
+is a text for people."""
+
+
+@dataclass(frozen=True)
+class LeadsTo:
+    """What a value may lead to."""
+
+    what: Leads
+
+
+@dataclass(frozen=True)
+class Length:
+    """The least and the greatest length of a text, a list or a mapping."""
+
+    least: int
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, inner: Any) -> Any:
+        """Tell pydantic, which validates the requests that come over HTTP."""
+        return {**inner(source), "max_length": self.most, **({"min_length": self.least} if self.least else {})}
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The regular expression that a text matches."""
+
+    text: str
+
+    def __get_pydantic_core_schema__(self, source: Any, inner: Any) -> Any:
+        """Tell pydantic, which validates the requests that come over HTTP."""
+        return {**inner(source), "pattern": self.text}
+
+
+@dataclass(frozen=True)
+class Between:
+    """The least and the greatest number."""
+
+    least: int
+    most: int
+
+    def __get_pydantic_core_schema__(self, source: Any, inner: Any) -> Any:
+        """Tell pydantic, which validates the requests that come over HTTP."""
+        return {**inner(source), "ge": self.least, "le": self.most}
+
+
+Name = Annotated[str, Length(1, 200), LeadsTo("name")]
+"""A name or an id."""
+TableName = Name
+"""An accepted table as `schema.table`."""
+NameText = Annotated[str, Length(0, 1000), LeadsTo("name")]
+"""A name, the beginning of an id, or a pattern; "" for none."""
+NameList = Annotated[tuple[Name, ...], Length(0, 100), LeadsTo("name")]
+"""Some names or ids."""
+SettingText = Annotated[str, Length(0, 1000), LeadsTo("setting")]
+"""A short text; "" for none."""
+Reason = Annotated[str, Length(0, 1000), LeadsTo("reason")]
+"""A text for people."""
+ConsentList = Annotated[tuple[Name, ...], Length(0, 100), LeadsTo("consent")]
+"""Names or patterns of what may be lost."""
+ConsentIds = Annotated[tuple[Name, ...], Length(0, 10_000), LeadsTo("consent")]
+"""Whole ids of what may be lost."""
+Consent = Annotated[bool, LeadsTo("consent")]
+"""Whether something may be lost."""
+Snapshot = Annotated[str, Pattern(r"^-?[0-9]{1,20}$"), LeadsTo("setting")]
+"""The id of a snapshot: a text, because its number is larger than some readers of JSON can hold."""
+_PLAIN = (bool, int, float, datetime)
+
+
+def leads_to(annotation: Any) -> Leads:
+    """Return what a field of this type may lead to; TypeError for a text that does not say so."""
+    found = set(_marks(annotation))
+    if len(found) != 1:
+        raise TypeError(f"{annotation} does not say what it leads to")
+    return found.pop()
+
+
+def _marks(annotation: Any) -> Iterator[Leads]:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        said = [one.what for one in arguments[1:] if isinstance(one, LeadsTo)]
+        yield from said[-1:] or _marks(arguments[0])
+    elif origin in (Union, UnionType):
+        yield from (mark for one in arguments if one is not NoneType for mark in _marks(one))
+    elif origin is Literal or annotation in _PLAIN:
+        yield "setting"

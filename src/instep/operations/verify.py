@@ -1,0 +1,29 @@
+"""Compare source and destination.
+
+The job's result has `tables`, each with `equal`, rows on both sides and `differences` for people, which count the
+rows that differ and do not name them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from instep.operations.spec import OperationSpec, Request
+from instep.operations.values import NameList
+
+
+@dataclass(frozen=True)
+class VerifyRequest(Request):
+    """Which tables to compare."""
+
+    tables: NameList = ()
+    """Only these tables (`schema.table`); none: all."""
+
+
+SPEC = OperationSpec(
+    "verify",
+    role="operator",
+    route="POST /connections/{connection}/verify",
+    request=VerifyRequest,
+    work="instep.worker.perform:verify",
+)

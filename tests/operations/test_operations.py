@@ -1,0 +1,108 @@
+"""Every operation's specification holds together: its name, its work, its request and the body that is made of it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from dataclasses import MISSING, fields
+from datetime import UTC, datetime, timedelta, timezone
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import pytest
+
+from instep import operations
+from instep.api.requests import request_model
+from instep.errors import InstepError
+from instep.operations.registry import policy_of, spec_of, specs
+from instep.operations.restore import RestoreRequest
+from instep.operations.set_key import SetKeyRequest
+from instep.operations.spec import OperationSpec, Request
+from instep.operations.sync import SyncRequest
+from instep.operations.values import Between, leads_to
+
+ALL = pytest.mark.parametrize("spec", specs().values(), ids=specs())
+_WITH_BODIES = [one for one in specs().values() if one.request is not Request]
+ASKED = pytest.mark.parametrize("spec", _WITH_BODIES, ids=lambda one: one.name)
+FOLDER = Path(operations.__file__).parent
+
+
+def test_each_file_is_one_operation_or_a_part_of_all() -> None:
+    modules = {path.stem for path in FOLDER.glob("*.py")} - {"__init__", "spec", "registry", "values"}
+    assert modules == {spec.name for spec in specs().values()} - {"refresh", "reload"}
+
+
+def test_the_room_needs_the_standard_library_and_errors_alone() -> None:
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            for name in names:
+                own = name in ("instep", "instep.errors") or name.startswith("instep.operations")
+                assert own or name.partition(".")[0] in sys.stdlib_module_names, (path.name, name)
+
+
+@ALL
+def test_its_work_is_a_function_that_is_there(spec: OperationSpec) -> None:
+    module, _, name = spec.work.partition(":")
+    assert callable(getattr(import_module(module), name))
+
+
+@ASKED
+def test_each_field_has_a_text_and_says_what_it_leads_to(spec: OperationSpec) -> None:
+    model = request_model(spec.request)
+    for name, hint in get_type_hints(spec.request, include_extras=True).items():
+        assert leads_to(hint)
+        assert model.model_fields[name].description, f"{spec.request.__name__}.{name}"
+    assert list(model.model_fields)[-1] == "why", "the reason comes last"
+
+
+def test_a_name_that_no_operation_has_is_an_error_with_the_names_there_are() -> None:
+    with pytest.raises(InstepError, match="there is no operation 'reboot'") as told:
+        policy_of("reboot")
+    assert "restore" in told.value.hint
+    assert spec_of("restore").request is RestoreRequest
+
+
+OPTIONS: list[tuple[Request, dict[str, Any]]] = [
+    (SyncRequest(), {}),
+    (SyncRequest(why="because"), {}),
+    (SyncRequest(tables=("a.b",), full=True), {"tables": ["a.b"], "full": True}),
+    (SetKeyRequest(table="a.b", key=("id",)), {"table": "a.b", "key": ["id"]}),
+    (RestoreRequest(table="a.b", at=datetime(2026, 3, 1, 8)), {"table": "a.b", "at": "2026-03-01T08:00:00+00:00"}),
+    (
+        RestoreRequest(table="a.b", at=datetime(2026, 3, 1, 8, tzinfo=timezone(timedelta(hours=2)))),
+        {"table": "a.b", "at": "2026-03-01T08:00:00+02:00"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("request_", "expected"), OPTIONS)
+def test_options_are_what_is_not_so_by_default(request_: Request, expected: dict[str, Any]) -> None:
+    assert request_.options() == expected
+    assert json.loads(json.dumps(expected)) == expected
+
+
+@pytest.mark.parametrize("said", [{}, {"snapshot": "7", "at": datetime(2026, 3, 1, tzinfo=UTC)}])
+def test_fields_that_do_not_go_together_make_no_request(said: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="name one"):
+        RestoreRequest(table="a.b", **said)
+
+
+UNSAID: list[Any] = [str, Annotated[str, Between(1, 2)], tuple[str, ...], list[str], bytes]
+
+
+@pytest.mark.parametrize("hint", UNSAID)
+def test_a_text_must_say_what_it_leads_to(hint: Any) -> None:
+    with pytest.raises(TypeError, match="does not say what it leads to"):
+        leads_to(hint)
+
+
+@ASKED
+def test_a_request_is_what_its_body_says(spec: OperationSpec) -> None:
+    """All fields without a default are in the body's `required`, and no other field is let in."""
+    schema = request_model(spec.request).model_json_schema()
+    needed = [one.name for one in fields(spec.request) if one.default is MISSING]
+    assert (schema.get("required", []), schema["additionalProperties"]) == (needed, False)
