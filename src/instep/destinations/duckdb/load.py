@@ -14,6 +14,7 @@ from instep.destinations.duckdb.ddl import swap_in
 from instep.destinations.duckdb.file import DatabaseFile, Session, exactly
 from instep.destinations.duckdb.records import find, named, prepare, put, require
 from instep.destinations.duckdb.shape import sql_type
+from instep.destinations.duckdb.wide import WideRows, frugal, is_wide
 from instep.destinations.sql.merge import MergeSql, columns, q, within
 from instep.destinations.sql.records import Record
 from instep.destinations.sql.staged import ORDER, consume, filled
@@ -135,15 +136,40 @@ def _since(session: Session, record: Record, files: Sequence[StagedFile], how: M
 
 
 def _upsert(session: Session, record: Record, files: Sequence[StagedFile], how: Merge, prefix: str) -> Outcome:
+    paths = _paths(files)
+    if not is_wide(session, paths):
+        stage(session, record, STAGED, [c.name for c in record.table.columns], files)
+        return _met(session, record, how, prefix, None)
+    with frugal(session):
+        wide = WideRows(session, record, how, paths, STAGED)
+        wide.stage_digests()
+        return _met(session, record, how, prefix, wide)
+
+
+def _met(session: Session, record: Record, how: Merge, prefix: str, wide: WideRows | None) -> Outcome:
+    """Let the staged rows meet those of the table."""
     system = SystemColumns.of(record.table, prefix)
-    stage(session, record, STAGED, [c.name for c in record.table.columns], files)
     if known := how.keys or how.asked:
         stage(session, record, KEYS, how.key, known)
     keys, asked = KEYS if how.keys else "", KEYS if how.asked else ""
-    now = _now(session, system.synced)
-    sql = MergeSql(record.table, system, how, session.name(*record.ref), ROWS, keys, now, asked, within=record.within)
+    now, others = _now(session, system.synced), STAGED if wide else ""
+    sql = MergeSql(
+        record.table,
+        system,
+        how,
+        session.name(*record.ref),
+        ROWS,
+        keys,
+        now,
+        asked,
+        within=record.within,
+        others=others,
+    )
     _check(session, record, sql, [STAGED, *([KEYS] if known else [])])
-    _latest(session, how)
+    if wide:
+        wide.stage_changed(ROWS, sql)
+    else:
+        _latest(session, how)
     if twins := session.count(sql.twins):
         raise StageError(
             f"table {named(record.ref)} holds {twins} keys more than once: nothing was written",

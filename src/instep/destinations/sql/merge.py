@@ -35,6 +35,7 @@ class MergeSql:
     key; `keys`: one with all keys of the source, "" without; `asked`: one with the keys that it was asked for, ""
     without. `now` is the time, as SQL, of rows that leave or return. `documents`: columns of a type that
     the database does not compare, so that their texts are. `within`: the rows of one shard, no other ones are gone.
+    `others`: a table with all keys of the staged rows, where `staged` lacks those that the target has as they are.
     `outcome` runs its statements, in one transaction."""
 
     table: Table
@@ -47,6 +48,7 @@ class MergeSql:
     asked: str = ""
     documents: frozenset[str] = frozenset()
     within: tuple[str, str] | None = None
+    others: str = ""
 
     @cached_property
     def stamps(self) -> tuple[str, ...]:
@@ -66,7 +68,8 @@ class MergeSql:
         return f"{side}.{q(name)}::text" if name in self.documents else f"{side}.{q(name)}"
 
     @cached_property
-    def _gone(self) -> str:
+    def gone(self) -> str:
+        """Whether the row `t` is marked as deleted."""
         return f"coalesce(t.{q(self.system.deleted)}, false)" if self.system.deleted else "false"
 
     @property
@@ -75,7 +78,7 @@ class MergeSql:
         names = (*self.values, *self.stamps)
         if not names:
             return ""
-        differs = [self._gone, *(f"{self._at('t', c)} IS DISTINCT FROM {self._at('s', c)}" for c in self.values)]
+        differs = [self.gone, *(f"{self._at('t', c)} IS DISTINCT FROM {self._at('s', c)}" for c in self.values)]
         sets = ", ".join(f"{q(c)} = s.{q(c)}" for c in names)
         older = f" AND NOT coalesce(s.{q(c)} < t.{q(c)}, false)" if (c := self.how.cursor) else ""
         return (
@@ -94,7 +97,7 @@ class MergeSql:
         """Rows that the source has no more; "" where nothing is known of them."""
         if self.how.deletes == "ignore" or not (self.keys or self.asked or self.how.complete):
             return ""
-        sides = [s for s in (self.staged, self.keys) if s]
+        sides = [s for s in (self.others or self.staged, self.keys) if s]
         lost = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {s} AS s WHERE {self.same_key('t', 's')})" for s in sides)
         if self.within:
             lost += f" AND {within(self.within, 't')}"
@@ -105,15 +108,13 @@ class MergeSql:
         if not self.system.deleted:
             return ""
         synced = f", {q(self.system.synced)} = {self.now}" if self.system.synced else ""
-        return (
-            f"UPDATE {self.target} AS t SET {q(self.system.deleted)} = true{synced} WHERE NOT {self._gone} AND {lost}"
-        )
+        return f"UPDATE {self.target} AS t SET {q(self.system.deleted)} = true{synced} WHERE NOT {self.gone} AND {lost}"
 
     @property
     def live(self) -> str:
         """Counts the rows that are not marked as deleted. Where they are as many as the keys of the source, none of
         those is `absent` or `returned`: every other row was removed."""
-        return f"SELECT count(*) FROM {self.target} AS t WHERE NOT {self._gone} AND {within(self.within, 't')}"
+        return f"SELECT count(*) FROM {self.target} AS t WHERE NOT {self.gone} AND {within(self.within, 't')}"
 
     @property
     def absent(self) -> str:
@@ -125,7 +126,7 @@ class MergeSql:
     def returned(self) -> str:
         """Counts the rows that are marked as deleted though the source has their key."""
         here = f"SELECT 1 FROM {self.keys} AS k WHERE {self.same_key('t', 'k')}"
-        return f"SELECT count(*) FROM {self.target} AS t WHERE {self._gone} AND EXISTS ({here})"
+        return f"SELECT count(*) FROM {self.target} AS t WHERE {self.gone} AND EXISTS ({here})"
 
     def outcome(self, count: Callable[[str], int]) -> Outcome:
         """Runs the statements by `count`, which answers the rows that one has changed, or what it counts."""
@@ -145,5 +146,6 @@ class MergeSql:
     def twins(self) -> str:
         """Counts the keys of staged rows that the table holds more than once."""
         key = ", ".join(self._at("t", k) for k in self.how.key)
-        met = f"SELECT 1 FROM {self.target} AS t JOIN {self.staged} AS s ON {self.same_key('t', 's')}"
+        there = f"SELECT 1 FROM {self.others or self.staged} AS s WHERE {self.same_key('t', 's')}"
+        met = f"SELECT 1 FROM {self.target} AS t WHERE EXISTS ({there})"
         return f"SELECT count(*) FROM ({met} GROUP BY {key} HAVING count(*) > 1) AS twins"
