@@ -16,10 +16,10 @@ import pytest
 from instep import operations
 from instep.api.requests import request_model
 from instep.errors import InstepError
-from instep.operations.registry import policy_of, spec_of, specs
+from instep.operations.registry import policy_of, spec_for, spec_of, specs, work_of
 from instep.operations.restore import RestoreRequest
 from instep.operations.set_key import SetKeyRequest
-from instep.operations.spec import OperationSpec, Request
+from instep.operations.spec import OperationSpec, Request, Work
 from instep.operations.sync import SyncRequest
 from instep.operations.values import Between, leads_to
 
@@ -106,3 +106,28 @@ def test_a_request_is_what_its_body_says(spec: OperationSpec) -> None:
     schema = request_model(spec.request).model_json_schema()
     needed = [one.name for one in fields(spec.request) if one.default is MISSING]
     assert (schema.get("required", []), schema["additionalProperties"]) == (needed, False)
+
+
+@pytest.mark.parametrize("request_", [one for one, _ in OPTIONS])
+def test_a_request_is_read_again_from_its_options(request_: Request) -> None:
+    """Its reason is for the audit log alone, and a time without an offset is UTC."""
+    again = type(request_).of_options(json.loads(json.dumps(request_.options())))
+    assert again.options() == request_.options()
+    assert again.why == ""
+
+
+WORKS = [one for one in specs().values() if isinstance(work_of(one), type)]
+
+
+@pytest.mark.parametrize("spec", WORKS, ids=lambda one: one.name)
+def test_what_is_shown_first_can_be_previewed(spec: OperationSpec) -> None:
+    assert issubclass(work_of(spec), Work)
+    assert "preview" in {one.name for one in fields(spec.request)}
+    assert spec_for(spec.request(**_least(spec.request))) is spec
+
+
+def _least(record: type[Request]) -> dict[str, Any]:
+    """The fields that a request cannot do without."""
+    needed = [one.name for one in fields(record) if one.default is MISSING]
+    said: dict[str, Any] = {name: ("id",) if name == "key" else "a.b" for name in needed}
+    return {**said, "snapshot": "7"} if record is RestoreRequest else said

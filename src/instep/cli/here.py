@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from instep.cli.here_detectors import DetectorsHere
 from instep.cli.here_notices import NoticesHere
+from instep.cli.here_operations import OperationsHere
 from instep.cli.here_plans import PlansHere
 from instep.cli.here_policies import PoliciesHere
 from instep.cli.here_rollouts import RolloutsHere
 from instep.cli.here_rows import RowsHere
 from instep.cli.here_selections import SelectionsHere
-from instep.cli.here_settings import SettingsHere
 from instep.errors import Blocked
 from instep.remote.desk import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, Seen
 
@@ -40,7 +40,7 @@ class Here:
         self.folder = app.project.root
         self.planning = PlansHere(app)
         self.rows = RowsHere(app)
-        self.settings = SettingsHere(app)
+        self.operations = OperationsHere(app)
         self.selections = SelectionsHere(app)
         self.rollouts = RolloutsHere(app)
         self.policies = PoliciesHere(app)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from instep.remote.desks import Pairing, Undoing
-
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.lineage.model import Model
@@ -41,39 +39,13 @@ class PlansHere:
         latest = self.app.store.accepted.latest(connection)
         return latest.version if latest else 0
 
-    def undoing(self, what: str, connection: str | None) -> Undoing:
-        from instep.sync.changes.undo import find, prepare
-
-        pipe = self.app.pipe(self._of(what, connection))
-        made = prepare(pipe, find(pipe, what))
-        return Undoing(pipe.name, made.document(), made)
-
-    def _of(self, what: str, name: str | None) -> str:
-        """A change, a run and a plan know theirs."""
-        if name:
-            return self.app.connection(name)
+    def owner(self, what: str) -> tuple[str, str]:
         store = self.app.store
         if what.startswith("r-"):
-            return store.runs.get(what).connection
+            return what, store.runs.get(what).connection
         if what.startswith("p-"):
-            return store.plans.get(what).connection
-        return store.reviews.get(what).connection
-
-    def undo(self, made: Undoing, allow: Sequence[str]) -> int:
-        from instep.sync.changes.undo import takeback
-
-        return takeback(self.app.pipe(made.connection), made.made, tuple(allow))
-
-    def pairing(self, connection: str, old: str, new: str) -> Pairing:
-        from instep.sync.changes.mapping import prepare
-
-        made = prepare(self.app.pipe(connection), old, new)
-        return Pairing(connection, made.document(connection), made.lines, made)
-
-    def pair(self, made: Pairing) -> int:
-        from instep.sync.changes.mapping import carry_out
-
-        return carry_out(self.app.pipe(made.connection), made.made)
+            return what, store.plans.get(what).connection
+        return what, store.reviews.get(what).connection
 
     def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
         from instep.plans.downstream import configured_models, impact_document

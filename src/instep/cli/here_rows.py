@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from instep.cli.context import unknown_table
 from instep.cli.live import watched
-from instep.remote.desks import Restoring
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from instep.bootstrap import App
     from instep.control.backfills import Cancelled
     from instep.destinations.savepoints import Savepoint
@@ -90,17 +87,6 @@ class RowsHere:
         from instep.sync.changes.restore import savepoints
 
         return savepoints(self.app.pipe(connection), table)[1]
-
-    def restoring(self, connection: str, table: str, snapshot: int | None, at: datetime | None) -> Restoring:
-        from instep.sync.changes.restore import prepare
-
-        made = prepare(self.app.pipe(connection), table, snapshot, at)
-        return Restoring(connection, made.document(), made)
-
-    def restore(self, made: Restoring, allow: Sequence[str]) -> str:
-        from instep.sync.changes.restore import restore
-
-        return restore(self.app.pipe(made.connection), made.made, tuple(allow)).id
 
 
 def run_here(app: App, name: str, **asked: Any) -> Report:

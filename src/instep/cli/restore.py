@@ -10,13 +10,14 @@ import typer
 from instep.cli.context import confirm, console, emit
 from instep.cli.desk import open_desk
 from instep.errors import Blocked
+from instep.operations.restore import RestoreRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from instep.cli.screen import Screen
     from instep.destinations.savepoints import Savepoint
-    from instep.remote.desks import Restoring
+    from instep.operations.spec import Preview
 
 
 def register(app: typer.Typer) -> None:
@@ -49,14 +50,15 @@ def restore(
             points = desk.rows.savepoints(name, table)
             emit(_points(table, points), lambda out: _list(out, table, points))
             return
-        made = desk.rows.restoring(name, table, snapshot, moment)
+        asked = RestoreRequest(table=table, snapshot=None if snapshot is None else str(snapshot), at=moment)
+        made = desk.operations.prepare(name, asked)
         if dry_run:
             emit({**made.document, "run": None}, lambda out: _show(out, made))
             return
         _show(console(stderr=True), made)
         if not confirm("Put the table back?"):
             raise Blocked("nothing was restored", hint="answer yes, or pass --yes")
-        run, rows = desk.rows.restore(made, allow or ()), made.document["rows_then"]
+        run, rows = desk.operations.execute(made, allow or ())["run"], made.document["rows_then"]
     emit({**made.document, "run": run}, lambda out: out.print(f"restored: {rows:,} rows; sync to read on from there"))
 
 
@@ -92,7 +94,7 @@ def _list(out: Screen, table: str, points: Sequence[Savepoint]) -> None:
         out.write(f"{p.id}  {p.at:%Y-%m-%d %H:%M:%S}  {p.run or '-'}  {p.rows:,} rows{note}")
 
 
-def _show(out: Screen, made: Restoring) -> None:
+def _show(out: Screen, made: Preview) -> None:
     out.write("What it does", "bold")
-    for line in made.document["does"]:
+    for line in made.lines:
         out.write(f"  {line}")

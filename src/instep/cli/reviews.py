@@ -14,6 +14,7 @@ from instep.cli.context import confirm, console, emit, options
 from instep.cli.desk import open_desk
 from instep.cli.review_text import by_connection, show_changes
 from instep.errors import Blocked
+from instep.operations.declare_rename import DeclareRenameRequest
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
@@ -145,12 +146,12 @@ def _map_proposal(desk: Desk, review: Review) -> dict[str, Any]:
 
 def _map(desk: Desk, connection: str, old: str, new: str) -> dict[str, Any]:
     """Two paths of tables, or of columns."""
-    made = desk.planning.pairing(connection, old, new)
+    made = desk.operations.prepare(connection, DeclareRenameRequest(old=old, new=new))
     for line in made.lines:
         console(stderr=True).write(f"  {line}")
     if _asks() and not confirm("Map them?"):
         raise Blocked("nothing was mapped", hint="answer yes, or pass --yes")
-    return {**made.document, "version": desk.planning.pair(made)}
+    return {**made.document, **desk.operations.execute(made)}
 
 
 def _chosen(

@@ -14,13 +14,15 @@ from instep.cli.old_names import EXAMPLES, old_names, say_old_names
 from instep.cli.shards import EXAMPLES as SHARDS
 from instep.cli.shards import shards
 from instep.errors import Blocked, InstepError
+from instep.operations.set_cursor import SetCursorRequest
+from instep.operations.set_key import SetKeyRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from instep.cli.screen import Screen
     from instep.destinations.maintained import Layout
-    from instep.remote.desks import Setting
+    from instep.operations.spec import Preview
     from instep.sync.changes.rekey import Way
     from instep.sync.standing import Standing
 
@@ -72,15 +74,17 @@ def set_key(
     Without --rekey, --rebuild or --clear it only counts and says which of them would do."""
     way, key = _way(rekey=rekey, rebuild=rebuild, clear=clear), [c.strip() for c in columns.split(",")]
     with open_desk() as desk:
-        made = desk.settings.keying(desk.connection(connection), path, key, way or "rekey")
+        asked = SetKeyRequest(table=path, key=tuple(key), way=way or "rekey")
+        made = desk.operations.prepare(desk.connection(connection), asked)
         data = {"connection": made.connection, **made.document, "way": way, "applied": False}
         if way is None or dry_run:
             emit(data, lambda out: _say_keying(out, made, asked=way))
             return
         _ask(made.lines, f"Set the key of {path}?")
-        version, place = desk.settings.set_key(made, allow or ())
-    data |= {"applied": True, "version": version, "copy": place and ".".join(place)}
-    kept = f"; the old table is kept as {'.'.join(place)}" if place else ""
+        done = desk.operations.execute(made, allow or ())
+    version, copy = done["version"], done["copy"] and ".".join(done["copy"])
+    data |= {"applied": True, "version": version, "copy": copy}
+    kept = f"; the old table is kept as {copy}" if copy else ""
     emit(data, lambda out: out.write(f"the key of {path} is ({', '.join(key)}): schema version {version}{kept}"))
 
 
@@ -103,13 +107,14 @@ def set_cursor(
     if none and start:
         raise InstepError("--from needs a cursor", hint="name a column, or leave --from out")
     with open_desk() as desk:
-        made = desk.settings.cursoring(desk.connection(connection), path, column, start)
+        asked = SetCursorRequest(table=path, column=column, start=start)
+        made = desk.operations.prepare(desk.connection(connection), asked)
         data: dict[str, Any] = {"connection": made.connection, **made.document, "applied": False}
         if dry_run:
             emit(data, lambda out: _lines(out, made.lines))
             return
         _ask(made.lines, f"Set the cursor of {path}?")
-        version = desk.settings.set_cursor(made)
+        version = desk.operations.execute(made)["version"]
     data |= {"applied": True, "version": version}
     emit(data, lambda out: out.write(f"the cursor of {path} is {column or 'none'}: schema version {version}"))
 
@@ -159,12 +164,13 @@ def _lines(out: Screen, lines: Sequence[str]) -> None:
         out.write(line)
 
 
-def _say_keying(out: Screen, made: Setting, *, asked: Way | None) -> None:
+def _say_keying(out: Screen, made: Preview, *, asked: Way | None) -> None:
     if asked is not None:
-        _lines(out, (*made.lines, *([f"refused: {made.why_not}"] if made.why_not else [])))
+        refused = made.detail["why_not"]
+        _lines(out, (*made.lines, *([f"refused: {refused}"] if refused else [])))
         return
-    _lines(out, [f"key ({', '.join(made.document['key'])}) {line}" for line in made.counted])
-    for line in made.offers:
+    _lines(out, [f"key ({', '.join(made.document['key'])}) {line}" for line in made.detail["counted"]])
+    for line in made.detail["offers"]:
         out.write(f"  {line}")
 
 

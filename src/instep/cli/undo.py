@@ -10,10 +10,11 @@ import typer
 from instep.cli.context import confirm, console, emit
 from instep.cli.desk import open_desk
 from instep.errors import Blocked
+from instep.operations.undo import UndoRequest
 
 if TYPE_CHECKING:
     from instep.cli.screen import Screen
-    from instep.remote.desks import Undoing
+    from instep.operations.spec import Preview
 
 
 def register(app: typer.Typer) -> None:
@@ -34,18 +35,19 @@ def undo(
 ) -> None:
     """Take back what was applied: renames, drops, additions, widenings, comments. The source is not touched."""
     with open_desk() as desk:
-        made = desk.planning.undoing(what, connection)
+        whole, owner = (what, connection) if connection else desk.planning.owner(what)
+        made = desk.operations.prepare(desk.connection(owner), UndoRequest(what=whole))
         if dry_run:
             emit(_data(made, None), lambda out: _show(out, made.document))
             return
         _show(console(stderr=True), made.document)
         if not confirm("Take this back?"):
             raise Blocked("nothing was undone", hint="answer yes, or pass --yes")
-        version = desk.planning.undo(made, allow or ())
+        version = desk.operations.execute(made, allow or ())["version"]
     emit(_data(made, version), lambda out: out.print(f"undone: schema version {version}"))
 
 
-def _data(made: Undoing, version: int | None) -> dict[str, Any]:
+def _data(made: Preview, version: int | None) -> dict[str, Any]:
     found = made.document
     told = {name: found[name] for name in ("changes", "does", "drops", "limits")}
     left = [{"change": id, "why": why} for id, why in sorted(found["left"].items())]

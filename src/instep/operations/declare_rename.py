@@ -28,6 +28,6 @@ SPEC = OperationSpec(
     role="approver",
     route="POST /connections/{connection}/declare-rename",
     request=DeclareRenameRequest,
-    work="instep.worker.decided:declare_rename",
+    work="instep.sync.changes.mapping:DeclareRename",
     job=JobPolicy(attempts=1),
 )

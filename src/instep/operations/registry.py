@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from instep import operations
 from instep.errors import InstepError
-from instep.operations.spec import JobPolicy, OperationSpec
+from instep.operations.spec import JobPolicy, OperationSpec, Request
 
 
 @cache
@@ -34,6 +35,17 @@ def spec_of(name: str) -> OperationSpec:
     if (found := specs().get(name)) is None:
         raise InstepError(f"there is no operation {name!r}", hint=f"there are {', '.join(sorted(specs()))}")
     return found
+
+
+def spec_for(request: Request) -> OperationSpec:
+    """Return the specification of the operation that a request is for."""
+    return next(spec for spec in specs().values() if spec.request is type(request))
+
+
+def work_of(spec: OperationSpec) -> Any:
+    """Return the function, or the class of the `Work`, that an operation names."""
+    module, _, name = spec.work.partition(":")
+    return getattr(import_module(module), name)
 
 
 def policy_of(name: str) -> JobPolicy:

@@ -39,6 +39,6 @@ SPEC = OperationSpec(
     role="approver",
     route="POST /connections/{connection}/restore",
     request=RestoreRequest,
-    work="instep.worker.tables:restore",
+    work="instep.sync.changes.restore:Restore",
     job=JobPolicy(attempts=1, two_person=True, retry_command="instep restore"),
 )

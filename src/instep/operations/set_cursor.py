@@ -30,6 +30,6 @@ SPEC = OperationSpec(
     role="approver",
     route="POST /connections/{connection}/set-cursor",
     request=SetCursorRequest,
-    work="instep.worker.tables:set_cursor",
+    work="instep.sync.changes.recursor:SetCursor",
     job=JobPolicy(attempts=1, two_person=True, retry_command="instep table set-cursor"),
 )

@@ -35,6 +35,6 @@ SPEC = OperationSpec(
     role="approver",
     route="POST /connections/{connection}/set-key",
     request=SetKeyRequest,
-    work="instep.worker.tables:set_key",
+    work="instep.sync.changes.rekey:SetKey",
     job=JobPolicy(attempts=1, two_person=True, retry_command="instep table set-key"),
 )

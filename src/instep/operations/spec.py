@@ -5,9 +5,10 @@ The routes of the API, the roles, the queue and the worker take what they know o
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self, get_args, get_type_hints
 
 from instep.operations.values import Reason
 
@@ -46,6 +47,51 @@ class Request:
         defaults = {one.name: one.default for one in fields(self)}
         return {name: _plain(value) for name, value in said.items() if value != defaults[name]}
 
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> Self:
+        """Return the request that has these options."""
+        hints = get_type_hints(cls)
+        names = [one.name for one in fields(cls) if one.name in options]
+        return cls(**{name: _typed(options[name], hints[name]) for name in names})
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What an operation does, before it is done."""
+
+    connection: str
+    request: Request
+    """The request to carry out, bound to what the preview has found."""
+    document: Mapping[str, Any]
+    """As JSON has it."""
+    lines: Sequence[str]
+    """For people."""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    """More for people, which is no part of the document."""
+    prepared: Any = field(default=None, repr=False)
+    """What the work has made of the request; only in the process that has prepared it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a client needs to show it and to have it carried out."""
+        said = {"document": dict(self.document), "lines": list(self.lines), "detail": dict(self.detail)}
+        return {**said, "request": self.request.options()}
+
+
+class Work:
+    """An operation that is shown before it is carried out. `context` is a connection's, as `sync` has it."""
+
+    def prepare(self, context: Any, request: Any) -> Preview:
+        """Find out what the request does; nothing is written."""
+        raise NotImplementedError
+
+    def execute(self, context: Any, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Carry out what `prepare` has shown in this process. `allow`: patterns of what may be lost."""
+        raise NotImplementedError
+
+    def already(self, context: Any, request: Any) -> Mapping[str, Any] | None:
+        """Return what an earlier attempt of the same has answered, or None."""
+        return None
+
 
 @dataclass(frozen=True)
 class OperationSpec:
@@ -58,7 +104,7 @@ class OperationSpec:
     route: str
     """Method and path below /api/v1 of the request for it, or of the one that is most like it."""
     work: str
-    """The function that a worker calls, as `module:function`."""
+    """The function that a worker calls, or the class of its `Work`, as `module:name`."""
     job: JobPolicy = field(default_factory=JobPolicy)
     request: type[Request] = Request
     """The record of its options."""
@@ -68,3 +114,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     return list(value) if isinstance(value, tuple) else value
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value)
+    is_moment = isinstance(value, str) and datetime in (hint, *get_args(hint))
+    return datetime.fromisoformat(value) if is_moment else value

@@ -28,6 +28,6 @@ SPEC = OperationSpec(
     role="approver",
     route="POST /connections/{connection}/undo",
     request=UndoRequest,
-    work="instep.worker.decided:undo",
+    work="instep.sync.changes.undo:UndoChanges",
     job=JobPolicy(two_person=True, retry_command="instep undo"),
 )

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from instep.remote.desks import (
         DetectorDesk,
         NoticeDesk,
+        OperationDesk,
         PlanDesk,
         PolicyDesk,
         RolloutDesk,
         RowDesk,
         SelectionDesk,
-        SettingDesk,
     )
     from instep.schema.counts import Counts
     from instep.schema.table import Catalog
@@ -103,7 +103,7 @@ class Desk(Protocol):
     def rows(self) -> RowDesk: ...
 
     @property
-    def settings(self) -> SettingDesk: ...
+    def operations(self) -> OperationDesk: ...
 
     @property
     def selections(self) -> SelectionDesk: ...

@@ -17,37 +17,16 @@ if TYPE_CHECKING:
     from instep.destinations.savepoints import Savepoint
     from instep.lineage.model import Model
     from instep.model import Member, Rollout
+    from instep.operations.spec import Preview, Request
     from instep.plans.planned import Planned
     from instep.project.policies import PolicySection
     from instep.project.policy_files import SampleCase
     from instep.store.outbox import Attempt, Delivery
     from instep.store.rollouts import Draft
     from instep.sync.changes.fill_plan import Estimate
-    from instep.sync.changes.rekey import Way
     from instep.sync.maintain import Order
-    from instep.sync.pipe import Ref
     from instep.sync.progress import Report
     from instep.sync.verify import Verdict
-
-
-@dataclass(frozen=True)
-class Undoing:
-    """What an undo does, before it is done. `document` is that of `sync.changes.undo.Takeback`; `made` is for the desk
-    that has prepared it."""
-
-    connection: str
-    document: Mapping[str, Any]
-    made: Any = field(default=None, repr=False)
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """What making a removal and an addition one rename does. `document` is that of `sync.changes.mapping.Prepared`."""
-
-    connection: str
-    document: Mapping[str, Any]
-    lines: Sequence[str]
-    made: Any = field(default=None, repr=False)
 
 
 class PlanDesk(Protocol):
@@ -66,32 +45,14 @@ class PlanDesk(Protocol):
         """The accepted version, 0 if there is none."""
         ...
 
-    def undoing(self, what: str, connection: str | None) -> Undoing: ...
-
-    def undo(self, made: Undoing, allow: Sequence[str]) -> int:
-        """The accepted version."""
-        ...
-
-    def pairing(self, connection: str, old: str, new: str) -> Pairing: ...
-
-    def pair(self, made: Pairing) -> int:
-        """The accepted version."""
+    def owner(self, what: str) -> tuple[str, str]:
+        """The whole id of a change, a run or a plan, and its connection."""
         ...
 
     def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
         """The document of `plans.downstream.impact_document`. No `models`: those that the project names, whose SQL is
         of this `dialect` ("": as it says there). `change`: the first characters of an id; "" for all of today."""
         ...
-
-
-@dataclass(frozen=True)
-class Restoring:
-    """What putting a table's rows back does, before it is done. `document` is that of `sync.changes.restore.Restoring`;
-    `made` is for the desk that has prepared it."""
-
-    connection: str
-    document: Mapping[str, Any]
-    made: Any = field(default=None, repr=False)
 
 
 class RowDesk(Protocol):
@@ -127,39 +88,14 @@ class RowDesk(Protocol):
         """What the table with this path can be put back to, newest first."""
         ...
 
-    def restoring(self, connection: str, table: str, snapshot: int | None, at: datetime | None) -> Restoring: ...
 
-    def restore(self, made: Restoring, allow: Sequence[str]) -> str:
-        """The id of the run that has done it."""
+class OperationDesk(Protocol):
+    def prepare(self, connection: str, request: Request) -> Preview:
+        """Find out what an operation does that is shown before it is carried out."""
         ...
 
-
-@dataclass(frozen=True)
-class Setting:
-    """What giving a table another key or cursor does, before it is done. `document` as JSON has it, `lines` for people;
-    of a key also what was `counted`, `why_not` ("" if nothing keeps it from being done) and the ways that there are.
-    `made` is for the desk that has prepared it."""
-
-    connection: str
-    document: Mapping[str, Any]
-    lines: Sequence[str]
-    counted: Sequence[str] = ()
-    why_not: str = ""
-    offers: Sequence[str] = ()
-    made: Any = field(default=None, repr=False)
-
-
-class SettingDesk(Protocol):
-    def keying(self, connection: str, table: str, key: Sequence[str], way: Way) -> Setting: ...
-
-    def set_key(self, made: Setting, allow: Sequence[str]) -> tuple[int, Ref | None]:
-        """(accepted version, where the old table is kept if it is)."""
-        ...
-
-    def cursoring(self, connection: str, table: str, column: str | None, start: str) -> Setting: ...
-
-    def set_cursor(self, made: Setting) -> int:
-        """The accepted version."""
+    def execute(self, preview: Preview, allow: Sequence[str] = ()) -> Mapping[str, Any]:
+        """Carry it out; answers its result."""
         ...
 
 

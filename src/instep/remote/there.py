@@ -20,12 +20,12 @@ from instep.remote.problems import ServerRefused
 from instep.remote.records import moments, record
 from instep.remote.there_detectors import DetectorsThere
 from instep.remote.there_notices import NoticesThere
+from instep.remote.there_operations import OperationsThere
 from instep.remote.there_plans import PlansThere
 from instep.remote.there_policies import PoliciesThere
 from instep.remote.there_rollouts import RolloutsThere
 from instep.remote.there_rows import RowsThere
 from instep.remote.there_selections import SelectionsThere
-from instep.remote.there_settings import SettingsThere
 from instep.remote.work import Works
 from instep.schema.counts import Count, Counts
 from instep.schema.table import catalog_from_dict
@@ -58,7 +58,7 @@ class There:
         self._works = works = Works(client, follower, say)
         self.planning = PlansThere(works, self._review)
         self.rows = RowsThere(works, self.report)
-        self.settings = SettingsThere(works)
+        self.operations = OperationsThere(works)
         self.selections = SelectionsThere(client)
         self.rollouts = RolloutsThere(works, told, say)
         self.policies = PoliciesThere(client)

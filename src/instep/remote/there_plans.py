@@ -10,7 +10,6 @@ from instep.errors import InstepError
 from instep.model import Review
 from instep.plans.planned import Planned, of_result
 from instep.remote.client import part
-from instep.remote.desks import Pairing, Undoing
 from instep.remote.records import record
 from instep.remote.work import Works
 
@@ -44,33 +43,13 @@ class PlansThere:
         found = self.works.client.get(f"/connections/{part(connection)}/history", limit=1)["items"]
         return int(found[0]["version"]) if found else 0
 
-    def undoing(self, what: str, connection: str | None) -> Undoing:
-        whole, name = self._of(what)
-        name = connection or name
-        result = self.works.done(name, "undo", {"what": whole, "preview": True}).result
-        return Undoing(name, result, whole)
-
-    def _of(self, what: str) -> tuple[str, str]:
-        """(whole id, connection) of a change, a run or a plan."""
+    def owner(self, what: str) -> tuple[str, str]:
         if what.startswith(("r-", "p-")):
             kind = "runs" if what.startswith("r-") else "plans"
             found: Any = self.works.client.get(f"/{kind}/{part(what)}")
             return str(found["id"]), str(found["connection"])
         review = self.change(what)
         return review.id, review.connection
-
-    def undo(self, made: Undoing, allow: Sequence[str]) -> int:
-        asked = {"what": made.made, "allow": list(allow)}
-        return int(self.works.done(made.connection, "undo", asked).result["version"])
-
-    def pairing(self, connection: str, old: str, new: str) -> Pairing:
-        result = dict(self.works.done(connection, "declare-rename", {"old": old, "new": new, "preview": True}).result)
-        lines = result.pop("lines")
-        return Pairing(connection, result, lines)
-
-    def pair(self, made: Pairing) -> int:
-        asked = {name: made.document[name] for name in ("old", "new")}
-        return int(self.works.done(made.connection, "declare-rename", asked).result["version"])
 
     def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
         """Models of this machine are judged here: the server tells what is going to happen to the tables."""

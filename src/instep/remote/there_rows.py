@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any
 from instep.control.backfills import Cancelled
 from instep.errors import Conflict
 from instep.remote.client import part
-from instep.remote.desks import Restoring
 from instep.remote.follow import error_of
-from instep.remote.records import moments, record
+from instep.remote.records import record
 from instep.remote.work import Works
 from instep.store.backfills import Backfill
 from instep.sync.changes.fill_plan import Estimate
 from instep.sync.progress import Report
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from instep.destinations.savepoints import Savepoint
     from instep.sync.maintain import Order
     from instep.sync.verify import Verdict
@@ -108,13 +105,3 @@ class RowsThere:
 
         found = self.works.done(connection, "savepoints", {"table": table}).result["savepoints"]
         return [record(Savepoint, one) for one in found]
-
-    def restoring(self, connection: str, table: str, snapshot: int | None, at: datetime | None) -> Restoring:
-        """`made`: exactly this, from where the table is now."""
-        moment = at.isoformat() if at else None
-        asked = {"table": table, "snapshot": None if snapshot is None else str(snapshot), "at": moment, "preview": True}
-        found = moments(self.works.done(connection, "restore", asked).result, frozenset({"at"}))
-        return Restoring(connection, found, {"table": table, "snapshot": found["snapshot"], "base": found.pop("base")})
-
-    def restore(self, made: Restoring, allow: Sequence[str]) -> str:
-        return str(self.works.done(made.connection, "restore", {**made.made, "allow": list(allow)}).result["run"])

@@ -63,31 +63,6 @@ def made_plan(app: App, connection: str, job: str) -> Mapping[str, Any]:
     return made.result
 
 
-def undo(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: what (a change, run or plan), allow, preview (only say what it would do). Done, too, if the change was
-    taken back before: by an attempt of this job that did not live to say so, or by somebody else."""
-    from instep.sync.changes.undo import find, prepare, takeback, undone
-
-    pipe, said = pipe_of(app, job), job.options
-    what, preview = str(said.get("what", "")), bool(said.get("preview"))
-    if not preview and (version := undone(pipe, what)) is not None:
-        nothing: dict[str, Any] = {name: [] for name in ("changes", "summaries", "does", "drops", "limits")}
-        return {**nothing, "left": {}, "version": version}
-    made = prepare(pipe, find(pipe, what))
-    found = made.document()
-    return found if preview else {**found, "version": takeback(pipe, made, tuple(said.get("allow", ())))}
-
-
-def declare_rename(app: App, job: Job) -> Mapping[str, Any]:
-    """`options`: old and new (paths), preview (only say what it would do)."""
-    from instep.sync.changes.mapping import carry_out, prepare
-
-    pipe, said = pipe_of(app, job), job.options
-    made = prepare(pipe, str(said.get("old", "")), str(said.get("new", "")))
-    found = {**made.document(job.connection), "lines": list(made.lines)}
-    return found if said.get("preview") else {**found, "version": carry_out(pipe, made)}
-
-
 def replay_quarantine(app: App, job: Job) -> Mapping[str, Any]:
     """`options`: tables (paths), column, preview (only say what it would do)."""
     from instep.sync.held.replay import replay

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from instep.bootstrap import App
@@ -14,7 +13,8 @@ from instep.control import detector
 from instep.errors import Blocked, Conflict, InstepError, ProjectError, RunInProgress, is_unreachable
 from instep.logs import bound
 from instep.model import Check, Job
-from instep.operations.registry import spec_of
+from instep.operations.registry import spec_of, work_of
+from instep.operations.spec import OperationSpec, Work
 from instep.redaction import blot
 from instep.spans import span, tell
 from instep.sync.pipe import Pipe
@@ -259,16 +259,22 @@ def rollout(app: App, job: Job) -> Ended:
 def _carried_out(app: App, job: Job) -> Ended:
     """Do a job by the function that its operation names: it answers the job's end, or the result of what people have
     decided, with the run that it made."""
-    work: Callable[[App, Job], Ended | Mapping[str, Any]] = _function(spec_of(job.kind).work)
-    before = _last_run(app, job)
-    done = work(app, job)
+    spec = spec_of(job.kind)
+    work, before = work_of(spec), _last_run(app, job)
+    done: Ended | Mapping[str, Any]
+    done = _worked(app, job, spec, work()) if isinstance(work, type) else work(app, job)
     if isinstance(done, Ended):
         return done
     run = _last_run(app, job)
     return Ended(run=run if run != before else "", result=done)
 
 
-def _function(place: str) -> Any:
-    """Return the function at `module:name`."""
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)
+def _worked(app: App, job: Job, spec: OperationSpec, work: Work) -> Mapping[str, Any]:
+    """Show what a request does, or carry it out."""
+    request, pipe = spec.request.of_options(job.options), _pipe(app, job)
+    if job.options.get("preview"):
+        return work.prepare(pipe, request).to_dict()
+    if (done := work.already(pipe, request)) is not None:
+        return done
+    made = work.prepare(pipe, request)
+    return {**made.document, **work.execute(pipe, made, tuple(job.options.get("allow", ())))}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from instep.operations.declare_rename import DeclareRenameRequest
+from instep.operations.spec import Preview, Work
 from instep.sync.changes import map as of_columns
 from instep.sync.changes import map_tables as of_tables
 from instep.sync.pipe import Pipe
@@ -40,3 +43,16 @@ def prepare(pipe: Pipe, old: str, new: str) -> Prepared:
 def carry_out(pipe: Pipe, made: Prepared) -> int:
     """Answers the accepted version."""
     return of_tables.carry_out(pipe, made.mapped) if made.whole else of_columns.carry_out(pipe, made.mapped)
+
+
+class DeclareRename(Work):
+    """The work of the operation `declare_rename`."""
+
+    def prepare(self, context: Pipe, request: DeclareRenameRequest) -> Preview:
+        """Errors are those of the two modules."""
+        made = prepare(context, request.old, request.new)
+        return Preview(context.name, request, made.document(context.name), made.lines, prepared=made)
+
+    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Answers the accepted version."""
+        return {"version": carry_out(context, preview.prepared)}

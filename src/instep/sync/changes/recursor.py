@@ -6,7 +6,7 @@ anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
@@ -15,6 +15,8 @@ from typing import Any
 from instep.errors import Blocked, InstepError
 from instep.events import CursorChosen
 from instep.model import Review
+from instep.operations.set_cursor import SetCursorRequest
+from instep.operations.spec import Preview, Work
 from instep.schema.ordering import ORDERED, same_order
 from instep.schema.read import ColumnRead, TableRead
 from instep.schema.table import Table, fingerprint
@@ -147,3 +149,16 @@ def carry_out(pipe: Pipe, made: NewCursor) -> int:
 
 
 __all__ = ["NewCursor", "carry_out", "prepare"]
+
+
+class SetCursor(Work):
+    """The work of the operation `set_cursor`."""
+
+    def prepare(self, context: Pipe, request: SetCursorRequest) -> Preview:
+        """Look up the column's newest value and its NULLs."""
+        made = prepare(context, request.table, request.column, request.start)
+        return Preview(context.name, request, made.document(), made.lines, prepared=made)
+
+    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Answers the accepted version."""
+        return {"version": carry_out(context, preview.prepared)}

@@ -6,7 +6,7 @@ key counts as changed and the table stays paused: nothing is ever read by two ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal
@@ -16,6 +16,8 @@ from instep.destinations.base import Commit, Keeps
 from instep.errors import Blocked, Conflict, IllegalChange, StalePlan
 from instep.events import KeyChosen
 from instep.model import Review, Run
+from instep.operations.set_key import SetKeyRequest
+from instep.operations.spec import Preview, Work
 from instep.schema.change import KeyChanged, TableReplaced
 from instep.schema.names import assign, destination_ref
 from instep.schema.plan import Plan, desired, plan
@@ -93,9 +95,9 @@ class Rekeying:
         }  # fmt: skip
 
     def told(self) -> dict[str, Any]:
-        """For people: what it does, what was counted, what keeps it from being done, which ways there are."""
+        """For people: what was counted, what keeps it from being done, which ways there are."""
         return {
-            "lines": list(self.lines), "counted": list(self.counts.lines), "why_not": self.why_not,
+            "counted": list(self.counts.lines), "why_not": self.why_not,
             "offers": offers(self.table.path, self.counts),
         }  # fmt: skip
 
@@ -257,3 +259,18 @@ def offers(path: str, counts: KeyCount) -> list[str]:
 
 
 __all__ = ["MEANS", "WAYS", "Rekeying", "Way", "carry_out", "offers", "prepare", "yaml"]
+
+
+class SetKey(Work):
+    """The work of the operation `set_key`."""
+
+    def prepare(self, context: Pipe, request: SetKeyRequest) -> Preview:
+        """Count what shares the key. `detail` has what was `counted`, `why_not` (what keeps it from being done) and the
+        ways that there are."""
+        made = prepare(context, request.table, request.key, request.way)
+        return Preview(context.name, request, made.document(), made.lines, made.told(), prepared=made)
+
+    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Answers the accepted version, and where the old table is kept as a copy, if it is."""
+        version, place = carry_out(context, preview.prepared, allow)
+        return {"version": version, "copy": place and list(place)}

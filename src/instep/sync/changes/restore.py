@@ -6,7 +6,7 @@ Only rows go back. The schema stays as it is accepted now; the cursor goes back 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +21,8 @@ from instep.destinations.shared import Shared
 from instep.errors import Blocked, Conflict, InstepError
 from instep.events import TableRestored
 from instep.model import Run, TableRun
+from instep.operations.restore import RestoreRequest
+from instep.operations.spec import Preview, Work
 from instep.schema.names import destination_ref
 from instep.schema.table import Table, table_fingerprint
 from instep.sources.stream import Streams
@@ -195,7 +197,7 @@ def restore(pipe: Pipe, made: Restoring, allowed: Iterable[str] = ()) -> Run:
         held = replace(pipe, run=run)
         if made.interrupted:
             if _interrupted(pipe, made.ref) != made.interrupted:
-                raise Conflict(f"table {path} has moved since it was looked at", hint="look again, then restore")
+                raise _moved(made)
             _record(held, made.interrupted, made)
             return run
         _go_back(held, run, made)
@@ -235,3 +237,26 @@ def _record(pipe: Pipe, run: str, made: Restoring) -> None:
                 pipe.who,
             )
         )
+
+
+class Restore(Work):
+    """The work of the operation `restore`."""
+
+    def prepare(self, context: Pipe, request: RestoreRequest) -> Preview:
+        """Errors as `prepare` of this module; Conflict if the table is not at the request's base."""
+        snapshot = int(request.snapshot) if request.snapshot else None
+        made = prepare(context, request.table, snapshot, request.at)
+        base = str(made.now.id)
+        if request.base not in (None, base):
+            raise _moved(made)
+        bound = RestoreRequest(table=request.table, snapshot=str(made.point.id), base=base)
+        document = {**made.document(), "at": made.point.at.isoformat()}
+        return Preview(context.name, bound, document, made.lines, prepared=made)
+
+    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Put the rows back; answers the run."""
+        return {"run": restore(context, preview.prepared, allow).id}
+
+
+def _moved(made: Restoring) -> Conflict:
+    return Conflict(f"table {made.table.path} has moved since it was looked at", hint="look again, then restore")

@@ -18,6 +18,8 @@ from instep.destinations.base import Commit
 from instep.errors import Blocked, Conflict, IllegalChange, InstepError, StalePlan
 from instep.events import ChangeUndone
 from instep.model import Review, Run
+from instep.operations.spec import Preview, Work
+from instep.operations.undo import UndoRequest
 from instep.schema.change import (
     Change,
     ColumnAdded,
@@ -443,3 +445,23 @@ def _names(rename: Change) -> tuple[object, ...]:
 
 
 __all__ = ["Takeback", "find", "prepare", "resume_undos", "takeback"]
+
+
+class UndoChanges(Work):
+    """The work of the operation `undo`."""
+
+    def prepare(self, context: Pipe, request: UndoRequest) -> Preview:
+        """Errors as `prepare` of this module."""
+        made = prepare(context, find(context, request.what))
+        return Preview(context.name, request, made.document(), made.does, prepared=made)
+
+    def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
+        """Answers the accepted version."""
+        return {"version": takeback(context, preview.prepared, allow)}
+
+    def already(self, context: Pipe, request: UndoRequest) -> Mapping[str, Any] | None:
+        """The change was taken back before: by an attempt that did not live to say so, or by somebody else."""
+        if (version := undone(context, request.what)) is None:
+            return None
+        nothing: dict[str, Any] = {name: [] for name in ("changes", "summaries", "does", "drops", "limits")}
+        return {**nothing, "left": {}, "version": version}
