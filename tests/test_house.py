@@ -112,7 +112,7 @@ def test_help_loads_nothing_heavy() -> None:
     code, modules = loaded(["--help"])
     assert code == 0
     assert top(modules) & HEAVY == set()
-    assert rooms(modules) == {"cli", "errors", "near", "redaction"}
+    assert rooms(modules) == {"cli", "errors", "near", "operations", "redaction"}
     assert "instep.cli.screen" not in modules
 
 
