@@ -88,14 +88,18 @@ class Hostile:
 
 @contextmanager
 def hostile(act: Act) -> Iterator[Hostile]:
-    """Listens on loopback, each connection on a thread of its own."""
+    """Listens on loopback, each connection on a thread of its own. What a server has said comes before its end: a link
+    that is closed with something unread is reset, and the other side may lose what is on its way."""
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = Hostile(listener.getsockname()[1])
 
         def run(client: Client) -> None:
-            with suppress(OSError, EOFError), client.link:
-                act(client)
+            with suppress(OSError), client.link:
+                with suppress(EOFError):
+                    act(client)
+                client.link.shutdown(socket.SHUT_WR)
+                client.silence()
 
         def accept() -> None:
             with suppress(OSError):

@@ -47,7 +47,7 @@ def _each(**words: str) -> Words:
 
 
 def _of_record(record: Any) -> Words:
-    """Words by the fields of an operation's request: their types say what they lead to."""
+    """Return words by the fields of an operation's request: their types say what they lead to."""
     return {name: KINDS[leads_to(hint)] for name, hint in get_type_hints(record, include_extras=True).items()}
 
 

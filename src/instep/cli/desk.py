@@ -90,8 +90,9 @@ def open_desk() -> Iterator[Desk]:
         yield open_there()
         return
     from instep.cli.here import Here
+    from instep.cli.live import watched
 
-    with Here(open_app()) as desk:
+    with Here(open_app(), watched) as desk:
         yield desk
 
 

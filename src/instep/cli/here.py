@@ -21,6 +21,7 @@ from instep.remote.desk import Detected, HeldThere, Keys, Queue, Ref, SchemaAt, 
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
+    from instep.cli.here_rows import Watch
     from instep.control.history import Side
     from instep.control.keys import Issued
     from instep.control.reviews import Answer, Wish
@@ -35,11 +36,13 @@ _AT_ONCE = 100
 
 
 class Here:
-    def __init__(self, app: App) -> None:
+    """`watch` shows what is told while rows are read."""
+
+    def __init__(self, app: App, watch: Watch) -> None:
         self.app = app
         self.folder = app.project.root
         self.planning = PlansHere(app)
-        self.rows = RowsHere(app)
+        self.rows = RowsHere(app, watch)
         self.operations = OperationsHere(app)
         self.selections = SelectionsHere(app)
         self.rollouts = RolloutsHere(app)

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from instep.cli.context import unknown_table
-from instep.cli.live import watched
 
 if TYPE_CHECKING:
     from instep.bootstrap import App
     from instep.control.backfills import Cancelled
     from instep.destinations.savepoints import Savepoint
+    from instep.operations.sync import SyncRequest
     from instep.schema.table import Table
     from instep.sync.changes.fill_plan import Estimate
     from instep.sync.maintain import Order
-    from instep.sync.progress import Report
+    from instep.sync.progress import Progress, Report
     from instep.sync.verify import Verdict
+
+    Watch = Callable[[], AbstractContextManager[Progress]]
 
 
 class RowsHere:
-    def __init__(self, app: App) -> None:
-        self.app = app
+    """`watch` shows what is told while rows are read."""
+
+    def __init__(self, app: App, watch: Watch) -> None:
+        self.app, self.watch = app, watch
+
+    def sync(self, connection: str, request: SyncRequest) -> Report:
+        said = {"full": request.full, "drop_retained": request.drop_retained}
+        return self._run(connection, tables=frozenset(request.tables), **said)
+
+    def _run(self, name: str, **asked: Any) -> Report:
+        """Make one run; a Spark that is sure to be needed starts while modules, store and catalogs are being read."""
+        engine = self.app.engine(name)
+        engine.begin()
+        from instep.sync.run import Wanted, sync
+
+        with self.watch() as progress:
+            return sync(self.app.pipe(name), Wanted(**asked), progress, engine)
 
     def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
         from instep.sync.changes.fill_plan import estimated
@@ -33,11 +51,11 @@ class RowsHere:
         from instep.bootstrap import user
 
         if not columns:
-            return run_here(self.app, connection, tables=frozenset((table,)), full=True, kind="backfill")
+            return self._run(connection, tables=frozenset((table,)), full=True, kind="backfill")
         ref = self._table(connection, table).ref
         for one in columns:
             self.app.store.backfills.want(connection, ref, column=one, why=f"asked for by {user()}")
-        return run_here(self.app, connection, tables=frozenset((table,)), columns=tuple(columns), kind="backfill")
+        return self._run(connection, tables=frozenset((table,)), columns=tuple(columns), kind="backfill")
 
     def leave(self, connection: str, table: str, columns: Sequence[str]) -> Cancelled:
         from instep.bootstrap import user
@@ -71,7 +89,7 @@ class RowsHere:
     def verify(self, connection: str, tables: Sequence[str]) -> list[Verdict]:
         from instep.sync.verify import verify
 
-        with watched() as progress:
+        with self.watch() as progress:
             progress.step("comparing")
             return verify(self.app.pipe(connection), frozenset(tables), progress)
 
@@ -79,7 +97,7 @@ class RowsHere:
         from instep.sync.maintain import maintain
 
         pipe = self.app.pipe(connection)
-        with watched() as progress:
+        with self.watch() as progress:
             session = partial(self.app.engine(connection).spark, progress.step)  # this process writes small tables
             return maintain(pipe, pattern, progress, session, dry_run=dry_run)
 
@@ -87,13 +105,3 @@ class RowsHere:
         from instep.sync.changes.restore import savepoints
 
         return savepoints(self.app.pipe(connection), table)[1]
-
-
-def run_here(app: App, name: str, **asked: Any) -> Report:
-    """One run; where Spark is sure to be needed it starts while modules, store and catalogs are still being read."""
-    engine = app.engine(name)
-    engine.begin()
-    from instep.sync.run import Wanted, sync
-
-    with watched() as progress:
-        return sync(app.pipe(name), Wanted(**asked), progress, engine)

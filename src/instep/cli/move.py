@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from instep.cli.context import HELD, PARTIAL, emit, fail, one_connection, open_app, options, say
+from instep.cli.context import HELD, PARTIAL, emit, fail, options, say
 from instep.cli.desk import open_desk, open_there
 from instep.errors import InstepError
+from instep.operations.sync import SyncRequest
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,26 +40,20 @@ def sync(
 ) -> None:
     """Bring the destination in step with the source, schema changes included. Over --server a worker does it; Ctrl-C
     ends the waiting alone."""
-    if options.server:
-        asked = {"tables": table or [], "full": full, "drop_retained": drop_retained}
-        _sync_there(connection, asked, wait=not no_wait)
-        return
+    request = SyncRequest(tables=tuple(table or ()), full=full, drop_retained=drop_retained)
     if no_wait:
-        raise InstepError("--no-wait goes with --server", hint="without a server the command itself does the work")
-    from instep.cli.here_rows import run_here
-
-    with open_app() as app:
-        name = one_connection(app, connection)
-        report = run_here(app, name, tables=frozenset(table or ()), full=full, drop_retained=drop_retained)
+        _begin(connection, request)
+        return
+    with open_desk() as desk:
+        report = desk.rows.sync(desk.connection(connection), request)
     finish(report)
 
 
-def _sync_there(connection: str | None, asked: dict[str, Any], *, wait: bool) -> None:
+def _begin(connection: str | None, request: SyncRequest) -> None:
+    if not options.server:
+        raise InstepError("--no-wait goes with --server", hint="without a server the command itself does the work")
     desk = open_there()
-    job = desk.begin_sync(desk.connection(connection), asked)
-    if wait:
-        finish(desk.report(job["id"]))
-        return
+    job = desk.begin_sync(desk.connection(connection), request)
     emit({"job": job}, lambda out: out.write(f"job {job['id']} {job['status']}: `instep queue show {job['id']}`"))
 
 

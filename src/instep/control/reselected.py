@@ -102,7 +102,7 @@ def _filling(table: Table, column: str) -> str:
 
 
 def _partial(store: Store, names: Sequence[str]) -> dict[str, list[tuple[Table, str]]]:
-    """Columns of accepted tables whose old rows lack values that no recorded backfill is to bring, by connection."""
+    """Return by connection the columns whose old rows lack values that no recorded backfill is to bring."""
     known, waiting = store.loaded.of_several(names), store.backfills.waiting_of(names)
     loaded = ((name, ref, c) for name in names for ref, columns in known[name].items() for c in columns)
     some = by_connection(names, ((name, (ref, c.name)) for name, ref, c in loaded if c.partial))

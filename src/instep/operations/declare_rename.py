@@ -20,7 +20,7 @@ class DeclareRenameRequest(Request):
     new: Name
     """The name that came."""
     preview: bool = False
-    """Only say what it would do."""
+    """Show what would happen without changing anything."""
 
 
 SPEC = OperationSpec(

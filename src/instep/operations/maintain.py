@@ -18,7 +18,7 @@ class MaintainRequest(Request):
     table: NameText = ""
     """Only tables (`schema.table`) of this pattern; none: all."""
     preview: bool = False
-    """Only say what it would do."""
+    """Show what would happen without changing anything."""
 
 
 SPEC = OperationSpec(

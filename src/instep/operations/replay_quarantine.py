@@ -20,7 +20,7 @@ class ReplayQuarantineRequest(Request):
     column: NameText = ""
     """Only values of this column; none: all."""
     preview: bool = False
-    """Only say what it would do."""
+    """Show what would happen without changing anything."""
 
 
 SPEC = OperationSpec(

@@ -25,7 +25,7 @@ class RestoreRequest(Request):
     allow: ConsentList = ()
     """Patterns of tables that may be put back."""
     preview: bool = False
-    """Only say what it would do."""
+    """Show what would happen without changing anything."""
     base: Snapshot | None = None
     """The snapshot that the table has to be at, as the preview said."""
 

@@ -22,7 +22,7 @@ class SetCursorRequest(Request):
     start: SettingText = ""
     """The value that the first read begins at."""
     preview: bool = False
-    """Only say what it would do."""
+    """Show what would happen without changing anything."""
 
 
 SPEC = OperationSpec(

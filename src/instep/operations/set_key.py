@@ -27,7 +27,7 @@ class SetKeyRequest(Request):
     allow: ConsentList = ()
     """Patterns of tables that may be emptied."""
     preview: bool = False
-    """Only count and say what it would do."""
+    """Show what would happen without changing anything; rows are counted."""
 
 
 SPEC = OperationSpec(

@@ -20,7 +20,7 @@ class UndoRequest(Request):
     allow: ConsentList = ()
     """Patterns of what may be dropped."""
     preview: bool = False
-    """Only say what it would do."""
+    """Show what would happen without changing anything."""
 
 
 SPEC = OperationSpec(

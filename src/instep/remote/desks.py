@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from instep.lineage.model import Model
     from instep.model import Member, Rollout
     from instep.operations.spec import Preview, Request
+    from instep.operations.sync import SyncRequest
     from instep.plans.planned import Planned
     from instep.project.policies import PolicySection
     from instep.project.policy_files import SampleCase
@@ -56,6 +57,8 @@ class PlanDesk(Protocol):
 
 
 class RowDesk(Protocol):
+    def sync(self, connection: str, request: SyncRequest) -> Report: ...
+
     def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
         """(what a backfill takes, what holds it up)."""
         ...

@@ -35,6 +35,7 @@ from instep.sync.progress import Report
 
 if TYPE_CHECKING:
     from instep.control.history import Side
+    from instep.operations.sync import SyncRequest
     from instep.sync.changes.answer import Outlook
 
 TIMES = frozenset({"at", "since", "until", "started", "ended"})
@@ -105,9 +106,9 @@ class There:
         pending, others = bool(result.get("pending") or result.get("waiting")), bool(result.get("others", True))
         return Detected(reviews, counts, pending, tuple(result.get("missing", ())), others)
 
-    def begin_sync(self, connection: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    def begin_sync(self, connection: str, request: SyncRequest) -> dict[str, Any]:
         """The job, which waits for a worker or was there already (`fresh` false)."""
-        return self._works.begin(connection, "sync", {**asked, "why": "asked for"})
+        return self._works.begin(connection, "sync", {**request.options(), "why": "asked for"})
 
     def report(self, job_id: str) -> Report:
         """What a sync did, once it is over; the error that ended it if it made no run."""

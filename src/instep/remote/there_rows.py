@@ -18,6 +18,7 @@ from instep.sync.progress import Report
 
 if TYPE_CHECKING:
     from instep.destinations.savepoints import Savepoint
+    from instep.operations.sync import SyncRequest
     from instep.sync.maintain import Order
     from instep.sync.verify import Verdict
 
@@ -33,6 +34,9 @@ class RowsThere:
 
     works: Works
     report: Callable[[str], Report]
+
+    def sync(self, connection: str, request: SyncRequest) -> Report:
+        return self.report(self.works.begin(connection, "sync", {**request.options(), "why": "asked for"})["id"])
 
     def estimate(self, connection: str, table: str, columns: Sequence[str]) -> tuple[Estimate, str]:
         path = f"/connections/{part(connection)}/backfills/estimate"

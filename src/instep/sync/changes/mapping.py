@@ -49,10 +49,10 @@ class DeclareRename(Work):
     """The work of the operation `declare_rename`."""
 
     def prepare(self, context: Pipe, request: DeclareRenameRequest) -> Preview:
-        """Errors are those of the two modules."""
+        """Find out what the rename does; errors are those of the two modules."""
         made = prepare(context, request.old, request.new)
         return Preview(context.name, request, made.document(context.name), made.lines, prepared=made)
 
     def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
-        """Answers the accepted version."""
+        """Declare it; return the accepted version."""
         return {"version": carry_out(context, preview.prepared)}

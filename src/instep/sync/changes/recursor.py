@@ -160,5 +160,5 @@ class SetCursor(Work):
         return Preview(context.name, request, made.document(), made.lines, prepared=made)
 
     def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
-        """Answers the accepted version."""
+        """Set the cursor; return the accepted version."""
         return {"version": carry_out(context, preview.prepared)}

@@ -271,6 +271,6 @@ class SetKey(Work):
         return Preview(context.name, request, made.document(), made.lines, made.told(), prepared=made)
 
     def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
-        """Answers the accepted version, and where the old table is kept as a copy, if it is."""
+        """Set the key; return the accepted version, and where the old table is kept as a copy, if it is."""
         version, place = carry_out(context, preview.prepared, allow)
         return {"version": version, "copy": place and list(place)}

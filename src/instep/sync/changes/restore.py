@@ -243,7 +243,7 @@ class Restore(Work):
     """The work of the operation `restore`."""
 
     def prepare(self, context: Pipe, request: RestoreRequest) -> Preview:
-        """Errors as `prepare` of this module; Conflict if the table is not at the request's base."""
+        """Find out what the restore does; Conflict if the table is not at the request's base."""
         snapshot = int(request.snapshot) if request.snapshot else None
         made = prepare(context, request.table, snapshot, request.at)
         base = str(made.now.id)
@@ -254,7 +254,7 @@ class Restore(Work):
         return Preview(context.name, bound, document, made.lines, prepared=made)
 
     def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
-        """Put the rows back; answers the run."""
+        """Put the rows back; return the run."""
         return {"run": restore(context, preview.prepared, allow).id}
 
 

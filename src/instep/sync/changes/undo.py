@@ -451,16 +451,16 @@ class UndoChanges(Work):
     """The work of the operation `undo`."""
 
     def prepare(self, context: Pipe, request: UndoRequest) -> Preview:
-        """Errors as `prepare` of this module."""
+        """Find out what the undo does, with the errors of `prepare`."""
         made = prepare(context, find(context, request.what))
         return Preview(context.name, request, made.document(), made.does, prepared=made)
 
     def execute(self, context: Pipe, preview: Preview, allow: Sequence[str]) -> Mapping[str, Any]:
-        """Answers the accepted version."""
+        """Take the changes back; return the accepted version."""
         return {"version": takeback(context, preview.prepared, allow)}
 
     def already(self, context: Pipe, request: UndoRequest) -> Mapping[str, Any] | None:
-        """The change was taken back before: by an attempt that did not live to say so, or by somebody else."""
+        """Return the version that has taken the change back already: an attempt that died, or somebody else, did so."""
         if (version := undone(context, request.what)) is None:
             return None
         nothing: dict[str, Any] = {name: [] for name in ("changes", "summaries", "does", "drops", "limits")}

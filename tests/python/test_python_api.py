@@ -1,0 +1,160 @@
+"""The Python API on a real project of SQLite and Iceberg: sync, changes, plan, undo, query, progress, notebooks."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import instep
+from instep.errors import Blocked, InstepError, ProjectError
+from instep.operations.restore import RestoreRequest
+
+PROJECT = """\
+version: 1
+project: shop
+sources:
+  db: {type: sqlite, path: shop.db}
+destinations:
+  lake: {type: iceberg, warehouse: lake}
+policies:
+  careful:
+    preset: allow_all
+    rules:
+      - {on: [column.removed], decide: review}
+connections:
+  shop: {source: db, destination: lake, policy: careful}
+spark: {master: "local[1]"}
+"""
+TABLES = """
+    create table customer (id integer primary key, name varchar(30) not null, city text);
+    insert into customer values (1, 'Ann', 'Oslo'), (2, 'Bo <b>', null);
+"""
+
+
+class Shop:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "instep.yml").write_text(PROJECT)
+        self.sql(TABLES)
+
+    def sql(self, script: str) -> None:
+        with closing(sqlite3.connect(self.folder / "shop.db")) as connection:
+            connection.executescript(script)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    return Shop(tmp_path)
+
+
+@pytest.fixture
+def project(shop: Shop) -> Iterator[instep.Project]:
+    with instep.open(shop.folder) as project:
+        yield project
+
+
+def test_a_sync_tells_its_progress_and_answers_what_became_of_each_table(project: instep.Project) -> None:
+    told: list[instep.Progress] = []
+    done = project.connection("shop").sync(on_progress=told.append)
+    assert (done.ok, done.status, done.failed, done.waiting) == (True, "done", {}, ())
+    assert done.raise_for_failure() is done
+    [table] = done.tables
+    assert (table.table, table.inserted, table.status) == (("main", "customer"), 2, "done")
+    assert any(one.step for one in told)
+    assert sum(one.rows for one in told if one.table == "main.customer") == 2
+    assert "<b>done</b>" in done._repr_html_()
+    assert "<td>main.customer</td>" in done._repr_html_()
+
+
+def test_rows_are_asked_for_in_sql(project: instep.Project) -> None:
+    project.connection().sync()
+    found = project.query("select id, name, city from shop.customer order by id")
+    assert (found.columns, found.rows) == (["id", "name", "city"], [(1, "Ann", "Oslo"), (2, "Bo <b>", None)])
+    assert found.to_arrow().to_pydict() == {"id": [1, 2], "name": ["Ann", "Bo <b>"], "city": ["Oslo", None]}
+    assert "<td>Bo &lt;b&gt;</td><td><i>NULL</i></td>" in found._repr_html_(), "texts of rows are no markup"
+    with pytest.raises(InstepError, match="did you mean"):
+        project.query("select * from shop.custome")
+
+
+def test_a_change_waits_is_decided_and_is_taken_back(shop: Shop, project: instep.Project) -> None:
+    connection = project.connection()
+    connection.sync()
+    shop.sql("alter table customer drop column city; alter table customer add column age integer")
+    done = connection.sync()
+    waiting = connection.changes()
+    assert [one.id for one in waiting] == list(done.waiting)
+    assert "customer.city" in waiting._repr_html_()
+    [approved] = project.approve(*waiting)
+    assert approved.status == "approved"
+    plan = connection.plan()
+    assert plan.pending
+    assert any("city" in line for line in plan.lines)
+    assert plan.apply() == connection.status()["schema_version"]
+    assert project.changes() == []
+    [added] = [one for one in connection.changes(all=True) if one.kind == "column.added"]
+    assert connection.undo(added.id, allow=["*"]) == connection.status()["schema_version"]
+    assert [one["type"] for one in connection.history(100)].count("change.undone") == 1
+
+
+def test_what_cannot_be_taken_back_by_itself_is_shown_first(shop: Shop, project: instep.Project) -> None:
+    connection = project.connection()
+    first = connection.sync()
+    [point] = project._desk.rows.savepoints("shop", "main.customer")
+    shop.sql("update customer set name = 'Cy' where id = 1")
+    connection.sync(full=True)
+    preview = connection.preview(RestoreRequest(table="main.customer", snapshot=str(point.id)))
+    assert preview.lines[0].startswith(f"main.customer goes back to snapshot {point.id}")
+    with pytest.raises(Blocked, match=r"the rows of main\.customer are put back"):
+        connection.run(preview)
+    assert connection.run(preview, allow=["main.customer"])["run"] != first.run
+    assert project.query("select name from shop.customer where id = 1").rows == [("Ann",)]
+
+
+def test_a_table_that_fails_is_named(shop: Shop, project: instep.Project) -> None:
+    (shop.folder / "instep.yml").write_text(
+        PROJECT.replace("policy: careful}", "policy: careful, include: {tables: [main.customer, main.custome]}}")
+    )
+    with instep.open(shop.folder) as broken:
+        done = broken.connection().sync()
+    assert (done.ok, list(done.failed)) == (False, ["main.custome"])
+    with pytest.raises(InstepError, match=r"main\.custome: "):
+        done.raise_for_failure()
+
+
+def test_columns_are_backfilled_and_both_sides_compared(shop: Shop, project: instep.Project) -> None:
+    connection = project.connection()
+    connection.sync()
+    shop.sql("update customer set city = 'Bergen' where id = 2")
+    assert [(one.table, one.equal) for one in connection.verify()] == [("main.customer", False)]
+    assert connection.backfill("main.customer").ok
+    assert [one.equal for one in connection.verify(["main.customer"])] == [True]
+
+
+def test_a_pause_keeps_a_sync_out(project: instep.Project) -> None:
+    connection = project.connection()
+    assert (connection.pause("holidays"), connection.pause("holidays")) == (True, False)
+    with pytest.raises(Blocked, match="holidays"):
+        connection.sync()
+    assert connection.resume()
+    assert connection.sync().ok
+
+
+def test_what_is_not_there_is_an_error_with_the_next_step(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with instep.open(shop.folder) as project, pytest.raises(ProjectError, match="nope"):
+        project.connection("nope")
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        instep.nothing  # noqa: B018 - it is the access that fails
+
+
+def test_all_names_are_there_and_the_first_one_loads_the_rest() -> None:
+    assert all(getattr(instep, name) for name in instep.__all__)
+    said = "import instep, sys; print('instep.python' in sys.modules, 'typer' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "False"]
