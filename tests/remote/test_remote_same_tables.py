@@ -46,9 +46,9 @@ def test_a_key_is_set(twins: Twins) -> None:
     twins.both(*words, "--rekey")
     with twins.far.store() as store:
         job = store.jobs.find(connection="shop")[0]
-        assert (job.kind, job.options["way"], job.who.partition(" ")[0]) == ("set_key", "rekey", "canary")
+        assert (job.kind, job.options, job.who.partition(" ")[0]) == ("set_key", {"table": "main.ware", "key": ["sku"]}, "canary")
         asked = [one.detail for one in store.audit.page() if one.action == "connection.set_key"]
-        assert [(one["key"], one["preview"]) for one in asked[:2]] == [(["sku"], False), (["sku"], True)]
+        assert [(one["key"], one.get("preview", False)) for one in asked[:2]] == [(["sku"], False), (["sku"], True)]
     for world in (twins.near, twins.far):
         assert world.here("table", "show", "main.ware", *JSON).json["key"] == ["sku"]
     twins.sql("insert into ware values (1, 'again', null)")

@@ -271,7 +271,8 @@ def _carried_out(app: App, job: Job) -> Ended:
 
 def _worked(app: App, job: Job, spec: OperationSpec, work: Work) -> Mapping[str, Any]:
     """Show what a request does, or carry it out."""
-    request, pipe = spec.request.of_options(job.options), _pipe(app, job)
+    said = {name: value for name, value in job.options.items() if name != "preview"}  # what is shown is carried out
+    request, pipe = spec.request.of_options(said), _pipe(app, job)
     if job.options.get("preview"):
         return work.prepare(pipe, request).to_dict()
     if (done := work.already(pipe, request)) is not None:
