@@ -39,7 +39,9 @@ class PlansHere:
         latest = self.app.store.accepted.latest(connection)
         return latest.version if latest else 0
 
-    def owner(self, what: str) -> tuple[str, str]:
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        if connection:
+            return what, self.app.connection(connection)
         store = self.app.store
         if what.startswith("r-"):
             return what, store.runs.get(what).connection

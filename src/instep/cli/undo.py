@@ -35,8 +35,8 @@ def undo(
 ) -> None:
     """Take back what was applied: renames, drops, additions, widenings, comments. The source is not touched."""
     with open_desk() as desk:
-        whole, owner = (what, connection) if connection else desk.planning.owner(what)
-        made = desk.operations.prepare(desk.connection(owner), UndoRequest(what=whole))
+        whole, owner = desk.planning.owner(what, connection)
+        made = desk.operations.prepare(owner, UndoRequest(what=whole))
         if dry_run:
             emit(_data(made, None), lambda out: _show(out, made.document))
             return

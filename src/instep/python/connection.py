@@ -114,7 +114,7 @@ class Connection:
         """Take back a change (`c-...`), or all of a run (`r-...`) or a plan (`p-...`); return the accepted version."""
         from instep.operations.undo import UndoRequest
 
-        whole, _ = self._desk.planning.owner(what)
+        whole, _ = self._desk.planning.owner(what, self.name)
         return int(self.run(self.preview(UndoRequest(what=whole)), allow)["version"])
 
     def verify(self, tables: Iterable[str] = (), *, on_progress: ProgressCallback | None = None) -> list[Verdict]:

@@ -46,8 +46,8 @@ class PlanDesk(Protocol):
         """The accepted version, 0 if there is none."""
         ...
 
-    def owner(self, what: str) -> tuple[str, str]:
-        """The whole id of a change, a run or a plan, and its connection."""
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
+        """Return the id of a change, a run or a plan as an undo takes it, and its connection or the one named."""
         ...
 
     def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:

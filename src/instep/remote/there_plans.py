@@ -43,13 +43,13 @@ class PlansThere:
         found = self.works.client.get(f"/connections/{part(connection)}/history", limit=1)["items"]
         return int(found[0]["version"]) if found else 0
 
-    def owner(self, what: str) -> tuple[str, str]:
+    def owner(self, what: str, connection: str | None) -> tuple[str, str]:
         if what.startswith(("r-", "p-")):
             kind = "runs" if what.startswith("r-") else "plans"
             found: Any = self.works.client.get(f"/{kind}/{part(what)}")
-            return str(found["id"]), str(found["connection"])
+            return str(found["id"]), connection or str(found["connection"])
         review = self.change(what)
-        return review.id, review.connection
+        return review.id, connection or review.connection
 
     def impact(self, connection: str, models: Sequence[Model] | None, dialect: str, change: str) -> Mapping[str, Any]:
         """Models of this machine are judged here: the server tells what is going to happen to the tables."""
